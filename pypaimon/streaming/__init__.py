@@ -1,0 +1,1 @@
+"""Follow an Apache Paimon table from Python: exact, cheap, fast streaming reads."""

@@ -1,0 +1,126 @@
+"""Every error of the streaming reader: one root, each with `retriable`, each also the builtin that a caller would catch."""
+
+from __future__ import annotations
+
+
+class PaimonStreamError(Exception):
+    """Root of all errors of this package.
+
+    Attributes:
+        retriable: Whether the same call may succeed later with nothing changed by the caller.
+    """
+
+    retriable: bool = False
+
+
+class StreamConfigError(PaimonStreamError, ValueError):
+    """A setting, or a combination of settings, that cannot work; raised before the first read."""
+
+
+class UnsupportedTableError(PaimonStreamError):
+    """The table, or an option of it, cannot be streamed; raised before the first read."""
+
+
+class PositionExpiredError(PaimonStreamError, LookupError):
+    """The wanted snapshot is no longer in the table.
+
+    Attributes:
+        wanted: Id of the snapshot that was to be read next.
+        earliest: Id of the earliest snapshot (or long-lived changelog) that can still be read; None when there is none.
+        latest: Id of the latest snapshot; None when there is none.
+    """
+
+    def __init__(self, wanted: int, earliest: int | None, latest: int | None, detail: str = "") -> None:
+        self.wanted = wanted
+        self.earliest = earliest
+        self.latest = latest
+        self.detail = detail
+        super().__init__(
+            f"Snapshot {wanted} has expired: the table now holds snapshots {earliest} to {latest}. {detail}"
+            "Choose where to go on with on_expired='earliest' | 'latest' | 'full', or keep snapshots longer: "
+            "raise snapshot.time-retained or changelog.time-retained, or read with a consumer id, "
+            "which protects what was not yet read."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.wanted, self.earliest, self.latest, self.detail)
+
+
+class PositionBeyondLatestError(PaimonStreamError, LookupError):
+    """The wanted snapshot lies further ahead than the next one: the table was re-created or rolled back, or the id is wrong.
+
+    Attributes:
+        wanted: Id of the snapshot that was to be read next.
+        latest: Id of the latest snapshot; None when there is none.
+    """
+
+    def __init__(self, wanted: int, latest: int | None) -> None:
+        self.wanted = wanted
+        self.latest = latest
+        super().__init__(
+            f"Snapshot {wanted} is beyond the latest snapshot ({latest}). Most likely the table was re-created or rolled back "
+            "since this position was saved, or the position belongs to another table or branch. "
+            "Check the position, or start anew with with_start(...)."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.wanted, self.latest)
+
+
+class TableChangedError(PaimonStreamError):
+    """The table under the stream is another one: dropped, re-created or rolled back."""
+
+
+class SchemaChangedError(PaimonStreamError):
+    """A snapshot was written with a schema whose read fields differ from the stream's.
+
+    Attributes:
+        old: Id of the schema that the stream reads with.
+        new: Id of the schema of the snapshot.
+    """
+
+    def __init__(self, old: int, new: int, detail: str) -> None:
+        self.old = old
+        self.new = new
+        self.detail = detail
+        super().__init__(
+            f"The table's schema changed from {old} to {new}: {detail}. Build a new stream from a freshly loaded table and "
+            "continue at this position, or choose on_schema_change='follow' | 'ignore'."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.old, self.new, self.detail)
+
+
+class CorruptTableError(PaimonStreamError, OSError):
+    """A file of the table is damaged, missing where it must be, or may not be read.
+
+    Attributes:
+        path: The file.
+    """
+
+    def __init__(self, path: str, detail: str) -> None:
+        self.path = path
+        self.detail = detail
+        super().__init__(f"{path}: {detail}. Nothing was skipped; the stream goes on from here once the file is repaired.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.path, self.detail)
+
+
+class ConsumerConflictError(PaimonStreamError):
+    """Another reader has taken over, or removed, the consumer file of this reader; nothing was written."""
+
+
+class StoreError(PaimonStreamError, OSError):
+    """The store failed for a while and bounded retries did not help (timeouts, 5xx, resets); asking again may."""
+
+    retriable = True
+
+
+class IOTimeoutError(StoreError, TimeoutError):
+    """A request did not come back within the IO timeout. Nothing was lost: the next call asks again."""
+
+
+class EndOfScan(Exception):  # noqa: N818 - no error: the name is Java's and users catch it
+    """The stream reached its bound, or was stopped; there is nothing more to plan."""

@@ -1,0 +1,148 @@
+"""`Position`: where a stream stands, as a value that outlives processes, settings and versions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from functools import total_ordering
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError
+
+FORMAT_VERSION = 1
+POSTPONE_BUCKET = -2
+
+
+class Phase(str, Enum):
+    """Which part of a stream a position lies in."""
+
+    FULL = "full"
+    """Inside the first full plan, of exactly `Position.snapshot`."""
+    FOLLOW = "follow"
+    """Among the changes after it."""
+
+
+def bucket_order(bucket: int) -> tuple[bool, int]:
+    """Sort key of buckets in canonical order: ascending, the postpone bucket -2 last."""
+    return bucket == POSTPONE_BUCKET, bucket
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The smallest piece of a snapshot that a plan hands out: a file, or a whole bucket where files are merged.
+
+    Attributes:
+        partition: Values of the partition columns as text, None for null; empty for a table without partitions.
+        bucket: Bucket number.
+        file_name: Name of the (last) data file.
+        index: Place of that file among the files of its bucket in canonical order, before any pruning.
+    """
+
+    partition: tuple[str | None, ...]
+    bucket: int
+    file_name: str
+    index: int
+
+    def order(self) -> tuple[Any, ...]:
+        """Sort key in canonical order."""
+        return partition_order(self.partition), bucket_order(self.bucket), self.index
+
+    def __lt__(self, other: Unit) -> bool:
+        return self.order() < other.order()
+
+
+def partition_order(partition: tuple[str | None, ...]) -> tuple[tuple[bool, str], ...]:
+    """Sort key of partitions in canonical order: by the text of their values, null first."""
+    return tuple((value is not None, value or "") for value in partition)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The next snapshot to read and, inside a snapshot that a limit cut, the last unit handed out.
+
+    Positions are compared by how far they are; those of different tables cannot be compared.
+
+    Attributes:
+        table: Identity of the table: the catalog's uuid, else the creation time of schema 0.
+        snapshot: Id of the next snapshot to read; of the one being read while `unit` is set or the phase is full.
+        fingerprint: What tells the snapshot before (inside a snapshot: that one) from another with the same id:
+            its uuid, else commit user, identifier and time. None where there is none, or it is not known.
+        phase: Part of the stream.
+        unit: Last unit handed out of `snapshot`, or None.
+    """
+
+    table: str
+    snapshot: int
+    fingerprint: str | None = None
+    phase: Phase = Phase.FOLLOW
+    unit: Unit | None = None
+
+    def order(self) -> tuple[Any, ...]:
+        """Sort key: by snapshot, a full plan in progress after its snapshot's beginning, then by unit."""
+        unit = () if self.unit is None else self.unit.order()
+        return self.snapshot, self.phase is Phase.FULL, self.unit is not None, unit
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, Position):
+            return NotImplemented
+        if self.table != other.table:
+            raise ValueError("positions of different tables cannot be compared")
+        return self.order() < other.order()
+
+    def to_json(self) -> str:
+        """Canonical JSON: one key order, no spaces, so that equal positions are equal strings."""
+        value: dict[str, Any] = {"version": FORMAT_VERSION, "table": self.table, "snapshot": self.snapshot}
+        if self.fingerprint is not None:
+            value["fingerprint"] = self.fingerprint
+        value["phase"] = self.phase.value
+        if self.unit is not None:
+            value["unit"] = {
+                "partition": list(self.unit.partition),
+                "bucket": self.unit.bucket,
+                "file": self.unit.file_name,
+                "index": self.unit.index,
+            }
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> Position:
+        """Read what `to_json` wrote.
+
+        Raises:
+            StreamConfigError: The text is no position, or one of a newer format version.
+        """
+        try:
+            value = json.loads(text)
+            version = value["version"]
+            if not isinstance(version, int) or version > FORMAT_VERSION:
+                raise StreamConfigError(
+                    f"position of format version {version!r}: this library reads versions up to {FORMAT_VERSION}; update it"
+                )
+            unit = value.get("unit")
+            return Position(
+                table=_typed(value["table"], str),
+                snapshot=_typed(value["snapshot"], int),
+                fingerprint=None if value.get("fingerprint") is None else _typed(value["fingerprint"], str),
+                phase=Phase(value["phase"]),
+                unit=None
+                if unit is None
+                else Unit(
+                    tuple(None if part is None else _typed(part, str) for part in unit["partition"]),
+                    _typed(unit["bucket"], int),
+                    _typed(unit["file"], str),
+                    _typed(unit["index"], int),
+                ),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, StreamConfigError):
+                raise
+            raise StreamConfigError(f"not a position: {text!r}. Give what Position.to_json() wrote.") from error
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
