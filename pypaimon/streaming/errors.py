@@ -122,5 +122,5 @@ class IOTimeoutError(StoreError, TimeoutError):
     """A request did not come back within the IO timeout. Nothing was lost: the next call asks again."""
 
 
-class EndOfScan(Exception):  # noqa: N818 - no error: the name is Java's and users catch it
+class EndOfScan(Exception):
     """The stream reached its bound, or was stopped; there is nothing more to plan."""
