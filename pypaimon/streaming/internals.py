@@ -1,27 +1,64 @@
 """The one door to what is internal in pypaimon, so that a new release of it breaks in one place."""
 
 from pypaimon.common.predicate import Predicate
+from pypaimon.data.timestamp import Timestamp
+from pypaimon.data.variant_shredding import assemble_shredded_column, build_variant_schema, is_shredded_variant
+from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
 from pypaimon.read.split import DataSplit
-from pypaimon.schema.data_types import DataField, PyarrowFieldParser
+from pypaimon.read.table_read import TableRead
+from pypaimon.schema.data_types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    PyarrowFieldParser,
+    RowType,
+    VectorType,
+)
 from pypaimon.schema.table_schema import TableSchema
 from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.row.binary_row import BinaryRow
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer
+from pypaimon.table.row.offset_row import OffsetRow
 from pypaimon.table.source.deletion_file import DeletionFile
+from pypaimon.utils.path import resolve_path, to_file_io_path
 
 __all__ = [
+    "ArrayType",
+    "AtomicType",
+    "BinaryRow",
     "DataField",
     "DataFileMeta",
     "DataSplit",
+    "DataType",
     "DeletionFile",
     "FileStoreTable",
     "GenericRow",
     "GenericRowDeserializer",
+    "MapType",
+    "OffsetRow",
     "PaimonPlan",
     "Predicate",
     "PyarrowFieldParser",
+    "RowType",
     "SimpleStats",
+    "TableRead",
     "TableSchema",
+    "Timestamp",
+    "VectorType",
+    "assemble_shredded_column",
+    "build_variant_schema",
+    "is_shredded_variant",
+    "local_path",
+    "resolve_path",
+    "to_file_io_path",
 ]
+
+
+def local_path(uri: str) -> str:
+    """The path of a `file:` URI on this machine, decoded as pypaimon's local FileIO does."""
+    return str(LocalFileIO()._to_file(uri))

@@ -1,0 +1,232 @@
+"""Paimon's serialised `BinaryRow`s, decoded in bulk: an Arrow array per field, no object per row.
+
+A serialised row is its arity (4 bytes, big-endian), then the row itself, little-endian: a header byte and one null bit
+per field, padded to 8 bytes; one slot of 8 bytes per field; the variable part. A slot holds the value, or its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.internals import DataField, GenericRow
+
+_ARITY_SIZE = 4
+_HEADER_BITS = 8
+_MAX_COMPACT_DECIMAL = 18
+_MAX_COMPACT_TIMESTAMP = 3
+_NANOS_FROM = 7
+_TYPE = re.compile(r"(?P<name>\w+)(\s*\(\s*(?P<first>\d+)\s*(,\s*(?P<second>\d+)\s*)?\))?(?P<rest>.*)")
+
+_FIXED: dict[str, tuple[str, pa.DataType]] = {
+    "BOOLEAN": ("u1", pa.bool_()),
+    "TINYINT": ("<i1", pa.int8()),
+    "SMALLINT": ("<i2", pa.int16()),
+    "INT": ("<i4", pa.int32()),
+    "INTEGER": ("<i4", pa.int32()),
+    "BIGINT": ("<i8", pa.int64()),
+    "FLOAT": ("<f4", pa.float32()),
+    "DOUBLE": ("<f8", pa.float64()),
+    "DATE": ("<i4", pa.date32()),
+    "TIME": ("<i4", pa.time32("ms")),
+}
+_VARIABLE: dict[str, pa.DataType] = {
+    "CHAR": pa.string(),
+    "VARCHAR": pa.string(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "VARBINARY": pa.binary(),
+    "BYTES": pa.binary(),
+}
+_EXACT = Context(prec=100)
+_Longs = npt.NDArray[np.int64]
+
+
+def decode_column(rows: pa.Array | pa.ChunkedArray, index: int, data_type: object) -> pa.Array:
+    """One field of many serialised rows. A row that is null itself gives null. Rows may differ in arity.
+
+    Args:
+        rows: Serialised rows (binary).
+        index: Place of the field in the row.
+        data_type: Its type; `str()` of it must be Paimon's SQL text, such as `DECIMAL(10, 2) NOT NULL`.
+
+    Returns:
+        Timestamps are in microseconds up to precision 6, else in nanoseconds; those with local time zone are in UTC.
+        TIME is in milliseconds.
+
+    Raises:
+        ValueError: A row is cut off or has no such field.
+        OverflowError: A timestamp of precision 7 to 9 does not fit 64 bits of nanoseconds (years 1677 to 2262).
+        TypeError: Rows of this type are not supported (nested types, VARIANT).
+    """
+    parsed = _TYPE.fullmatch(str(data_type).strip().upper())
+    name = parsed["name"] if parsed else str(data_type)
+    fields = _Slots.of(rows, index)
+    if name in _FIXED:
+        dtype, arrow_type = _FIXED[name]
+        return fields.array(fields.fixed(dtype), arrow_type)
+    if name in _VARIABLE:
+        return fields.variable(_VARIABLE[name])
+    if parsed and name in ("DECIMAL", "NUMERIC"):
+        return _decimals(fields, int(parsed["first"] or 10), int(parsed["second"] or 0))
+    if parsed and name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        zone = "UTC" if name == "TIMESTAMP_LTZ" or "LOCAL TIME ZONE" in parsed["rest"] else None
+        return _timestamps(fields, int(parsed["first"] or 6), zone)
+    raise TypeError(f"serialised rows of type {data_type} are not supported")
+
+
+def decode_rows(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -> list[GenericRow]:
+    """Many serialised rows as pypaimon's row objects; equal rows share one object.
+
+    Values are as pypaimon has them: a `datetime` without zone for TIMESTAMP (nanoseconds cut off), in UTC for
+    TIMESTAMP_LTZ.
+
+    Raises:
+        ValueError: A row is cut off or has fewer fields.
+        TypeError: A field is of a type that serialised rows cannot hold here.
+    """
+    if isinstance(rows, pa.ChunkedArray):
+        rows = rows.combine_chunks()
+    if not fields:
+        empty = GenericRow([], [])
+        return [empty] * len(rows)
+    encoded = rows.dictionary_encode()
+    columns = [_python_values(decode_column(encoded.dictionary, i, field.type)) for i, field in enumerate(fields)]
+    distinct = [GenericRow(list(values), list(fields)) for values in zip(*columns, strict=True)]
+    return [distinct[place] for place in encoded.indices.to_pylist()]
+
+
+def decode(row: bytes, fields: Sequence[DataField]) -> tuple[Any, ...]:
+    """The values of one serialised row; errors as `decode_rows`."""
+    return tuple(decode_rows(pa.array([row], pa.binary()), fields)[0].values)
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """The slots of one field in many rows.
+
+    `rows`, `ends` and `slots` are positions in `data`, of those rows alone where the field is `present` (not null).
+    """
+
+    data: npt.NDArray[np.uint8]
+    present: npt.NDArray[np.bool_]
+    rows: _Longs
+    ends: _Longs
+    slots: _Longs
+
+    @classmethod
+    def of(cls, array: pa.Array | pa.ChunkedArray, index: int) -> _Slots:
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        present = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+        _, offset_buffer, data_buffer = array.cast(pa.large_binary()).buffers()
+        data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
+        offsets = np.frombuffer(offset_buffer or bytes(8), dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+        starts, ends = offsets[:-1][present], offsets[1:][present]
+        if np.any(ends - starts < _ARITY_SIZE):
+            raise ValueError("a serialised row is cut off")
+        arity = _gather(data, starts, ">i4").astype(np.int64)
+        if np.any((arity <= index) | (arity < 0)):
+            raise ValueError(f"a serialised row has no field {index}")
+        rows = starts + _ARITY_SIZE
+        slots = rows + (arity + 63 + _HEADER_BITS) // 64 * 8 + 8 * index
+        if np.any(slots + 8 > ends):
+            raise ValueError("a serialised row is cut off")
+        bit = index + _HEADER_BITS
+        filled = data[rows + bit // 8] & (1 << bit % 8) == 0
+        present[present] = filled
+        return cls(data, present, rows[filled], ends[filled], slots[filled])
+
+    def fixed(self, dtype: str) -> npt.NDArray[Any]:
+        return _gather(self.data, self.slots, dtype)
+
+    def array(self, values: npt.NDArray[Any], arrow_type: pa.DataType) -> pa.Array:
+        """Spread the values of the present fields over all rows."""
+        spread = np.zeros(len(self.present), dtype=values.dtype)
+        spread[self.present] = values
+        mask = ~self.present
+        if pa.types.is_boolean(arrow_type):
+            return pa.array(spread != 0, mask=mask)
+        bits = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[values.dtype.itemsize]
+        if pa.types.is_floating(arrow_type):
+            return pa.array(spread, arrow_type, mask=mask)
+        return pa.array(spread, bits, mask=mask).view(arrow_type)
+
+    def pieces(self) -> tuple[_Longs, _Longs]:
+        """Start and length of every value that is inline in its slot (up to 7 bytes) or in the variable part."""
+        slot = self.fixed("<i8")
+        inline = slot < 0
+        lengths = np.where(inline, slot >> 56 & 0x7F, slot & 0xFFFFFFFF)
+        starts = np.where(inline, self.slots, self.rows + (slot >> 32))
+        if np.any(starts + lengths > self.ends):
+            raise ValueError("a serialised row is cut off")
+        return starts, lengths
+
+    def variable(self, arrow_type: pa.DataType) -> pa.Array:
+        starts, lengths = self.pieces()
+        ends = np.cumsum(lengths)
+        source = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        sizes = np.zeros(len(self.present) + 1, dtype=np.int64)
+        sizes[1:][self.present] = lengths
+        buffers = [
+            pa.py_buffer(np.packbits(self.present, bitorder="little")),
+            pa.py_buffer(np.cumsum(sizes).astype(np.int32)),
+            pa.py_buffer(self.data[source]),
+        ]
+        array = pa.Array.from_buffers(arrow_type, len(self.present), buffers)
+        array.validate(full=True)
+        return array
+
+
+def _gather(data: npt.NDArray[np.uint8], positions: _Longs, dtype: str) -> npt.NDArray[Any]:
+    width = np.dtype(dtype).itemsize
+    gathered: npt.NDArray[Any] = data[positions[:, None] + np.arange(width)].reshape(-1).view(dtype)
+    return gathered
+
+
+def _decimals(fields: _Slots, precision: int, scale: int) -> pa.Array:
+    arrow_type = pa.decimal128(precision, scale)
+    if precision > _MAX_COMPACT_DECIMAL:
+        unscaled = (None if raw is None else int.from_bytes(raw, "big", signed=True) for raw in _big_integers(fields))
+        values = [None if value is None else Decimal(value).scaleb(-scale, _EXACT) for value in unscaled]
+        return pa.array(values, arrow_type)
+    spread = np.zeros((len(fields.present), 2), dtype="<i8")
+    spread[fields.present, 0] = fields.fixed("<i8")
+    spread[:, 1] = spread[:, 0] >> 63
+    validity = pa.py_buffer(np.packbits(fields.present, bitorder="little"))
+    return pa.Array.from_buffers(arrow_type, len(spread), [validity, pa.py_buffer(spread)])
+
+
+def _big_integers(fields: _Slots) -> list[bytes | None]:
+    raw: list[bytes | None] = fields.variable(pa.binary()).to_pylist()
+    return raw
+
+
+def _timestamps(fields: _Slots, precision: int, zone: str | None) -> pa.Array:
+    slot = fields.fixed("<i8")
+    if precision <= _MAX_COMPACT_TIMESTAMP:
+        millis, nanos = slot, np.zeros_like(slot)
+    else:
+        positions = fields.rows + (slot >> 32)
+        if np.any((slot < 0) | (positions + 8 > fields.ends)):
+            raise ValueError("a serialised row is cut off")
+        millis, nanos = _gather(fields.data, positions, "<i8"), slot & 0xFFFFFFFF
+    if precision < _NANOS_FROM:
+        return fields.array(millis * 1000 + nanos // 1000, pa.timestamp("us", zone))
+    if np.any(np.abs(millis) > np.iinfo(np.int64).max // 1_000_000 - 1):
+        raise OverflowError("a timestamp lies outside of the years 1677 to 2262, which nanoseconds in 64 bits can hold")
+    return fields.array(millis * 1_000_000 + nanos, pa.timestamp("ns", zone))

@@ -1,0 +1,252 @@
+"""Manifest lists and manifests of a table in bulk: Arrow tables with fixed columns, whatever release wrote the file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from cachetools import LRUCache
+
+from pypaimon.streaming import avro_blocks
+from pypaimon.streaming.index_manifests import IndexEntry, parse_index_manifest
+
+ADD = 0
+DELETE = 1
+
+T = TypeVar("T")
+
+_LONGS = pa.list_(pa.int64())
+_STRINGS = pa.list_(pa.string())
+_Column = tuple[str, str, pa.DataType, bool]
+
+# Name, path in the Avro record, type, and whether every release writes it.
+_ENTRY_COLUMNS: tuple[_Column, ...] = (
+    ("kind", "_KIND", pa.int8(), True),
+    ("partition", "_PARTITION", pa.binary(), True),
+    ("bucket", "_BUCKET", pa.int32(), True),
+    ("total_buckets", "_TOTAL_BUCKETS", pa.int32(), True),
+    ("file_name", "_FILE._FILE_NAME", pa.string(), True),
+    ("file_size", "_FILE._FILE_SIZE", pa.int64(), True),
+    ("row_count", "_FILE._ROW_COUNT", pa.int64(), True),
+    ("min_key", "_FILE._MIN_KEY", pa.binary(), True),
+    ("max_key", "_FILE._MAX_KEY", pa.binary(), True),
+    ("key_min", "_FILE._KEY_STATS._MIN_VALUES", pa.binary(), True),
+    ("key_max", "_FILE._KEY_STATS._MAX_VALUES", pa.binary(), True),
+    ("key_nulls", "_FILE._KEY_STATS._NULL_COUNTS", _LONGS, True),
+    ("value_min", "_FILE._VALUE_STATS._MIN_VALUES", pa.binary(), True),
+    ("value_max", "_FILE._VALUE_STATS._MAX_VALUES", pa.binary(), True),
+    ("value_nulls", "_FILE._VALUE_STATS._NULL_COUNTS", _LONGS, True),
+    ("min_sequence_number", "_FILE._MIN_SEQUENCE_NUMBER", pa.int64(), True),
+    ("max_sequence_number", "_FILE._MAX_SEQUENCE_NUMBER", pa.int64(), True),
+    ("schema_id", "_FILE._SCHEMA_ID", pa.int64(), True),
+    ("level", "_FILE._LEVEL", pa.int32(), True),
+    ("extra_files", "_FILE._EXTRA_FILES", _STRINGS, True),
+    ("creation_time", "_FILE._CREATION_TIME", pa.int64(), False),
+    ("delete_row_count", "_FILE._DELETE_ROW_COUNT", pa.int64(), False),
+    ("embedded_index", "_FILE._EMBEDDED_FILE_INDEX", pa.binary(), False),
+    ("file_source", "_FILE._FILE_SOURCE", pa.int8(), False),
+    ("value_stats_cols", "_FILE._VALUE_STATS_COLS", _STRINGS, False),
+    ("external_path", "_FILE._EXTERNAL_PATH", pa.string(), False),
+    ("first_row_id", "_FILE._FIRST_ROW_ID", pa.int64(), False),
+    ("write_cols", "_FILE._WRITE_COLS", _STRINGS, False),
+    ("write_cols_sequences", "_FILE._WRITE_COLS_SEQUENCES", _LONGS, False),
+)
+_MANIFEST_COLUMNS: tuple[_Column, ...] = (
+    ("file_name", "_FILE_NAME", pa.string(), True),
+    ("file_size", "_FILE_SIZE", pa.int64(), True),
+    ("num_added_files", "_NUM_ADDED_FILES", pa.int64(), True),
+    ("num_deleted_files", "_NUM_DELETED_FILES", pa.int64(), True),
+    ("partition_min", "_PARTITION_STATS._MIN_VALUES", pa.binary(), True),
+    ("partition_max", "_PARTITION_STATS._MAX_VALUES", pa.binary(), True),
+    ("partition_nulls", "_PARTITION_STATS._NULL_COUNTS", _LONGS, True),
+    ("schema_id", "_SCHEMA_ID", pa.int64(), True),
+    ("min_bucket", "_MIN_BUCKET", pa.int32(), False),
+    ("max_bucket", "_MAX_BUCKET", pa.int32(), False),
+    ("min_level", "_MIN_LEVEL", pa.int32(), False),
+    ("max_level", "_MAX_LEVEL", pa.int32(), False),
+    ("min_row_id", "_MIN_ROW_ID", pa.int64(), False),
+    ("max_row_id", "_MAX_ROW_ID", pa.int64(), False),
+)
+
+ENTRY_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _ENTRY_COLUMNS])
+"""Columns of `ManifestReader.entries`.
+
+`kind` is 0 (ADD) or 1 (DELETE); `file_source` is 0 (APPEND), 1 (COMPACT) or null (unknown).
+`creation_time` is as stored: milliseconds since 1970 of the *local* wall clock of the writer, not of UTC
+(Java's `DataFileMeta.creationTimeEpochMillis` interprets it in the zone of the reading JVM).
+Rows of statistics and partitions are serialised `BinaryRow`s, see `binary_row`."""
+
+MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_COLUMNS])
+"""Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null where the release knows none."""
+
+
+class ManifestStore(Protocol):
+    """What this room asks of a store; `Store` is one."""
+
+    def read(self, path: str) -> bytes: ...
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | None]: ...
+
+    def parse(self, path: str, parser: Callable[[bytes], T]) -> T: ...
+
+
+class ManifestReader:
+    """Manifest lists, manifests and index manifests of one table, for all its branches.
+
+    The files are immutable and their names unique, so what was decoded is kept by name, up to `cache_bytes`.
+    Thread-safe.
+
+    Args:
+        store: Where the files are.
+        table_path: Root directory of the table. Branches keep their manifests there too.
+        cache_bytes: Bound of the cache, in bytes of decoded Arrow data.
+    """
+
+    def __init__(self, store: ManifestStore, table_path: str, cache_bytes: int = 64 << 20) -> None:
+        self._store = store
+        self._directory = f"{table_path.rstrip('/')}/manifest"
+        self._cache: LRUCache[str, pa.Table] = LRUCache(cache_bytes, getsizeof=pa.Table.get_total_buffer_size)
+        self._lock = threading.Lock()
+
+    def manifest_list(self, name: str) -> pa.Table:
+        """The manifests of a manifest list, in its order (`MANIFEST_SCHEMA`). One request unless cached.
+
+        Raises:
+            FileNotFoundError: There is no such manifest list.
+            CorruptTableError: It cannot be decoded.
+        """
+        cached = self._cached(name)
+        if cached is not None:
+            return cached
+        return self._keep(name, self._store.parse(self._path(name), parse_manifest_list))
+
+    def entries(self, manifests: pa.Table) -> pa.Table:
+        """The entries of these manifests (rows of `MANIFEST_SCHEMA`), in the order of the manifests (`ENTRY_SCHEMA`).
+
+        What is not cached is fetched concurrently, one request each.
+
+        Raises:
+            FileNotFoundError: A manifest is missing.
+            CorruptTableError: A manifest cannot be decoded, or does not hold as many entries as its list says.
+        """
+        names: list[str] = manifests["file_name"].to_pylist()
+        counts = pc.add(manifests["num_added_files"], manifests["num_deleted_files"]).to_pylist()
+        parsers = {name: partial(parse_manifest, count=count) for name, count in zip(names, counts, strict=True)}
+        decoded = {name: self._cached(name) for name in parsers}
+        missing = [name for name, table in decoded.items() if table is None]
+        for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
+            if data is None:
+                raise FileNotFoundError(self._path(name))
+            decoded[name] = self._keep(name, self._parsed(name, data, parsers[name]))
+        return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *(decoded[name] for name in names)])
+
+    def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
+        """The index files of an index manifest. One request.
+
+        Raises:
+            FileNotFoundError: There is no such index manifest.
+            CorruptTableError: It cannot be decoded.
+        """
+        return self._store.parse(self._path(name), parse_index_manifest)
+
+    def _parsed(self, name: str, data: bytes, parser: Callable[[bytes], pa.Table]) -> pa.Table:
+        try:
+            return parser(data)
+        except ValueError:
+            return self._store.parse(self._path(name), parser)
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _cached(self, name: str) -> pa.Table | None:
+        with self._lock:
+            return self._cache.get(name)
+
+    def _keep(self, name: str, table: pa.Table) -> pa.Table:
+        with self._lock:
+            if table.get_total_buffer_size() <= self._cache.maxsize:
+                self._cache[name] = table
+        return table
+
+
+def parse_manifest_list(data: bytes) -> pa.Table:
+    """Decode a manifest list of any release into `MANIFEST_SCHEMA`.
+
+    Raises:
+        ValueError: It cannot be decoded.
+    """
+    return _flatten(avro_blocks.parse(data), _MANIFEST_COLUMNS, MANIFEST_SCHEMA)
+
+
+def parse_manifest(data: bytes, count: int | None = None) -> pa.Table:
+    """Decode a manifest of any release into `ENTRY_SCHEMA`.
+
+    Args:
+        data: The file.
+        count: Number of entries that it must hold, if known.
+
+    Raises:
+        ValueError: It cannot be decoded, or the number is another one.
+    """
+    container = avro_blocks.parse(data)
+    if count is not None and container.count != count:
+        raise ValueError(f"the manifest holds {container.count} entries, its manifest list says {count}")
+    return _flatten(container, _ENTRY_COLUMNS, ENTRY_SCHEMA)
+
+
+def live(entries: pa.Table) -> pa.Table:
+    """The files that are left: ADD entries in their order, without what DELETE entries name.
+
+    As in Java's `AbstractFileStoreScan`, the place of the DELETE entry among the manifests does not matter, and a file
+    is the same one if partition, bucket, level, file name, extra files, embedded index and external path are.
+    """
+    is_add = pc.equal(entries["kind"], ADD)
+    added = entries.filter(is_add)
+    deleted = entries.filter(pc.invert(is_add))
+    if not deleted.num_rows:
+        return added
+    gone = _identifiers(deleted)
+    lost = (
+        _identifiers(added).with_row_index("place").join(gone, on=gone.columns, how="semi", nulls_equal=True)["place"]
+    )
+    if not len(lost):
+        return added
+    places = pa.array(range(added.num_rows), pa.uint32())
+    return added.filter(pc.invert(pc.is_in(places, lost.to_arrow())))
+
+
+def _identifiers(entries: pa.Table) -> Any:
+    import polars
+
+    columns = ["partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path"]
+    frame = polars.from_arrow(entries.select(columns))
+    assert isinstance(frame, polars.DataFrame)
+    # File names hold no slash, so joined they are still told apart.
+    return frame.with_columns(polars.col("extra_files").list.join("/"))
+
+
+def _flatten(container: avro_blocks.Container, columns: tuple[_Column, ...], schema: pa.Schema) -> pa.Table:
+    if not container.count:
+        return schema.empty_table()
+    table = avro_blocks.to_arrow(container)
+    records = pa.chunked_array(table.to_struct_array())
+    arrays = [_column(records, path, type_, required) for _, path, type_, required in columns]
+    return pa.table(arrays, schema=schema)
+
+
+def _column(records: pa.ChunkedArray, path: str, type_: pa.DataType, required: bool) -> pa.ChunkedArray:
+    column = records
+    for name in path.split("."):
+        if column.type.get_field_index(name) < 0:
+            if required:
+                raise ValueError(f"the Avro records hold no {path}")
+            return pa.chunked_array([pa.nulls(len(records), type_)])
+        column = pc.struct_field(column, name)
+    try:
+        return column.cast(type_)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is no {type_}: {error}") from error
