@@ -1,0 +1,33 @@
+# The project's commands. They need Python 3.10 to 3.13 and make; everything else goes into .venv.
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+SUITABLE := import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 14))
+PYTHON := $(shell for each in python3 python3.13 python3.12 python3.11 python3.10 python; do \
+	$$each -c "$(SUITABLE)" >/dev/null 2>&1 && echo $$each && break; done)
+
+.PHONY: help demo test lint clean
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+
+demo: $(VENV)/ready ## Follow a live table for a minute (SECONDS=n for another time)
+	@$(RUN) -m pypaimon.streaming.demo --seconds $(or $(SECONDS),60)
+
+test: $(VENV)/ready ## Every test (ARGS="-k name" for some)
+	$(RUN) -m pytest -n auto --dist loadgroup $(ARGS)
+
+lint: $(VENV)/ready ## Style and types
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+
+clean: ## Remove the environment and what was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/ready: pyproject.toml
+ifeq ($(PYTHON),)
+	@echo "Python 3.10, 3.11, 3.12 or 3.13 with its venv module is needed; none was found." >&2; exit 1
+endif
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --editable '.[dev]'
+	@touch $@
