@@ -1,0 +1,160 @@
+"""Names of consumer files: which reader of a consumer id saves where, and what a file name says about its reader."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from pypaimon.streaming.errors import StreamConfigError
+
+CONSUMER_PREFIX = "consumer-"
+"""Prefix of every consumer file; Java takes each file with it for a consumer."""
+
+MAX_FILE_NAME_BYTES = 200
+"""Of a consumer file's name in UTF-8. File systems hold 255; the rest is for names of temporary files."""
+
+_FENCE = ".first-plan"
+_NUMBER = r"(0|[1-9][0-9]{0,3})"
+_SHARD = re.compile(rf"(.+)\.shard-{_NUMBER}-of-{_NUMBER}", re.DOTALL)
+_MEMBER = re.compile(r"(.+?)\.member-(.+)", re.DOTALL)
+_SEPARATORS = "/\\"
+_CUT_BY_PATHS = "?#%;"
+MAX_SHARDS = 9999
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerName:
+    """What one consumer file is for. `text` is the id that Java sees.
+
+    Attributes:
+        consumer_id: The id that the user chose.
+        shard: (i, n) of a reader of shard i of n, else None.
+        member: Name of a member, else None.
+        fence: Whether the file fences a first full plan; otherwise it holds progress.
+    """
+
+    consumer_id: str
+    shard: tuple[int, int] | None = None
+    member: str | None = None
+    fence: bool = False
+
+    @property
+    def text(self) -> str:
+        """`<id>`, `<id>.shard-i-of-n` or `<id>.member-<name>`, with `.first-plan` behind it for a fence."""
+        text = self.consumer_id
+        if self.shard is not None:
+            text += f".shard-{self.shard[0]}-of-{self.shard[1]}"
+        if self.member is not None:
+            text += f".member-{self.member}"
+        return text + _FENCE if self.fence else text
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file in the directory `consumer`."""
+        return CONSUMER_PREFIX + self.text
+
+    @property
+    def fenced(self) -> ConsumerName:
+        """The fence that belongs to this progress file."""
+        return replace(self, fence=True)
+
+    @property
+    def progress(self) -> ConsumerName:
+        """The progress file that belongs to this fence."""
+        return replace(self, fence=False)
+
+    @property
+    def layout(self) -> frozenset[ConsumerName]:
+        """The progress files which together cover the table: all n shards, or the file alone."""
+        if self.shard is None:
+            return frozenset((self.progress,))
+        count = self.shard[1]
+        return frozenset(replace(self, shard=(index, count), fence=False) for index in range(count))
+
+    @staticmethod
+    def parse(text: str) -> ConsumerName:
+        """Read `text`; whatever Java wrote is the name of some consumer, so this never fails."""
+        fence = text.endswith(_FENCE) and text != _FENCE
+        if fence:
+            text = text[: -len(_FENCE)]
+        if match := _MEMBER.fullmatch(text):
+            return ConsumerName(match[1], member=match[2], fence=fence)
+        if (match := _SHARD.fullmatch(text)) and int(match[2]) < int(match[3]):
+            return ConsumerName(match[1], shard=(int(match[2]), int(match[3])), fence=fence)
+        return ConsumerName(text, fence=fence)
+
+
+def reader_name(
+    consumer_id: str, *, shard: tuple[int, int] | None = None, member: str | None = None, some_buckets: bool = False
+) -> ConsumerName:
+    """The progress file of a reader.
+
+    Args:
+        consumer_id: The id that the user chose.
+        shard: (i, n) if the stream reads shard i of n.
+        member: Member name, if one was given.
+        some_buckets: Whether the stream reads buckets of the user's choice.
+
+    Raises:
+        StreamConfigError: A name that cannot be, or a combination in which readers would overwrite each other.
+    """
+    check_consumer_id(consumer_id)
+    if shard is not None and not 0 <= shard[0] < shard[1] <= MAX_SHARDS:
+        raise StreamConfigError(f"shard {shard[0]} of {shard[1]}: wanted 0 <= i < n <= {MAX_SHARDS}.")
+    if member is not None:
+        _check("member name", member)
+        if shard is not None:
+            raise StreamConfigError(
+                f"consumer id {consumer_id!r}: a shard saves in a file of its own already; leave out member={member!r}."
+            )
+    elif some_buckets:
+        raise StreamConfigError(
+            f"consumer id {consumer_id!r} with chosen buckets: readers of other buckets would overwrite the progress. "
+            "Give each reader a name: with_consumer_id(..., member='...')."
+        )
+    name = ConsumerName(consumer_id, shard, member)
+    _check_length(name)
+    return name
+
+
+def check_consumer_id(consumer_id: str) -> None:
+    """Refuse an id that cannot name a file of its own.
+
+    Raises:
+        StreamConfigError: It is empty, too long, would leave the directory, or names a shard, member or fence.
+    """
+    if consumer_id == "":
+        raise StreamConfigError("consumer id cannot be empty string.")
+    _check("consumer id", consumer_id)
+    _check_length(ConsumerName(consumer_id))
+
+
+def _check_length(name: ConsumerName) -> None:
+    size = len(name.fenced.file_name.encode())
+    if size > MAX_FILE_NAME_BYTES:
+        raise StreamConfigError(
+            f"consumer id {name.consumer_id!r} is too long: {name.fenced.file_name!r} has {size} bytes; "
+            f"a file name can have {MAX_FILE_NAME_BYTES}."
+        )
+
+
+def _check(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise StreamConfigError(f"{what} {text!r}: wanted a string.")
+    if not text.strip():
+        raise StreamConfigError(f"{what} {text!r} cannot be blank.")
+    if text in (".", ".."):
+        raise StreamConfigError(f"{what} {text!r} would leave the directory of consumers.")
+    if any(character in _SEPARATORS for character in text):
+        raise StreamConfigError(f"{what} {text!r} would leave the directory of consumers: it cannot contain / or \\.")
+    if any(character in _CUT_BY_PATHS or not character.isprintable() for character in text):
+        raise StreamConfigError(
+            f"{what} {text!r} cannot contain control characters or any of {' '.join(_CUT_BY_PATHS)}: "
+            "some stores cut a path there, so that two consumers would share one file."
+        )
+    parsed = ConsumerName.parse(text)
+    if parsed != ConsumerName(text) or _SHARD.fullmatch(text) or text.startswith((_FENCE, ".member-", ".shard-")):
+        raise StreamConfigError(
+            f"{what} {text!r} is reserved: .first-plan, .shard-i-of-n and .member-<name> at the end of a name "
+            "mark the files of fences, shards and members. Use another name."
+        )
