@@ -1,0 +1,113 @@
+"""What a read of the corpus comes to, wanted or had: plain values that can be compared, stored and printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+Row = list[Any]
+"""Row kind, then one JSON value per column, as in `expect.json`."""
+
+
+class End(str, Enum):
+    """How a read of the corpus ends, by category."""
+
+    WAITING = "waiting"
+    """Nothing more comes, and no error."""
+    END_OF_SCAN = "end of scan"
+    """The bound was reached."""
+    EXPIRED = "expired"
+    """The position is no longer in the table."""
+    BEYOND_LATEST = "beyond the latest"
+    """The position lies too far ahead."""
+    NO_SUCH_SNAPSHOT = "no such snapshot"
+    """The full state of a snapshot that is not there was asked for."""
+    REJECTED = "rejected"
+    """Settings, or the table, are refused before any row."""
+    DAMAGED = "damaged"
+    """A file of the table is broken or missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The error that ended a read of ours.
+
+    Attributes:
+        names: The class of the error and those above it, the most special first.
+        stage: `open` (table, options, builder, scan), `plan` or `read`.
+        path: The file that the error names, or None.
+        trace: Traceback as text.
+    """
+
+    names: tuple[str, ...]
+    message: str
+    stage: str
+    path: str | None = None
+    trace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.names[0]} at stage {self.stage}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRows:
+    """Rows of one split, in order. `partition` is JSON text, so that it can be a key."""
+
+    partition: str
+    bucket: int
+    rows: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRows:
+    """One plan: the position after it (the next snapshot to read), its watermark, its splits in plan order."""
+
+    next: int | None
+    watermark: int | None
+    splits: tuple[BucketRows, ...]
+
+    def has_rows(self) -> bool:
+        """Whether the plan counts in a comparison (B12)."""
+        return any(split.rows for split in self.splits)
+
+    def by_bucket(self) -> dict[tuple[str, int], list[Row]]:
+        """Rows per (partition, bucket), splits concatenated in plan order; buckets without rows are left out."""
+        buckets: dict[tuple[str, int], list[Row]] = {}
+        for split in self.splits:
+            if split.rows:
+                buckets.setdefault((split.partition, split.bucket), []).extend(split.rows)
+        return buckets
+
+    def partitions(self) -> list[str]:
+        """Partitions that have rows, in the order in which they first come."""
+        return list(dict.fromkeys(split.partition for split in self.splits if split.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that a read came to.
+
+    Attributes:
+        end: Category for a wanted outcome; for one of ours WAITING or END_OF_SCAN, None where `failure` says more.
+        columns: Names of the columns, None where not known.
+        final_next: Position at the end.
+        consumer_files: Path in the warehouse to next snapshot, after the read was closed; None if not asked for.
+    """
+
+    plans: tuple[PlanRows, ...]
+    end: End | None
+    final_next: int | None
+    failure: Failure | None = None
+    columns: tuple[str, ...] | None = None
+    consumer_files: dict[str, int] | None = None
+
+    def plans_with_rows(self) -> list[PlanRows]:
+        """The plans that count."""
+        return [plan for plan in self.plans if plan.has_rows()]
+
+
+def row_text(row: Row) -> str:
+    """A row as one line of JSON: two rows are the same if and only if their texts are."""
+    return json.dumps(row, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,25 @@
+"""Every read of the golden corpus against Java, and against the scoreboard, which never goes back."""
+
+from __future__ import annotations
+
+import corpus_board
+import pytest
+from corpus_board import Verdict
+from corpus_cases import ARCHIVES, packed_files, scenario_names, unpacked_files
+
+TABLES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive)]
+
+
+@pytest.mark.parametrize(("archive", "scenario"), TABLES)
+def test_reads_of_a_table(archive: str, scenario: str) -> None:
+    """No read is wrong or went back; the scoreboard tells the truth; reading wrote nothing into the table."""
+    cases = [case for case in corpus_board.select([archive], scenario) if case.scenario == scenario]
+    judgements = [corpus_board.judge(case) for case in cases]
+
+    bad = {item.case.read: item.cause() for item in judgements if item.verdict is Verdict.WRONG}
+    bad.update({item.case.read: item.cause() for item in corpus_board.setbacks(judgements)})
+    assert not bad, f"corpus_report.py --archive {archive} --scenario {scenario} --diff tells more"
+
+    known = corpus_board.load_board()[archive][scenario]
+    assert corpus_board.board(judgements)[archive][scenario] == known, "run corpus_report.py --update"
+    assert unpacked_files(archive, scenario) == packed_files(archive, scenario)
