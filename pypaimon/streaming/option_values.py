@@ -1,0 +1,111 @@
+"""Reading typed values out of a table's string options, as Java does, with errors that name the option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from pypaimon.streaming.errors import StreamConfigError
+
+_DURATION_MILLIS = {
+    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1e-6),
+    **dict.fromkeys(("us", "µs", "micro", "microsecond", "microseconds"), 1e-3),
+    **dict.fromkeys(("ms", "milli", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+_SIZE_BYTES = {
+    **dict.fromkeys(("b", "bytes"), 1),
+    **dict.fromkeys(("k", "kb", "kibibytes"), 1 << 10),
+    **dict.fromkeys(("m", "mb", "mebibytes"), 1 << 20),
+    **dict.fromkeys(("g", "gb", "gibibytes"), 1 << 30),
+    **dict.fromkeys(("t", "tb", "tebibytes"), 1 << 40),
+}
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?$"
+)
+
+
+class OptionValues:
+    """A table's options with typed access; a key that is absent gives the default."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def text(self, *keys: str) -> str | None:
+        """The value of the first key that is set (aliases after the main key)."""
+        for key in keys:
+            if self._options.get(key) is not None:
+                return str(self._options[key])
+        return None
+
+    def boolean(self, key: str, default: bool) -> bool:
+        """A value of `true` or `false`, in any case."""
+        value = self.text(key)
+        if value is None:
+            return default
+        if value.strip().lower() not in ("true", "false"):
+            raise _unreadable(key, value, "true or false")
+        return value.strip().lower() == "true"
+
+    def integer(self, *keys: str) -> int | None:
+        """A whole number."""
+        value = self.text(*keys)
+        if value is None:
+            return None
+        try:
+            return int(value.strip())
+        except ValueError:
+            raise _unreadable(keys[0], value, "a whole number") from None
+
+    def one_of(self, key: str, allowed: tuple[str, ...], default: str) -> str:
+        """One of the allowed words, in any case; `_` counts as `-`."""
+        value = self.text(key)
+        if value is None:
+            return default
+        word = value.strip().lower().replace("_", "-")
+        if word not in allowed:
+            raise _unreadable(key, value, "one of " + ", ".join(allowed))
+        return word
+
+    def duration_millis(self, key: str) -> int | None:
+        """A duration such as `10 s`, `1 d` or `500 ms` (a bare number is milliseconds), in milliseconds."""
+        scaled = self._scaled(key, _DURATION_MILLIS, "ms", "a duration such as '10 s' or '1 d'")
+        return None if scaled is None else int(scaled)
+
+    def size_bytes(self, key: str, default: int) -> int:
+        """A size such as `128 mb` (a bare number is bytes), in bytes."""
+        scaled = self._scaled(key, _SIZE_BYTES, "b", "a size such as '128 mb'")
+        return default if scaled is None else int(scaled)
+
+    def _scaled(self, key: str, units: Mapping[str, float], bare: str, wanted: str) -> float | None:
+        value = self.text(key)
+        if value is None:
+            return None
+        match = re.fullmatch(r"(\d+)\s*([^\d\s]*)", value.strip().lower())
+        if match is None or (match[2] or bare) not in units:
+            raise _unreadable(key, value, wanted)
+        return int(match[1]) * units[match[2] or bare]
+
+    def local_timestamp_millis(self, key: str) -> int | None:
+        """A time such as `2026-11-21 05:21:11.768` or `2026-11-21` in the local time zone, as epoch milliseconds."""
+        value = self.text(key)
+        if value is None:
+            return None
+        match = _TIMESTAMP.match(value.strip())
+        try:
+            if match is None:
+                raise ValueError(value)
+            year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+            micros = int((match[7] or "").ljust(6, "0")[:6] or 0)
+            moment = datetime(year, month, day, hour, minute, second, micros)
+        except ValueError:
+            raise _unreadable(key, value, "a time such as '2026-11-21 05:21:11.768'") from None
+        return int(moment.timestamp() * 1000)
+
+
+def _unreadable(key: str, value: str, wanted: str) -> StreamConfigError:
+    return StreamConfigError(f"Could not parse value '{value}' for key '{key}'. Set {wanted}.")
