@@ -99,7 +99,8 @@ def decode_rows(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -
         return [empty] * len(rows)
     encoded = rows.dictionary_encode()
     columns = [_python_values(decode_column(encoded.dictionary, i, field.type)) for i, field in enumerate(fields)]
-    distinct = [GenericRow(list(values), list(fields)) for values in zip(*columns, strict=True)]
+    shared_fields = list(fields)
+    distinct = [GenericRow(list(values), shared_fields) for values in zip(*columns, strict=True)]
     return [distinct[place] for place in encoded.indices.to_pylist()]
 
 

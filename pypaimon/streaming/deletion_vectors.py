@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SIZE = 4
+_WORD = 4
 _MAGIC_32 = 1581511376
 _MAGIC_64 = 1681511377
 
@@ -67,35 +67,35 @@ def read(store: VectorStore, deletion_file: DeletionFile) -> DeletionVector:
 def parse(data: bytes, deletion_file: DeletionFile) -> DeletionVector:
     """Take one deletion vector out of an index file.
 
+    It is a length (big-endian), a magic number and a bitmap of that length together, and a CRC32 of those. The recorded
+    length counts magic number and bitmap in the 32-bit format, everything in the 64-bit format.
+
     Raises:
         ValueError: It is not there, or its length, checksum, format or number of rows is not what it must be.
     """
-    start = deletion_file.offset
-    size = int.from_bytes(data[start : start + _SIZE], "big")
-    content = data[start + _SIZE : start + _SIZE + size]
-    checksum = data[start + _SIZE + size : start + _SIZE + size + _SIZE]
-    if size != deletion_file.length or len(content) != size or len(checksum) != _SIZE:
-        raise ValueError(f"no deletion vector of {deletion_file.length} bytes at byte {start} (length there: {size})")
+    start = deletion_file.offset + _WORD
+    size = int.from_bytes(data[deletion_file.offset : start], "big")
+    content = data[start : start + size]
+    checksum = data[start + size : start + size + _WORD]
+    if len(content) != size or len(checksum) != _WORD:
+        raise ValueError(f"the deletion vector at byte {deletion_file.offset} is cut off")
     if zlib.crc32(content) != int.from_bytes(checksum, "big"):
-        raise ValueError(f"the checksum of the deletion vector at byte {start} is wrong")
-    positions = _positions(content)
-    if deletion_file.cardinality is not None and len(positions) != deletion_file.cardinality:
-        raise ValueError(
-            f"the deletion vector at byte {start} holds {len(positions)} rows, not {deletion_file.cardinality}"
-        )
-    return DeletionVector(positions)
+        raise ValueError(f"the checksum of the deletion vector at byte {deletion_file.offset} is wrong")
+    rows, recorded_size = _bitmap(content)
+    if deletion_file.length is not None and deletion_file.length != recorded_size:
+        raise ValueError(f"a deletion vector of {deletion_file.length} bytes was recorded, {recorded_size} are there")
+    if deletion_file.cardinality is not None and deletion_file.cardinality != len(rows):
+        raise ValueError(f"a deletion vector of {deletion_file.cardinality} rows was recorded, {len(rows)} are there")
+    return DeletionVector(np.fromiter(rows, dtype=np.uint64, count=len(rows)))
 
 
-def _positions(content: bytes) -> npt.NDArray[np.uint64]:
+def _bitmap(content: bytes) -> tuple[BitMap | BitMap64, int]:
+    """The deleted rows, and the length that a manifest records for them."""
     from pyroaring import BitMap, BitMap64
 
-    magic, bitmap = content[:_SIZE], content[_SIZE:]
+    magic, bitmap = content[:_WORD], content[_WORD:]
     if int.from_bytes(magic, "big") == _MAGIC_32:
-        return _ascending(BitMap.deserialize(bitmap))
+        return BitMap.deserialize(bitmap), len(content)
     if int.from_bytes(magic, "little") == _MAGIC_64:
-        return _ascending(BitMap64.deserialize(bitmap))
+        return BitMap64.deserialize(bitmap), len(content) + 2 * _WORD
     raise ValueError(f"a deletion vector starts with {magic.hex()}, which is no known format")
-
-
-def _ascending(rows: BitMap | BitMap64) -> npt.NDArray[np.uint64]:
-    return np.fromiter(rows, dtype=np.uint64, count=len(rows))

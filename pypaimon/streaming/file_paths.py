@@ -77,7 +77,7 @@ class FilePaths:
     legacy_names: bool = True
     data_directory: str | None = None
     index_beside_data: bool = False
-    _partitions: dict[bytes, str] = field(default_factory=dict, repr=False, compare=False)
+    _buckets: dict[tuple[bytes, int], str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, table_path: str, schema: TableSchema) -> FilePaths:
@@ -93,22 +93,12 @@ class FilePaths:
             options.get("index-file-in-data-file-dir", "false").lower() == "true",
         )
 
-    def partition(self, partition: bytes) -> str:
-        """The directories of a serialised partition row, such as `dt=19723/hh=7`; empty without partition columns."""
-        known = self._partitions.get(partition)
-        if known is None:
-            known = "/".join(self._components(partition))
-            self._partitions[partition] = known
-        return known
-
     def bucket(self, partition: bytes, bucket: int) -> str:
-        """The directory of a bucket; bucket -2 is `bucket-postpone`."""
-        root = str(resolve_path(self.table_path, self.data_directory))
-        if root.startswith("file:") and "%" in self.partition(partition):
-            # A FileIO decodes file: URIs; what is escaped in a directory name must stay as it is.
-            root = local_path(root)
-        bucket_name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
-        return "/".join(filter(None, (root.rstrip("/"), self.partition(partition), bucket_name)))
+        """The directory of a bucket, such as `<table>/dt=19723/hh=7/bucket-0`; bucket -2 is `bucket-postpone`."""
+        known = self._buckets.get((partition, bucket))
+        if known is None:
+            known = self._buckets[partition, bucket] = self._bucket(partition, bucket)
+        return known
 
     def data_file(self, partition: bytes, bucket: int, file_name: str, external_path: str | None = None) -> str:
         """Full path of a data or changelog file, as recorded; see `merged_changelog_range`."""
@@ -123,6 +113,15 @@ class FilePaths:
         if self.index_beside_data:
             return f"{self.bucket(partition, bucket)}/{file_name}"
         return f"{self.table_path.rstrip('/')}/index/{file_name}"
+
+    def _bucket(self, partition: bytes, bucket: int) -> str:
+        root = str(resolve_path(self.table_path, self.data_directory))
+        components = self._components(partition)
+        if root.startswith("file:") and any("%" in component for component in components):
+            # A FileIO decodes file: URIs; what is escaped in a directory name must stay as it is.
+            root = local_path(root)
+        bucket_name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
+        return "/".join((root.rstrip("/"), *components, bucket_name))
 
     def _components(self, partition: bytes) -> Sequence[str]:
         row = pa.array([partition], pa.binary())
