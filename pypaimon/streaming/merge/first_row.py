@@ -1,0 +1,39 @@
+"""Merge engine `first-row`: the oldest record of a key is the row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge.groups import NO_ROW, EngineBase, Groups, Merged
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRow(EngineBase):
+    """Follows Java's `FirstRowMergeFunction`.
+
+    Attributes:
+        ignore_delete: Whether -U and -D are passed over instead of refused.
+    """
+
+    ignore_delete: bool = False
+
+    @property
+    def name(self) -> str:
+        return "first-row"
+
+    def merge(self, groups: Groups) -> Merged:
+        """Takes the first record, kind included.
+
+        Raises:
+            UnsupportedTableError: There is a -U or -D, and `ignore-delete` is not set.
+        """
+        if not self.ignore_delete and groups.retracts.any():
+            raise UnsupportedTableError(
+                "The data files hold -U or -D records, which merge engine first-row cannot merge. "
+                "Set the table option 'ignore-delete' = 'true' to pass over them."
+            )
+        oldest = groups.first(~groups.retracts)
+        return Merged(np.where(oldest < 0, NO_ROW, groups.kinds[oldest]).astype(np.int8), groups.row_of(oldest))

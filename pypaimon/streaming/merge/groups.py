@@ -1,0 +1,192 @@
+"""Records grouped by key, and what an engine makes of the groups: values that the engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.merge.ordering import numeric_codes
+from pypaimon.streaming.row_kinds import DELETE, UPDATE_BEFORE
+
+SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
+VALUE_KIND = "_VALUE_KIND"
+LEVEL = "_LEVEL"
+
+NO_ROW = -1
+
+Ints = npt.NDArray[np.int64]
+Kinds = npt.NDArray[np.int8]
+Mask = npt.NDArray[np.bool_]
+
+
+def is_retract(kinds: Kinds) -> Mask:
+    """Which records take something back (-U, -D)."""
+    mask: Mask = (kinds == UPDATE_BEFORE) | (kinds == DELETE)
+    return mask
+
+
+class Groups:
+    """Keys with more than one record each, in key order; the records of a key from the oldest to the newest.
+
+    Positions count the records of all groups in that order; `rows[position]` is the record's row in `batch`.
+
+    Attributes:
+        batch: The rows, in any order, possibly with rows of no group.
+        rows: Row of each position.
+        starts: First position of each group.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, rows: Ints, starts: Ints) -> None:
+        self.batch = batch
+        self.rows = rows
+        self.starts = starts
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Records of each group."""
+        return np.diff(self.starts, append=len(self.rows))
+
+    @cached_property
+    def ends(self) -> Ints:
+        """Last position of each group."""
+        return self.starts + self.sizes - 1
+
+    @cached_property
+    def ids(self) -> Ints:
+        """Index of the group of each position."""
+        return np.repeat(np.arange(len(self.starts)), self.sizes)
+
+    @cached_property
+    def positions(self) -> Ints:
+        """0, 1, 2, ..."""
+        return np.arange(len(self.rows))
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """Row kind of each position."""
+        codes = numeric_codes(self.batch.column(VALUE_KIND))
+        assert codes is not None
+        return codes[self.rows]
+
+    @cached_property
+    def retracts(self) -> Mask:
+        """Whether the record of each position is -U or -D."""
+        return is_retract(self.kinds)
+
+    def last(self, mask: Mask) -> Ints:
+        """Last position of each group where the mask holds, -1 where it holds nowhere."""
+        return np.maximum.reduceat(np.where(mask, self.positions, -1), self.starts)
+
+    def first(self, mask: Mask) -> Ints:
+        """First position of each group where the mask holds, -1 where it holds nowhere."""
+        beyond = len(self.rows)
+        found = np.minimum.reduceat(np.where(mask, self.positions, beyond), self.starts)
+        return np.where(found == beyond, -1, found)
+
+    def any(self, mask: Mask) -> Mask:
+        """Whether the mask holds at any position of each group."""
+        return np.logical_or.reduceat(mask, self.starts)
+
+    def row_of(self, positions: Ints) -> Ints:
+        """Rows of positions, -1 where the position is -1."""
+        return np.where(positions < 0, -1, self.rows[positions])
+
+    def valid(self, column: str) -> Mask:
+        """Whether the value of each position is not null."""
+        values = self.batch.column(column)
+        if values.null_count == 0:
+            return np.ones(len(self.rows), dtype=np.bool_)
+        mask: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+        return mask[self.rows]
+
+    def values(self, column: str) -> pa.Array:
+        """The values of a column, by position."""
+        return self.batch.column(column).take(pa.array(self.rows))
+
+    def where(self, mask: Mask) -> Groups:
+        """The groups of the mask alone."""
+        sizes = self.sizes[mask]
+        return Groups(self.batch, self.rows[np.repeat(mask, self.sizes)], np.cumsum(sizes) - sizes)
+
+    def only(self, mask: Mask) -> Groups:
+        """The same groups with the positions of the mask alone; every group must keep one."""
+        counts = np.add.reduceat(mask.astype(np.int64), self.starts)
+        return Groups(self.batch, self.rows[mask], np.cumsum(counts) - counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What groups became: one row or none each.
+
+    Attributes:
+        kinds: Row kind of each group's result, `NO_ROW` where it has none.
+        rows: Row of the batch that each result is taken from.
+        columns: Columns that are not taken from `rows`: the row to take each value from (-1: null), or the values.
+    """
+
+    kinds: Kinds
+    rows: Ints
+    columns: Mapping[str, Ints | pa.Array] = field(default_factory=dict)
+
+
+class MergeEngine(Protocol):
+    """How the records of one key become one row. Immutable.
+
+    Attributes:
+        name: The value of the option `merge-engine`.
+        keys: The primary key without partition columns.
+        sequence: The fields that order the records of a key, before `_SEQUENCE_NUMBER`; empty if none.
+        ascending: Whether the greatest of `sequence` is the newest.
+        wants_levels: Whether batches must hold the level of each record's file, `_LEVEL` (int32).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+
+    @property
+    def sequence(self) -> tuple[str, ...]: ...
+
+    @property
+    def ascending(self) -> bool: ...
+
+    @property
+    def wants_levels(self) -> bool: ...
+
+    def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """The columns that merging needs beside these, so that these come out right."""
+
+    def merge(self, groups: Groups) -> Merged:
+        """Merges keys that have more than one record; a single record stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBase:
+    """What every engine has."""
+
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...] = ()
+    ascending: bool = True
+    wants_levels: bool = False
+
+    def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Keys and sequence fields."""
+        there = set(columns)
+        return tuple(dict.fromkeys(name for name in (*self.keys, *self.sequence) if name not in there))
+
+
+def take_or_null(values: pa.Array, rows: Any) -> pa.Array:
+    """Values at rows; null where the row is -1."""
+    absent = rows < 0
+    return values.take(pa.array(rows, mask=absent) if absent.any() else pa.array(rows))

@@ -1,0 +1,216 @@
+"""The order of keys and sequence fields: Java's comparison of each type, as arrays of numbers or bytes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Codes = npt.NDArray[Any]
+
+_WIDEST_PADDED_VALUE = 256
+_LONG_DECIMAL = 18
+
+
+class KeyCodec:
+    """Encodes key columns as one array of codes that sort, and compare, as Java compares the keys.
+
+    Java's order (`RecordComparator` as Paimon generates it): nulls first, numbers by value, floats by `Double.compare`
+    (-0.0 before 0.0, NaN last), text and bytes as unsigned bytes, booleans false first, composite keys field by field.
+
+    The codes of one codec compare with each other as long as `fit` returned False for every batch since; when it
+    returned True, what was encoded before must be encoded anew. One numeric column becomes the numbers themselves,
+    other keys rows of bytes, padded to the longest value seen. Only where values are longer than 256 bytes it is one
+    `bytes` object per row.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._widths = [0] * columns
+        self._nullable = [False] * columns
+        self._as_objects = False
+
+    def fit(self, columns: Sequence[pa.Array]) -> bool:
+        """Widens the layout until the columns fit; True if it changed."""
+        before = (tuple(self._widths), tuple(self._nullable), self._as_objects)
+        for position, column in enumerate(columns):
+            self._nullable[position] |= column.null_count > 0
+            if _is_bytes(column.type):
+                longest = pc.max(pc.binary_length(column)).as_py() or 0
+                if longest > _WIDEST_PADDED_VALUE:
+                    self._as_objects = True
+                elif longest > self._widths[position]:
+                    self._widths[position] = max(4, 1 << (longest - 1).bit_length())
+        return before != (tuple(self._widths), tuple(self._nullable), self._as_objects)
+
+    def encode(self, columns: Sequence[pa.Array]) -> Codes:
+        """One code per row; the columns must fit."""
+        if self._as_objects:
+            return _objects(columns, self._nullable)
+        if len(columns) == 1 and not self._nullable[0]:
+            numbers = numeric_codes(columns[0])
+            if numbers is not None:
+                return numbers
+        parts: list[Codes] = []
+        for column, width, nullable in zip(columns, self._widths, self._nullable, strict=True):
+            if nullable:
+                parts.append(_validity(column).astype(np.uint8).reshape(-1, 1))
+            parts.append(_padded(column, width) if _is_bytes(column.type) else _big_endian(column))
+        rows = np.concatenate(parts, axis=1)
+        length, width = rows.shape
+        if width <= 8:
+            words = np.zeros((length, 8), dtype=np.uint8)
+            words[:, :width] = rows
+            return words.view(">u8").reshape(-1).astype(np.uint64)
+        return np.ascontiguousarray(rows).view(f"S{width}").reshape(-1)
+
+
+def numeric_codes(column: pa.Array) -> Codes | None:
+    """Numbers in the order of the values, 0 where the value is null; None for a type that no number can hold."""
+    kind = column.type
+    codes: Codes
+    if pa.types.is_boolean(kind):
+        codes = _primitive(column.cast(pa.uint8()), np.uint8)
+    elif pa.types.is_float32(kind):
+        codes = _ordered_bits(_primitive(column, np.float32), np.int32)
+    elif pa.types.is_float64(kind):
+        codes = _ordered_bits(_primitive(column, np.float64), np.int64)
+    elif pa.types.is_decimal128(kind):
+        if kind.precision > _LONG_DECIMAL:
+            return None
+        codes = decimal_words(column)[:, 0]
+    elif pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        codes = _primitive(column, np.dtype(f"i{kind.bit_width // 8}"))
+    else:
+        return None
+    return np.where(_validity(column), codes, codes.dtype.type(0)) if column.null_count else codes
+
+
+def ranks(column: pa.Array) -> Codes:
+    """Integers in the order of the values, above 0, and 0 where the value is null: nulls first, as in Java.
+
+    Raises:
+        TypeError: Values of this type have no order here (arrays, maps, rows).
+    """
+    codes = numeric_codes(column)
+    if codes is None:
+        codec = KeyCodec(1)
+        if not is_ordered(column.type):
+            raise TypeError(f"values of type {column.type} have no order")
+        codec.fit([column])
+        codes = codec.encode([column])
+    ranked = np.unique(codes, return_inverse=True)[1].astype(np.int64) + 1
+    return np.where(_validity(column), ranked, 0)
+
+
+def is_ordered(kind: pa.DataType) -> bool:
+    """Whether values of the type can be compared here."""
+    return _is_bytes(kind) or not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or pa.types.is_null(kind))
+
+
+def python_order(value: Any) -> Any:
+    """A Python value of a key as something that Python compares as Java compares the key."""
+    if value is None:
+        return (0,)
+    if isinstance(value, str):
+        return (1, value.encode())
+    if isinstance(value, float):
+        bits = struct.unpack(">q", struct.pack(">d", math.nan if math.isnan(value) else value))[0]
+        return (1, bits if bits >= 0 else bits ^ 0x7FFFFFFFFFFFFFFF)
+    return (1, value)
+
+
+def decimal_words(column: pa.Array) -> Codes:
+    """Decimals as rows of two 64-bit words, the lower one first."""
+    return _primitive_buffer(column, np.int64, 2).reshape(-1, 2)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or (pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind))
+    )
+
+
+def _validity(column: pa.Array) -> npt.NDArray[np.bool_]:
+    if column.null_count == 0:
+        return np.ones(len(column), dtype=np.bool_)
+    return cast("npt.NDArray[np.bool_]", column.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _primitive(column: pa.Array, dtype: npt.DTypeLike) -> Codes:
+    return _primitive_buffer(column, dtype, 1)
+
+
+def _primitive_buffer(column: pa.Array, dtype: npt.DTypeLike, words: int) -> Codes:
+    buffer = column.buffers()[1]
+    if buffer is None or len(column) == 0:
+        return np.zeros(len(column) * words, dtype=dtype)
+    begin = column.offset * words
+    return np.frombuffer(buffer, dtype=dtype, count=begin + len(column) * words)[begin:]
+
+
+def _ordered_bits(values: Codes, dtype: npt.DTypeLike) -> Codes:
+    """Float bits that order as integers; every NaN is the same, greatest one."""
+    bits: Codes = np.where(np.isnan(values), values.dtype.type(np.nan), values).view(dtype)
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+
+
+def _big_endian(column: pa.Array) -> Codes:
+    numbers = numeric_codes(column)
+    if numbers is not None:
+        size = numbers.dtype.itemsize
+        unsigned = numbers.view(f"u{size}")
+        if numbers.dtype.kind == "i":
+            unsigned = unsigned ^ unsigned.dtype.type(1 << (size * 8 - 1))
+        return unsigned.astype(f">u{size}").view(np.uint8).reshape(-1, size)
+    if not pa.types.is_decimal128(column.type):
+        raise TypeError(f"values of type {column.type} have no order")
+    words = np.where(_validity(column).reshape(-1, 1), decimal_words(column), 0).view(np.uint64)
+    high = words[:, 1] ^ np.uint64(1 << 63)
+    return np.stack([high, words[:, 0]], axis=1).astype(">u8").view(np.uint8).reshape(-1, 16)
+
+
+def _padded(column: pa.Array, width: int) -> Codes:
+    """Values padded with zeros, then their length: a value that ends with zero bytes is not its own prefix."""
+    values = pc.fill_null(column.cast(pa.binary()), b"")
+    lengths = _primitive(pc.binary_length(values), np.int32)
+    if width == 0:
+        return np.zeros((len(column), 2), dtype=np.uint8)
+    text = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
+    padded = pc.ascii_rpad(text, width, padding="\0")
+    data = _bytes_of(padded, width).reshape(len(column), width)
+    return np.concatenate([data, lengths.astype(">u2").view(np.uint8).reshape(-1, 2)], axis=1)
+
+
+def _bytes_of(padded: pa.Array, width: int) -> Codes:
+    if len(padded) == 0:
+        return np.zeros(0, dtype=np.uint8)
+    begin = int(np.frombuffer(padded.buffers()[1], dtype=np.int32)[padded.offset])
+    return np.frombuffer(padded.buffers()[2], dtype=np.uint8, count=begin + len(padded) * width)[begin:]
+
+
+def _objects(columns: Sequence[pa.Array], nullable: Sequence[bool]) -> Codes:
+    codes = [b""] * len(columns[0])
+    for column, with_nulls in zip(columns, nullable, strict=True):
+        valid = _validity(column)
+        if _is_bytes(column.type):
+            # A zero byte is escaped, so that the end of a value sorts below every longer one.
+            values = pc.fill_null(column.cast(pa.binary()), b"").to_pylist()
+            parts = [value.replace(b"\0", b"\0\1") + b"\0\0" for value in values]
+        else:
+            parts = [row.tobytes() for row in _big_endian(column)]
+        if with_nulls:
+            parts = [(b"\1" if there else b"\0") + part for there, part in zip(valid, parts, strict=True)]
+        codes = [code + part for code, part in zip(codes, parts, strict=True)]
+    result = np.empty(len(codes), dtype=object)
+    result[:] = codes
+    return result

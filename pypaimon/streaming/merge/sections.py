@@ -1,0 +1,141 @@
+"""Sorted runs cut into chunks that hold every record of their keys, one batch of each run in memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.merge.ordering import Codes, KeyCodec, python_order
+
+
+def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
+    """The fewest runs whose files follow each other without overlapping keys.
+
+    As many runs as files overlap at most, as Java's `IntervalPartition` has in its widest section. The files of a run
+    are in key order and can be read one after the other as one run.
+    """
+    bounds = [(_key(file.min_key), _key(file.max_key), file) for file in files]
+    bounds.sort(key=lambda bound: bound[:2])
+    runs: list[list[DataFileMeta]] = []
+    ends: list[tuple[Any, int]] = []
+    for smallest, largest, file in bounds:
+        if ends and ends[0][0] < smallest:
+            _, run = heapq.heappop(ends)
+        else:
+            run = len(runs)
+            runs.append([])
+        runs[run].append(file)
+        heapq.heappush(ends, (largest, run))
+    return runs
+
+
+def _key(row: Any) -> tuple[Any, ...]:
+    return tuple(python_order(value) for value in row.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records of complete keys: no other chunk holds a record of these keys, and chunks come in key order.
+
+    Attributes:
+        batch: The records, run after run; within a run in the order of the run.
+        codes: The key of each record, as `KeyCodec` encodes it.
+        sources: From how many runs records came.
+    """
+
+    batch: pa.RecordBatch
+    codes: Codes
+    sources: int
+
+
+class _Run:
+    """A run that is being read: what is left of its current batch."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> None:
+        self._batches = iter(batches)
+        self._keys = keys
+        self.batch: pa.RecordBatch | None = None
+        self.codes: Codes = np.empty(0)
+        self.ended = False
+
+    def advance(self, codec: KeyCodec) -> bool:
+        """Reads on behind what is left; True if codes made before do not compare with the codes from now on."""
+        following = next((batch for batch in self._batches if batch.num_rows), None)
+        if following is None:
+            self.ended = True
+            return False
+        self.batch = following if self.batch is None else concat([self.batch, following])
+        changed = codec.fit(self._key_columns(self.batch))
+        self.encode(codec)
+        return changed
+
+    def encode(self, codec: KeyCodec) -> None:
+        if self.batch is not None:
+            self.codes = codec.encode(self._key_columns(self.batch))
+
+    def _key_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        return [batch.column(name) for name in self._keys]
+
+    @property
+    def undecided(self) -> bool:
+        """Whether no record can be handed out before more was read: the next batch may go on with the only key here."""
+        return not self.ended and (self.batch is None or bool(self.codes[0] == self.codes[-1]))
+
+    def take(self, count: int) -> tuple[pa.RecordBatch, Codes]:
+        assert self.batch is not None
+        taken = self.batch.slice(0, count), self.codes[:count]
+        if count == self.batch.num_rows:
+            self.batch, self.codes = None, self.codes[:0]
+        else:
+            self.batch, self.codes = self.batch.slice(count), self.codes[count:]
+        return taken
+
+
+def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Iterator[Chunk]:
+    """Cuts runs, each sorted by `keys`, into chunks of complete keys.
+
+    Holds one batch of each run and what is left of the one before it (as a rule the records of one key). A batch of a
+    run is asked for when everything of the one before it, but its last key, was handed out.
+    """
+    codec = KeyCodec(len(keys))
+    active = [_Run(run, keys) for run in runs]
+    while active:
+        changed = False
+        for run in active:
+            while run.undecided:
+                changed |= run.advance(codec)
+        if changed:
+            for run in active:
+                run.encode(codec)
+        active = [run for run in active if run.batch is not None]
+        limit = min((run.codes[-1] for run in active if not run.ended), default=None)
+        counts = [len(run.codes) if limit is None else _count_below(run.codes, limit) for run in active]
+        parts = [run.take(count) for run, count in zip(active, counts, strict=True) if count]
+        if parts:
+            yield _chunk(parts)
+
+
+def _count_below(codes: Codes, limit: Any) -> int:
+    return int(np.searchsorted(codes, np.array([limit], dtype=codes.dtype), side="left")[0])
+
+
+def _chunk(parts: list[tuple[pa.RecordBatch, Codes]]) -> Chunk:
+    if len(parts) == 1:
+        return Chunk(*parts[0], 1)
+    return Chunk(concat([batch for batch, _ in parts]), np.concatenate([codes for _, codes in parts]), len(parts))
+
+
+def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of several with the same columns; nullability and metadata are those of the first."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    columns = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(first.num_columns)]
+    fields = [field.with_nullable(True) for field in first.schema]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
