@@ -7,6 +7,7 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
+from pypaimon.read.reader.iface.record_batch_reader import _polars_arrow_table as polars_table
 from pypaimon.read.split import DataSplit
 from pypaimon.read.table_read import TableRead
 from pypaimon.schema.data_types import (
@@ -22,10 +23,14 @@ from pypaimon.schema.data_types import (
 from pypaimon.schema.table_schema import TableSchema
 from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.table.row.binary_row import BinaryRow
-from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer
+from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 from pypaimon.table.row.offset_row import OffsetRow
+from pypaimon.table.row.row_kind import RowKind
 from pypaimon.table.source.deletion_file import DeletionFile
+from pypaimon.table.special_fields import SpecialFields
 from pypaimon.utils.path import resolve_path, to_file_io_path
+from pypaimon.write.row_key_extractor import _bucket_from_hash as bucket_of_hash
+from pypaimon.write.row_key_extractor import _hash_bytes_by_words as hash_words
 
 __all__ = [
     "ArrayType",
@@ -39,21 +44,27 @@ __all__ = [
     "FileStoreTable",
     "GenericRow",
     "GenericRowDeserializer",
+    "GenericRowSerializer",
     "MapType",
     "OffsetRow",
     "PaimonPlan",
     "Predicate",
     "PyarrowFieldParser",
+    "RowKind",
     "RowType",
     "SimpleStats",
+    "SpecialFields",
     "TableRead",
     "TableSchema",
     "Timestamp",
     "VectorType",
     "assemble_shredded_column",
+    "bucket_of_hash",
     "build_variant_schema",
+    "hash_words",
     "is_shredded_variant",
     "local_path",
+    "polars_table",
     "resolve_path",
     "to_file_io_path",
 ]

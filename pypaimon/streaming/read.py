@@ -1,0 +1,176 @@
+"""`StreamTableRead`: the splits of a plan as Arrow batches, tables, data frames or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pypaimon.streaming import filters, row_kinds
+from pypaimon.streaming.internals import OffsetRow, TableRead, polars_table
+from pypaimon.streaming.plan import StreamSplit
+from pypaimon.streaming.read_layout import Layout, ReadSettings, follow, layout
+from pypaimon.streaming.split_reader import Records, SplitReader
+from pypaimon.streaming.views import ROWKIND
+
+if TYPE_CHECKING:
+    import duckdb  # type: ignore[import-not-found, unused-ignore]
+    import pandas  # type: ignore[import-untyped, unused-ignore]
+    import polars
+
+    from pypaimon.streaming.table_directory import TableDirectory
+
+
+class StreamTableRead(TableRead):
+    """Reads what a stream planned.
+
+    A subclass of pypaimon's `TableRead`. Columns are those of the read schema, with pypaimon's Arrow types; the first
+    one is `_row_kind` (`+I`, `-U`, `+U`, `-D`) where row kinds are included. Rows come in the order of the splits, inside
+    a split in stored order. Reading keeps no state: a split may be read again, also after an error.
+
+    All reading methods raise:
+        FileNotFoundError: A data file is missing.
+        CorruptTableError: A data file is damaged.
+        SchemaChangedError: A value does not fit the type that is read.
+        UnsupportedTableError: A file has a format, or a split a mode, that cannot be read.
+    """
+
+    def __init__(self, directory: TableDirectory, settings: ReadSettings) -> None:
+        # TableRead's own __init__ refuses merge options, also where nothing is merged.
+        self.table = directory.table
+        self.predicate = settings.predicate
+        self.include_row_kind = settings.include_row_kind
+        self.output_projection = None
+        self.limit = None
+        self._directory = directory
+        self._settings = settings
+        self._layouts: dict[int, Layout] = {settings.schema.id: layout(settings)}
+        self.read_type = list(self._layouts[settings.schema.id].fields)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of what is read; of splits with a newer schema of their own it is another one."""
+        return self._arrow_schema(self._layouts[self._settings.schema.id])
+
+    def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
+        """Read lazily, batch by batch; batches are never empty.
+
+        Args:
+            splits: Splits of a plan, `plan.splits()`.
+        """
+        for split in splits:
+            bound = self._bound(split)
+            schema = self._arrow_schema(bound)
+            reader = SplitReader(
+                self._directory,
+                bound,
+                unmatched=self._settings.unmatched,
+                keep_deletes=self._settings.view == "audit_log",
+                batch_size=self._settings.batch_size,
+            )
+            for records in reader.read(split):
+                yield from self._output(records, bound, schema)
+
+    def to_arrow_batch_reader(
+        self, splits: Sequence[StreamSplit], blob_parallelism: int | None = None, parallelism: int | None = None
+    ) -> pa.RecordBatchReader:
+        """Read lazily, as Arrow's own reader; the two numbers, which pypaimon has, change nothing here."""
+        return pa.RecordBatchReader.from_batches(self._schema_of(splits), self.iter_batches(splits))
+
+    def to_arrow(
+        self, splits: Sequence[StreamSplit], parallelism: int | None = None, blob_parallelism: int | None = None
+    ) -> pa.Table:
+        """Read everything into one table; without splits an empty one."""
+        return pa.Table.from_batches(self.iter_batches(splits), self._schema_of(splits))
+
+    def to_pandas(self, splits: Sequence[StreamSplit], parallelism: int | None = None) -> pandas.DataFrame:
+        """Read everything into a pandas data frame."""
+        return self.to_arrow(splits).to_pandas()
+
+    def to_polars(self, splits: Sequence[StreamSplit]) -> polars.DataFrame:
+        """Read everything into a polars data frame; maps become lists of key and value."""
+        import polars
+
+        frame = polars.from_arrow(polars_table(self.to_arrow(splits).combine_chunks()))
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def to_duckdb(
+        self,
+        splits: Sequence[StreamSplit],
+        table_name: str,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        parallelism: int | None = None,
+    ) -> duckdb.DuckDBPyConnection:
+        """Read everything into a table registered with DuckDB.
+
+        Args:
+            splits: Splits of a plan.
+            table_name: The name to register.
+            connection: Where to register it; by default a new database in memory.
+            parallelism: Changes nothing here.
+
+        Returns:
+            The connection.
+        """
+        import duckdb
+
+        database = connection or duckdb.connect(database=":memory:")
+        database.register(table_name, self.to_arrow(splits))
+        return database
+
+    def to_iterator(self, splits: Sequence[StreamSplit]) -> Iterator[OffsetRow]:
+        """Read row by row, as pypaimon's `InternalRow`: fields by place, the row kind beside them. Slow by nature."""
+        for batch in self.iter_batches(splits):
+            kinds: Iterable[str] = ["+I"] * batch.num_rows
+            if self.include_row_kind:
+                kinds = batch.column(0).to_pylist()
+                batch = batch.select(batch.schema.names[1:])
+            codes = {name: code for code, name in enumerate(row_kinds.NAMES.to_pylist())}
+            for kind, values in zip(kinds, _tuples(batch), strict=True):
+                row = OffsetRow(values, 0, len(values))
+                row.set_row_kind_byte(codes[kind])
+                yield row
+
+    def _bound(self, split: StreamSplit) -> Layout:
+        schema = split.schema or self._settings.schema
+        known = self._layouts.get(schema.id)
+        if known is None:
+            known = self._layouts[schema.id] = follow(self._settings, schema)
+        return known
+
+    def _schema_of(self, splits: Sequence[StreamSplit]) -> pa.Schema:
+        return self._arrow_schema(self._bound(splits[0])) if splits else self.schema
+
+    def _arrow_schema(self, bound: Layout) -> pa.Schema:
+        schema = bound.arrow_schema()
+        return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
+
+    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        batch, kinds = records.batch, records.kinds
+        if bound.with_rowkind:
+            batch = batch.append_column(ROWKIND, _names(kinds, batch.num_rows))
+            if bound.on_rowkind is not None:
+                batch = batch.filter(filters.mask(bound.on_rowkind, batch))
+        if self._settings.view == "audit_log":
+            kinds = None
+        columns = bound.outputs_of(batch)
+        if self.include_row_kind:
+            columns.insert(0, _names(kinds, batch.num_rows))
+        if batch.num_rows:
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _names(kinds: pa.Array | None, length: int) -> pa.Array:
+    return row_kinds.constant(row_kinds.INSERT, length) if kinds is None else row_kinds.to_names(kinds)
+
+
+def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    import polars
+
+    if not batch.num_columns:
+        return iter([()] * batch.num_rows)
+    frame = polars.from_arrow(polars_table(batch))
+    assert isinstance(frame, polars.DataFrame)
+    return frame.iter_rows()

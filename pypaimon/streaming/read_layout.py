@@ -1,0 +1,229 @@
+"""What a read gives out and what it must read for that: projection and filter, bound to field ids and to one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming import filters, views
+from pypaimon.streaming.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
+from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import DataField, DataType, Predicate, PyarrowFieldParser, RowType, TableSchema
+from pypaimon.streaming.views import ROWKIND, View
+
+Unmatched = Literal["delete", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How splits become rows.
+
+    Attributes:
+        schema: The schema to read with.
+        projection: Columns to give out, in this order, fields of rows as `row.field`; None: all.
+        predicate: Which rows; names are those of `schema`, fields of rows as `row.field`.
+        unmatched: What becomes of records of an upsert stream that do not match: a -D with their values, or nothing.
+        include_row_kind: Whether the first column is `_row_kind`.
+        view: `audit_log`, `row_tracking`, `ro`, or None for the table itself.
+        batch_size: Rows per batch read, at most.
+    """
+
+    schema: TableSchema
+    projection: tuple[str, ...] | None = None
+    predicate: Predicate | None = None
+    unmatched: Unmatched = "delete"
+    include_row_kind: bool = True
+    view: View | None = None
+    batch_size: int = DEFAULT_BATCH_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column that is given out.
+
+    Attributes:
+        path: Names from the top column down.
+        ids: The field ids of `path`.
+        name: Its name.
+        type: Its type, nullable where a row around it is.
+    """
+
+    path: tuple[str, ...]
+    ids: tuple[int, ...]
+    name: str
+    type: DataType
+
+    def take(self, batch: pa.RecordBatch) -> pa.Array:
+        """The column out of a batch as it was read."""
+        array = batch.column(self.path[0])
+        for name in self.path[1:]:
+            array = pc.struct_field(array, name)
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A read of one schema.
+
+    Attributes:
+        schema: The schema.
+        fields: What is read from files, in the order of the schema: rows hold only the fields that are needed.
+        system_columns: System columns that are read behind the fields.
+        outputs: What is given out.
+        predicate: The filter, but for `on_rowkind`.
+        on_keys: Its AND-parts on key and partition columns alone.
+        on_values: The rest of it.
+        on_rowkind: AND-parts on the column `rowkind` of an audit log alone.
+    """
+
+    schema: TableSchema
+    fields: tuple[DataField, ...]
+    system_columns: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    predicate: Predicate | None
+    on_keys: Predicate | None
+    on_values: Predicate | None
+    on_rowkind: Predicate | None
+
+    @property
+    def with_rowkind(self) -> bool:
+        """Whether the column `rowkind` of an audit log is needed."""
+        return self.on_rowkind is not None or any(output.name == ROWKIND for output in self.outputs)
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns that are given out."""
+        return _arrow([DataField(output.ids[-1], output.name, output.type) for output in self.outputs])
+
+    def outputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns that are given out, of a batch as it was read."""
+        return [output.take(batch) for output in self.outputs]
+
+
+def layout(settings: ReadSettings) -> Layout:
+    """Bind settings to their own schema.
+
+    Raises:
+        StreamConfigError: A column of the projection or the filter is not there, or the filter cannot be applied.
+        UnsupportedTableError: A column has a type that Arrow cannot hold.
+    """
+    fields = views.fields(settings.schema, settings.view)
+    names = settings.projection if settings.projection is not None else [field.name for field in fields]
+    return _layout(settings.schema, fields, [_resolve(name, fields) for name in names], settings.predicate)
+
+
+def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
+    """Bind settings to a newer schema: by field ids, so that renamed columns are found, under their new name.
+
+    Without a projection all columns of the newer schema come out.
+
+    Raises:
+        SchemaChangedError: A column that is projected, or that the filter looks at, is gone.
+    """
+    before = views.fields(settings.schema, settings.view)
+    fields = views.fields(schema, settings.view)
+
+    def rebound(name: str) -> Output:
+        found = _by_ids(_resolve(name, before).ids, fields)
+        if found is None:
+            raise SchemaChangedError(settings.schema.id, schema.id, f"column {name!r} was dropped")
+        return found
+
+    if settings.projection is None:
+        outputs = [_resolve(field.name, fields) for field in fields]
+    else:
+        outputs = [rebound(name) for name in settings.projection]
+    predicate = settings.predicate and _renamed(settings.predicate, lambda name: ".".join(rebound(name).path))
+    return _layout(schema, fields, outputs, predicate)
+
+
+def _layout(
+    schema: TableSchema, fields: Sequence[DataField], outputs: Sequence[Output], predicate: Predicate | None
+) -> Layout:
+    paths = [output.path for output in outputs]
+    if predicate is not None:
+        paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
+    used = _pruned(fields, paths)
+    if predicate is not None:
+        filters.check(predicate, _arrow(used))
+    on_rowkind, predicate = filters.split_and(predicate, [ROWKIND])
+    on_keys, on_values = filters.split_and(predicate, [*schema.partition_keys, *schema.primary_keys])
+    stored = tuple(field for field in used if field.name not in (*SYSTEM_TYPES, ROWKIND))
+    system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
+    return Layout(schema, stored, system_columns, tuple(outputs), predicate, on_keys, on_values, on_rowkind)
+
+
+def _arrow(fields: Sequence[DataField]) -> pa.Schema:
+    try:
+        return PyarrowFieldParser.from_paimon_schema(list(fields))
+    except ValueError as error:
+        raise UnsupportedTableError(f"the table cannot be read as Arrow: {error}") from error
+
+
+def _resolve(name: str, fields: Sequence[DataField]) -> Output:
+    path = _path(name, fields)
+    if path is None:
+        raise StreamConfigError(f"there is no column {name!r}; columns are {[field.name for field in fields]}")
+    return _output(path)
+
+
+def _path(name: str, fields: Sequence[DataField]) -> list[DataField] | None:
+    for field in fields:
+        if field.name == name:
+            return [field]
+    for field in fields:
+        if isinstance(field.type, RowType) and name.startswith(f"{field.name}."):
+            below = _path(name[len(field.name) + 1 :], field.type.fields)
+            if below is not None:
+                return [field, *below]
+    return None
+
+
+def _by_ids(ids: Sequence[int], fields: Sequence[DataField]) -> Output | None:
+    path = []
+    for wanted in ids:
+        field = next((field for field in fields if field.id == wanted), None)
+        if field is None:
+            return None
+        path.append(field)
+        fields = field.type.fields if isinstance(field.type, RowType) else ()
+    return _output(path)
+
+
+def _output(path: Sequence[DataField]) -> Output:
+    nullable = any(field.type.nullable for field in path)
+    names = tuple(field.name for field in path)
+    last = path[-1].type
+    return Output(names, tuple(field.id for field in path), "_".join(names), last if not nullable else _nullable(last))
+
+
+def _nullable(data_type: DataType) -> DataType:
+    if data_type.nullable:
+        return data_type
+    changed = copy(data_type)
+    changed.nullable = True
+    return changed
+
+
+def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list[DataField]:
+    """The fields on the paths; a row that is only passed through keeps the fields that are needed."""
+    result = []
+    for field in fields:
+        tails = [path[1:] for path in paths if path[0] == field.name]
+        if not tails:
+            continue
+        if all(tails):
+            inner = RowType(field.type.nullable, _pruned(field.type.fields, tails))
+            field = DataField(field.id, field.name, inner, field.description, field.default_value)
+        result.append(field)
+    return result
+
+
+def _renamed(predicate: Predicate, name: Callable[[str], str]) -> Predicate:
+    if predicate.method in ("and", "or"):
+        return replace(predicate, literals=[_renamed(part, name) for part in predicate.literals or []])
+    return replace(predicate, field=name(str(predicate.field)))

@@ -1,0 +1,37 @@
+"""Row kinds as the files store them, as users see them, and columns of them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
+"""The codes of `_VALUE_KIND` (Java's `RowKind.toByteValue`)."""
+
+NAMES = pa.array(["+I", "-U", "+U", "-D"], pa.string())
+
+ROW_KIND_COLUMN = "_row_kind"
+ROW_KIND_FIELD = pa.field(ROW_KIND_COLUMN, pa.string())
+
+
+@lru_cache(maxsize=8)
+def _repeated(code: int, length: int) -> pa.Array:
+    return pa.repeat(NAMES[code], length)
+
+
+def constant(code: int, length: int) -> pa.Array:
+    """A column of one kind, as text; batches of the usual sizes share their memory."""
+    whole = max(1, 1 << (length - 1).bit_length()) if length else 1
+    return _repeated(code, whole).slice(0, length)
+
+
+def to_names(codes: pa.Array) -> pa.Array:
+    """Codes as `+I`, `-U`, `+U`, `-D`."""
+    if len(codes) == 0:
+        return constant(INSERT, 0)
+    lowest, highest = pc.min_max(codes).values()
+    if lowest == highest and lowest.is_valid:
+        return constant(lowest.as_py(), len(codes))
+    return NAMES.take(codes)

@@ -1,0 +1,210 @@
+"""From the columns of a file to those of the read schema: by field id, at every depth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.casts import CastError, Convert, cast, root, to_unit
+from pypaimon.streaming.internals import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    PyarrowFieldParser,
+    RowType,
+    VectorType,
+    assemble_shredded_column,
+    build_variant_schema,
+    is_shredded_variant,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where one column of the read schema comes from.
+
+    Attributes:
+        source: Name of the file's column, None where the file has none: all null.
+        target: Its type in the read schema.
+        convert: From the file's values to those of the read schema; None if they are the same.
+    """
+
+    source: str | None
+    target: pa.DataType
+    convert: Convert | None = None
+
+    def read(self, batch: pa.RecordBatch) -> pa.Array:
+        """The column of the read schema for a batch of the file."""
+        if self.source is None:
+            return pa.nulls(batch.num_rows, self.target)
+        array = batch.column(self.source)
+        if self.convert is None:
+            return array
+        try:
+            return self.convert(array)
+        except CastError as error:
+            raise CastError(f"column {self.source}: {error}") from error
+
+
+def map_columns(
+    stored: pa.Schema,
+    file_fields: Sequence[DataField],
+    read_fields: Sequence[DataField],
+    *,
+    exact: bool,
+    trim_char: bool = False,
+) -> list[Column]:
+    """How to read each field out of a file.
+
+    Args:
+        stored: The columns that are really in the file.
+        file_fields: The fields of the schema that the file was written with.
+        read_fields: The fields that are wanted.
+        exact: Whether a loss in a cast is an error (see `casts`).
+        trim_char: Whether values of CHAR end where their text ends (ORC).
+
+    Raises:
+        CastError: A field's type changed in a way that cannot be read.
+    """
+    names = {field.id: field for field in file_fields}
+    columns = []
+    for field in read_fields:
+        target = PyarrowFieldParser.from_paimon_type(field.type)
+        origin = names.get(field.id)
+        position = -1 if origin is None else stored.get_field_index(origin.name)
+        if origin is None or position < 0:
+            columns.append(Column(None, target))
+            continue
+        try:
+            convert = _converter(stored.field(position).type, origin.type, field.type, exact, trim_char)
+        except CastError as error:
+            raise CastError(f"column {field.name}: {error}") from error
+        columns.append(Column(origin.name, target, convert))
+    return columns
+
+
+def _converter(stored: pa.DataType, source: DataType, target: DataType, exact: bool, trim_char: bool) -> Convert | None:
+    """From an Arrow type of a file, which holds values of one Paimon type, to another Paimon type; None: as it is."""
+    if isinstance(source, RowType) and isinstance(target, RowType):
+        return _row_converter(stored, source, target, exact, trim_char)
+    if isinstance(source, MapType) and isinstance(target, MapType):
+        return _map_converter(stored, source, target, exact, trim_char)
+    if isinstance(source, (ArrayType, VectorType)) and isinstance(target, (ArrayType, VectorType)):
+        return _list_converter(stored, source, target, exact, trim_char)
+    if isinstance(source, AtomicType) and isinstance(target, AtomicType):
+        return _atomic_converter(stored, source, target, exact, trim_char)
+    raise CastError(f"{source} cannot be read as {target}")
+
+
+def _atomic_converter(
+    stored: pa.DataType, source: AtomicType, target: AtomicType, exact: bool, trim_char: bool
+) -> Convert | None:
+    if root(source) == root(target) == "VARIANT":
+        return _variant
+    decode = _decoder(stored, source, trim_char)
+    if source.type.upper() == target.type.upper():
+        return decode
+    convert = cast(source, target, exact)
+    if decode is None:
+        return convert
+    return lambda array: convert(decode(array))
+
+
+def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Convert | None:
+    """From what a format gives for a type to Arrow's type for it."""
+    arrow = PyarrowFieldParser.from_paimon_type(source)
+    if trim_char and root(source) == "CHAR":
+        return lambda array: pc.utf8_rtrim(array.cast(arrow), " ")
+    if stored == arrow:
+        return None
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(arrow):
+        return lambda array: to_unit(array, arrow, exact=False)
+    return lambda array: array.cast(arrow)
+
+
+def _variant(array: pa.Array) -> pa.Array:
+    target = PyarrowFieldParser.from_paimon_type(AtomicType("VARIANT"))
+    if is_shredded_variant(array.type):
+        array = assemble_shredded_column(array, build_variant_schema(array.type))
+    children = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=_null_mask(array))
+
+
+def _null_mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _row_converter(
+    stored: pa.StructType, source: RowType, target: RowType, exact: bool, trim_char: bool
+) -> Convert | None:
+    arrow = PyarrowFieldParser.from_paimon_type(target)
+    columns = map_columns(pa.schema(list(stored)), source.fields, target.fields, exact=exact, trim_char=trim_char)
+    if stored == arrow and all(column.convert is None for column in columns):
+        return None
+
+    def convert(array: pa.StructArray) -> pa.Array:
+        children = []
+        for column in columns:
+            if column.source is None:
+                children.append(pa.nulls(len(array), column.target))
+                continue
+            child = array.field(column.source)
+            children.append(child if column.convert is None else column.convert(child))
+        return pa.StructArray.from_arrays(children, fields=list(arrow), mask=_null_mask(array))
+
+    return convert
+
+
+def _list_converter(
+    stored: pa.DataType,
+    source: ArrayType | VectorType,
+    target: ArrayType | VectorType,
+    exact: bool,
+    trim_char: bool,
+) -> Convert | None:
+    arrow = PyarrowFieldParser.from_paimon_type(target)
+    element = _converter(stored.value_type, source.element, target.element, exact, trim_char)
+    if stored == arrow and element is None:
+        return None
+    plain = pa.list_(arrow.value_field)
+
+    def convert(array: pa.Array) -> pa.Array:
+        if not pa.types.is_list(array.type):
+            array = array.cast(pa.list_(array.type.value_type))
+        values = array.values if element is None else element(array.values)
+        result = _rebuilt(plain, array, values)
+        return result if plain == arrow else result.cast(arrow)
+
+    return convert
+
+
+def _map_converter(
+    stored: pa.DataType, source: MapType, target: MapType, exact: bool, trim_char: bool
+) -> Convert | None:
+    if not pa.types.is_map(stored):
+        raise CastError(f"{source} is stored as {stored}")
+    arrow = PyarrowFieldParser.from_paimon_type(target)
+    key = _converter(stored.key_type, source.key, target.key, exact, trim_char)
+    item = _converter(stored.item_type, source.value, target.value, exact, trim_char)
+    if stored == arrow and key is None and item is None:
+        return None
+
+    def convert(array: pa.MapArray) -> pa.Array:
+        keys = array.keys if key is None else key(array.keys)
+        items = array.items if item is None else item(array.items)
+        entries = pa.StructArray.from_arrays([keys, items], fields=[arrow.key_field, arrow.item_field])
+        return _rebuilt(arrow, array, entries)
+
+    return convert
+
+
+def _rebuilt(arrow: pa.DataType, array: pa.Array, values: pa.Array) -> pa.Array:
+    """The same lists over other values."""
+    return pa.Array.from_buffers(
+        arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+    )
