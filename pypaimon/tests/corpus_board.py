@@ -206,12 +206,13 @@ def save_board(new: Board) -> None:
 def setbacks(judgements: Iterable[Judgement]) -> list[Judgement]:
     """Reads that are not right, though the scoreboard on file says that they are."""
     known = load_board()
+    return [item for item in judgements if not item.verdict.is_right() and is_right_on_board(item.case, known)]
 
-    def was_right(case: Case) -> bool:
-        line = known.get(case.archive, {}).get(case.scenario)
-        return line is not None and case.read not in line["wrong"] and case.read not in line["not yet"]
 
-    return [item for item in judgements if not item.verdict.is_right() and was_right(item.case)]
+def is_right_on_board(case: Case, known: Board | None = None) -> bool:
+    """Whether the scoreboard on file says that a read is right."""
+    line = (load_board() if known is None else known).get(case.archive, {}).get(case.scenario)
+    return line is not None and case.read not in line["wrong"] and case.read not in line["not yet"]
 
 
 def count(judgements: Iterable[Judgement]) -> Counter[Verdict]:

@@ -56,7 +56,7 @@ def differences(wanted: Outcome, had: Outcome, rules: Rules) -> list[Difference]
     return [
         *_ends(wanted, had, rules),
         *_columns(wanted, had),
-        *_plans(wanted.plans_with_rows(), had.plans_with_rows(), rules),
+        *_plans(wanted, had, rules),
         *_final_position(wanted, had),
         *_consumer_files(wanted, had),
     ]
@@ -88,31 +88,37 @@ def _columns(wanted: Outcome, had: Outcome) -> Iterator[Difference]:
         yield Difference("columns", f"wanted: {', '.join(wanted.columns)}; had: {', '.join(had.columns)}")
 
 
-def _plans(wanted: Sequence[PlanRows], had: Sequence[PlanRows], rules: Rules) -> Iterator[Difference]:
-    positions = [plan.next for plan in wanted], [plan.next for plan in had]
+def _plans(wanted: Outcome, had: Outcome, rules: Rules) -> Iterator[Difference]:
+    theirs, ours = wanted.plans_with_rows(), had.plans_with_rows()
+    positions = [plan.next for plan in theirs], [plan.next for plan in ours]
     if positions[0] != positions[1]:
         yield Difference("plans", f"wanted plans with next {positions[0]}; had {positions[1]}")
-    counterparts = {plan.next: plan for plan in had}
-    for index, plan in enumerate(wanted):
+    counterparts = {plan.next: plan for plan in ours}
+    for index, plan in enumerate(theirs):
         if plan.next in counterparts:
             unordered = rules.first_plan_unordered and index == 0
-            yield from _plan(plan, counterparts[plan.next], unordered, rules.partition_order)
+            columns = wanted.columns or ()
+            yield from _plan(plan, counterparts[plan.next], columns, unordered, rules.partition_order)
 
 
-def _plan(wanted: PlanRows, had: PlanRows, unordered: bool, partition_order: bool) -> Iterator[Difference]:
+def _plan(
+    wanted: PlanRows, had: PlanRows, columns: Sequence[str], unordered: bool, partition_order: bool
+) -> Iterator[Difference]:
     if wanted.watermark != had.watermark:
         yield Difference("watermark", f"plan with next {wanted.next}: wanted {wanted.watermark}, had {had.watermark}")
     ours, theirs = had.by_bucket(), wanted.by_bucket()
     for key in dict.fromkeys((*theirs, *ours)):
         place = f"plan with next {wanted.next}, partition {key[0]}, bucket {key[1]}"
-        yield from _rows(place, theirs.get(key, []), ours.get(key, []), unordered)
+        yield from _rows(place, columns, theirs.get(key, []), ours.get(key, []), unordered)
     if partition_order and wanted.partitions() != had.partitions():
         yield Difference(
             "partition order", f"plan with next {wanted.next}: wanted {wanted.partitions()}, had {had.partitions()}"
         )
 
 
-def _rows(place: str, wanted: list[Row], had: list[Row], unordered: bool) -> Iterator[Difference]:
+def _rows(
+    place: str, columns: Sequence[str], wanted: list[Row], had: list[Row], unordered: bool
+) -> Iterator[Difference]:
     theirs, ours = [row_text(row) for row in wanted], [row_text(row) for row in had]
     if theirs == ours:
         return
@@ -124,8 +130,21 @@ def _rows(place: str, wanted: list[Row], had: list[Row], unordered: bool) -> Ite
         what = "kinds"
     else:
         what = "rows"
-    lines = list(unified_diff(theirs, ours, "wanted", "had", lineterm="", n=1))[2:]
+    lines = list(unified_diff(theirs, ours, "wanted", "had", lineterm="", n=1))[2:] + _cells(columns, wanted, had)
     yield Difference(what, f"{place}: wanted {len(theirs)} rows, had {len(ours)}", tuple(lines))
+
+
+def _cells(columns: Sequence[str], wanted: list[Row], had: list[Row]) -> list[str]:
+    """Where rows face each other and most columns are right: the values that differ, by name of the column."""
+    names = ("row kind", *columns)
+    if len(wanted) != len(had) or any(len(row) != len(names) for row in had):
+        return []
+    lines = []
+    for number, (theirs, ours) in enumerate(zip(wanted, had, strict=True)):
+        wrong = [i for i in range(len(names)) if row_text([theirs[i]]) != row_text([ours[i]])]
+        if len(wrong) <= len(names) // 3:
+            lines += [f"row {number}, {names[i]}: wanted {theirs[i]!r}, had {ours[i]!r}" for i in wrong]
+    return lines
 
 
 def _final_position(wanted: Outcome, had: Outcome) -> Iterator[Difference]:

@@ -26,6 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not cases:
         print("no read fits")
         return 2
+    if options.open:
+        cases = [case for case in cases if not corpus_board.is_right_on_board(case)]
     if options.list:
         for case in cases:
             print(f"{case}: {load(case.archive, case.scenario).reads[case.read].describe()}")
@@ -34,9 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
     judgements = list(corpus_board.progress(corpus_board.run(cases, options.processes), len(cases)))
     judgements.sort(key=lambda item: (ARCHIVES.index(item.case.archive), item.case.scenario, item.case.read))
     everything = len(cases) == len(corpus_board.select())
-    shown = judgements if options.all else [item for item in judgements if not item.verdict.is_right()]
     if options.diff:
-        for judgement in shown or judgements[:1]:
+        shown = judgements if options.all else [item for item in judgements if not item.verdict.is_right()]
+        shown = [item for item in shown if options.cause in item.cause()] or judgements[:1]
+        for judgement in shown[: options.most]:
             print_read(judgement, options.rows)
     elif len(judgements) <= READS_LISTED:
         print_reads(judgements)
@@ -57,7 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--archive", help="2.1, 1.4 or 0.9; default: all")
     parser.add_argument("--scenario", default="*", help="name of scenarios, * is any text")
     parser.add_argument("--read", default="*", help="name of reads, * is any text")
+    parser.add_argument("--open", action="store_true", help="only reads that are not right on the scoreboard")
     parser.add_argument("--diff", action="store_true", help="print in full what is not as wanted")
+    parser.add_argument("--cause", default="", help="with --diff: only reads whose cause holds this text")
+    parser.add_argument("--most", type=int, default=10, help="with --diff: at most so many reads")
     parser.add_argument("--rows", action="store_true", help="with --diff: all rows, wanted and had")
     parser.add_argument("--all", action="store_true", help="with --diff: also reads that are right")
     parser.add_argument("--list", action="store_true", help="only print the reads and their settings")
