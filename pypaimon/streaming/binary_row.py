@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.internals import DataField, GenericRow
 
@@ -111,7 +112,7 @@ def decode(row: bytes, fields: Sequence[DataField]) -> tuple[Any, ...]:
 
 def _python_values(column: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        column = pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
     values: list[Any] = column.to_pylist()
     return values
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import c_float
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -215,8 +215,7 @@ def java_float_text(value: float, single: bool) -> str:
 
 
 def _shortest(value: float, single: bool) -> str:
-    if not single:
-        return repr(value)
-    bits = struct.pack("<f", value)
-    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
-    return next(text for text in texts if struct.pack("<f", float(text)) == bits)
+    rounded: Callable[[str], float] = (lambda text: c_float(float(text)).value) if single else float
+    # Java starts at two digits, which shows in the smallest numbers: 4.9E-324.
+    texts = (f"{value:.{digits}g}" for digits in range(2, 18))
+    return next(text for text in texts if rounded(text) == value)
