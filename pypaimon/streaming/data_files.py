@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -122,12 +123,22 @@ def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, positio
     if name == ROW_ID:
         if file.first_row_id is None:
             raise UnsupportedTableError(f"{file.file_name} has no row ids: it was written without row tracking.")
-        first = file.first_row_id + position
-        assigned = pa.array(range(first, first + batch.num_rows), kind)
+        assigned = row_ids(file.first_row_id + position, batch.num_rows)
+    elif name == SEQUENCE_NUMBER:
+        assigned = constant(file.max_sequence_number, batch.num_rows)
     else:
-        value = file.max_sequence_number if name == SEQUENCE_NUMBER else row_kinds.INSERT
-        assigned = pa.repeat(pa.scalar(value, kind), batch.num_rows)
+        assigned = constant(row_kinds.INSERT, batch.num_rows).cast(kind)
     return assigned if array is None else pc.coalesce(array, assigned)
+
+
+def row_ids(first: int, length: int) -> pa.Array:
+    """Row ids that follow each other, as int64."""
+    return pa.array(np.arange(first, first + length, dtype=np.int64))
+
+
+def constant(value: int, length: int) -> pa.Array:
+    """The same number for every row, as int64."""
+    return pa.repeat(pa.scalar(value, pa.int64()), length)
 
 
 @contextmanager

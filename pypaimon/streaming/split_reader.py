@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming import deletion_vectors, filters, row_kinds
-from pypaimon.streaming.data_files import VALUE_KIND, read_file
+from pypaimon.streaming.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, constant, read_file, row_ids
+from pypaimon.streaming.deletion_vectors import DeletionVector
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.internals import DataFileMeta, DeletionFile
+from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
+from pypaimon.streaming.merge import MergeEngine, merge_batches, merge_engine, sorted_runs
+from pypaimon.streaming.merge.groups import LEVEL
+from pypaimon.streaming.net_changes import net_changes
 from pypaimon.streaming.option_values import OptionValues
 from pypaimon.streaming.plan import SplitMode, StreamSplit
 from pypaimon.streaming.read_layout import Layout, Unmatched
+from pypaimon.streaming.row_id_groups import RowIdGroup, join, row_id_groups
 from pypaimon.streaming.table_traits import TableTraits
 
 if TYPE_CHECKING:
@@ -42,6 +48,9 @@ class Records:
         if mask.true_count == len(mask):
             return self
         return Records(self.batch.filter(mask), None if self.kinds is None else self.kinds.filter(mask))
+
+
+Filter = Callable[[Records], Records]
 
 
 class SplitReader:
@@ -82,19 +91,23 @@ class SplitReader:
             CorruptTableError: A data file is damaged.
             SchemaChangedError: A value does not fit the type that is read.
         """
+        return _filtered(self._records(split), self._filter_of(split))
+
+    def _records(self, split: StreamSplit) -> Iterator[Records]:
         if split.mode is SplitMode.ROWS:
-            records = self._rows(split)
-        elif split.mode in (SplitMode.RECORDS, SplitMode.CHANGELOG):
-            records = self._stored_records(split)
-        else:
-            raise UnsupportedTableError(f"splits of mode {split.mode.value} cannot be read yet")
-        upserts = split.mode is SplitMode.RECORDS or (
-            split.mode is SplitMode.CHANGELOG and not self._traits.producer.complete
-        )
-        for each in records:
-            kept = self._upserts(each) if upserts else self._exact(each)
-            if kept.batch.num_rows:
-                yield kept
+            return self._rows(split)
+        if split.mode in (SplitMode.RECORDS, SplitMode.CHANGELOG):
+            return self._stored_records(split)
+        if split.mode is SplitMode.EVOLUTION:
+            return self._evolution(split)
+        if split.mode is SplitMode.NET:
+            return self._net(split)
+        return self._merges(split)
+
+    def _filter_of(self, split: StreamSplit) -> Filter:
+        incomplete = split.mode is SplitMode.CHANGELOG and not self._traits.producer.complete
+        upserts = incomplete or split.mode in (SplitMode.RECORDS, SplitMode.OVERWRITE)
+        return self._upserts if upserts else self._exact
 
     def _exact(self, records: Records) -> Records:
         if self._layout.predicate is None:
@@ -116,43 +129,135 @@ class SplitReader:
         return Records(records.batch, pc.if_else(matches, kinds, pa.scalar(row_kinds.DELETE, pa.int8())))
 
     def _rows(self, split: StreamSplit) -> Iterator[Records]:
+        columns = self._layout.system_columns
         for file, deletions in _with_deletions(split.files, split.data_deletion_files):
-            for batch in self._file(file, deletions, self._layout.system_columns):
+            for batch in self._file(file, deletions, self._layout.fields, columns):
                 yield Records(batch)
 
     def _stored_records(self, split: StreamSplit) -> Iterator[Records]:
+        columns = (*self._layout.system_columns, VALUE_KIND)
         for file, deletions in _with_deletions(split.files, split.data_deletion_files):
-            for batch in self._file(file, deletions, (*self._layout.system_columns, VALUE_KIND)):
+            for batch in self._file(file, deletions, self._layout.fields, columns):
                 yield Records(batch, batch.column(VALUE_KIND))
 
+    def _merges(self, split: StreamSplit) -> Iterator[Records]:
+        for batch in self._merged(split.before_files, split.before_deletion_files, keep_deletes=False):
+            yield Records(batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), batch.num_rows))
+        keep_deletes = self._keep_deletes and split.mode is SplitMode.MERGE
+        for batch in self._merged(split.files, split.data_deletion_files, keep_deletes=keep_deletes):
+            yield Records(batch, batch.column(VALUE_KIND))
+
+    def _net(self, split: StreamSplit) -> Iterator[Records]:
+        # Both sides are filtered before they are compared: a row that ceased to match comes out as -D.
+        before = self._merged(split.before_files, split.before_deletion_files, keep_deletes=False)
+        after = self._merged(split.files, split.data_deletion_files, keep_deletes=False)
+        names = [field.name for field in self._layout.fields]
+        for batch in net_changes(self._matching(before), self._matching(after), self._merge_engine.keys, names):
+            yield Records(batch, batch.column(VALUE_KIND))
+
+    def _matching(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for records in _filtered((Records(batch) for batch in batches), self._exact):
+            yield records.batch
+
+    def _evolution(self, split: StreamSplit) -> Iterator[Records]:
+        deletions = {file.file_name: each for file, each in _with_deletions(split.files, split.data_deletion_files)}
+        for group in row_id_groups(split.files):
+            vectors = [self._vector(deletions[file.file_name]) for file in group.files]
+            position = 0
+            for batch in self._joined(group):
+                records = Records(batch)
+                for vector in vectors:
+                    if vector is not None:
+                        records = records.keep(vector.keep_mask(position, batch.num_rows))
+                position += batch.num_rows
+                yield records
+
+    def _joined(self, group: RowIdGroup) -> Iterator[pa.RecordBatch]:
+        position = group.first_row_id
+        newest = group.files[0].max_sequence_number
+        for batch in join(group, self._layout.fields, self._directory.schema, self._columns_of, self._batch_size):
+            for name in self._layout.system_columns:
+                column = row_ids(position, batch.num_rows) if name == ROW_ID else constant(newest, batch.num_rows)
+                batch = batch.append_column(name, column)
+            position += batch.num_rows
+            yield batch
+
+    def _columns_of(self, file: DataFileMeta, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
+        return self._file(file, None, fields, ())
+
+    @cached_property
+    def _merge_engine(self) -> MergeEngine:
+        return merge_engine(self._layout.schema)
+
+    def _merged(
+        self,
+        files: Sequence[DataFileMeta],
+        deletions: Sequence[DeletionFile | None] | None,
+        *,
+        keep_deletes: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order."""
+        if not files:
+            return iter(())
+        if self._layout.system_columns:
+            raise UnsupportedTableError("Rows that are merged on read have no sequence numbers or row ids to show.")
+        engine = self._merge_engine
+        needed = engine.needs(field.name for field in self._layout.fields)
+        by_name = {field.name: field for field in self._layout.schema.fields}
+        fields = [*self._layout.fields, *(by_name[name] for name in needed)]
+        deletion_of = {file.file_name: each for file, each in _with_deletions(files, deletions)}
+
+        def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
+            for file in members:
+                for batch in self._file(file, deletion_of[file.file_name], fields, (SEQUENCE_NUMBER, VALUE_KIND)):
+                    if self._layout.on_keys is not None:
+                        batch = batch.filter(filters.mask(self._layout.on_keys, batch))
+                    if engine.wants_levels:
+                        level = pa.repeat(pa.scalar(file.level, pa.int32()), batch.num_rows)
+                        batch = batch.append_column(LEVEL, level)
+                    yield batch
+
+        return merge_batches([run(members) for members in sorted_runs(files)], engine, keep_deletes=keep_deletes)
+
+    def _vector(self, deletions: DeletionFile | None) -> DeletionVector | None:
+        return None if deletions is None else deletion_vectors.read(self._directory.store, deletions)
+
     def _file(
-        self, file: DataFileMeta, deletions: DeletionFile | None, system_columns: Sequence[str]
+        self,
+        file: DataFileMeta,
+        deletions: DeletionFile | None,
+        fields: Sequence[DataField],
+        system_columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a file that are not deleted."""
         try:
-            vector = None if deletions is None else deletion_vectors.read(self._directory.store, deletions)
+            vector = self._vector(deletions)
             position = 0
             for batch in read_file(
                 self._directory,
                 file,
-                self._layout.fields,
+                fields,
                 schema_id=self._layout.schema.id,
                 system_columns=system_columns,
                 batch_size=self._batch_size,
             ):
-                if vector is None:
-                    yield batch
-                    continue
-                yield batch.filter(vector.keep_mask(position, batch.num_rows))
+                yield batch if vector is None else batch.filter(vector.keep_mask(position, batch.num_rows))
                 position += batch.num_rows
         except FileNotFoundError as error:
             if not self._ignore_lost:
                 raise
-            _LOG.warning("skipping what is left of a data file, as scan.ignore-lost-files asks: %s", error)
+            _LOG.warning("skipping a data file, as scan.ignore-lost-files asks: %s", error)
         except CorruptTableError as error:
             if not self._ignore_corrupt:
                 raise
             _LOG.warning("skipping what is left of a data file, as scan.ignore-corrupt-files asks: %s", error)
+
+
+def _filtered(records: Iterable[Records], keep: Filter) -> Iterator[Records]:
+    for each in records:
+        kept = keep(each)
+        if kept.batch.num_rows:
+            yield kept
 
 
 def _with_deletions(
