@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from pypaimon import CatalogFactory
 
 # Local time zones differ between machines; values that depend on one are tested with an explicit one.

@@ -1,0 +1,257 @@
+"""A live primary-key table and a stream that follows it on screen: `python -m pypaimon.streaming.demo`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import importlib.util
+import random
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import AsyncStreamingTableScan, Lag, Plan, stream_read_builder
+
+COLUMNS = ["order_id", "customer", "status", "amount"]
+STATUSES = ("placed", "paid", "shipped", "delivered")
+CUSTOMERS = ("Ada", "Edsger", "Grace", "Barbara", "Donald", "Frances")
+KINDS = {"+I": "green", "-U": "dim yellow", "+U": "yellow", "-D": "red"}
+SCHEMA = pa.schema(
+    [
+        ("order_id", pa.int64()),
+        ("customer", pa.string()),
+        ("status", pa.string()),
+        ("amount", pa.float64()),
+        ("kind", pa.string()),
+    ]
+)
+
+Order = dict[str, Any]
+
+
+def create_table(warehouse: str) -> Any:
+    """Creates the table of the demo: orders by id, whose writer says what each row is and keeps it as changelog."""
+    catalog = CatalogFactory.create({"warehouse": warehouse})
+    catalog.create_database("demo", ignore_if_exists=True)
+    options = {"bucket": "2", "changelog-producer": "input", "rowkind.field": "kind"}
+    schema = Schema.from_pyarrow_schema(SCHEMA, primary_keys=["order_id"], options=options)
+    catalog.create_table("demo.orders", schema, ignore_if_exists=False)
+    return catalog.get_table("demo.orders")
+
+
+class Writer:
+    """Commits changes of orders until it is stopped: orders come, move through their statuses, and go.
+
+    An update is two commits, `-U` and then `+U`, for pypaimon keeps one record per key of one write.
+    """
+
+    def __init__(self, table: Any, interval: float, seed: int = 7) -> None:
+        self._table = table
+        self._interval = interval
+        self._random = random.Random(seed)
+        self._orders: dict[int, Order] = {}
+        self._next_id = 1
+        self._stopping = threading.Event()
+        self._insert(4)
+
+    def run(self) -> None:
+        """Writes round after round until `stop` is called."""
+        while not self._stopping.wait(self._interval):
+            self._advance()
+
+    def stop(self) -> None:
+        """Makes `run` return after the round it is in."""
+        self._stopping.set()
+
+    def _advance(self) -> None:
+        finished = [order for order in self._orders.values() if order["status"] == STATUSES[-1]]
+        if finished:
+            self._write("-D", finished)
+            for order in finished:
+                del self._orders[order["order_id"]]
+        moving = self._random.sample(sorted(self._orders), k=min(2, len(self._orders)))
+        before = [self._orders[key] for key in moving]
+        self._write("-U", before)
+        after = [{**order, "status": STATUSES[STATUSES.index(order["status"]) + 1]} for order in before]
+        self._write("+U", after)
+        self._orders.update((order["order_id"], order) for order in after)
+        if self._random.random() < 0.6 or len(self._orders) < 3:
+            self._insert(self._random.randint(1, 2))
+
+    def _insert(self, count: int) -> None:
+        ids = range(self._next_id, self._next_id + count)
+        self._next_id += count
+        orders = [
+            {
+                "order_id": key,
+                "customer": self._random.choice(CUSTOMERS),
+                "status": STATUSES[0],
+                "amount": self._random.randint(100, 99_999) / 100,
+            }
+            for key in ids
+        ]
+        self._write("+I", orders)
+        self._orders.update((order["order_id"], order) for order in orders)
+
+    def _write(self, kind: str, orders: Sequence[Order]) -> None:
+        rows = pa.Table.from_pylist([{**order, "kind": kind} for order in orders], schema=SCHEMA)
+        builder = self._table.new_batch_write_builder()
+        write, commit = builder.new_write(), builder.new_commit()
+        try:
+            write.write_arrow(rows)
+            commit.commit(write.prepare_commit())
+        finally:
+            write.close()
+            commit.close()
+
+
+class Screen(Protocol):
+    """Where a line goes, and where the line that is always in sight stands."""
+
+    def line(self, text: str, style: str = "") -> None: ...
+
+    def status(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainScreen:
+    """Lines of text, for pipes and terminals without rich."""
+
+    def line(self, text: str, style: str = "") -> None:
+        print(text, flush=True)
+
+    def status(self, text: str) -> None:
+        print(text, flush=True)
+
+    def close(self) -> None:
+        return
+
+
+class RichScreen:
+    """Coloured lines that scroll above a line of status."""
+
+    def __init__(self) -> None:
+        from rich.live import Live
+        from rich.text import Text
+
+        self._text = Text
+        self._live = Live(Text(""), auto_refresh=False)
+        self._live.start()
+
+    def line(self, text: str, style: str = "") -> None:
+        self._live.console.print(self._text(text, style=style))
+
+    def status(self, text: str) -> None:
+        self._live.update(self._text(text, style="bold cyan"), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def new_screen(plain: bool) -> Screen:
+    """A coloured screen on a terminal, if rich is installed (extra `cli`), else plain lines."""
+    if plain or not sys.stdout.isatty() or importlib.util.find_spec("rich") is None:
+        return PlainScreen()
+    return RichScreen()
+
+
+class Follower:
+    """Shows what the stream hands out, and keeps the state that its changes add up to."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.kinds: collections.Counter[str] = collections.Counter()
+        self.state: dict[int, Order] = {}
+        self._screen = screen
+
+    def show(self, plan: Plan, rows: Iterable[Order], lag: Lag) -> None:
+        """Prints the rows of a plan and how far behind the stream is, and applies the rows to the state."""
+        for row in rows:
+            kind = row.pop("_row_kind")
+            self.kinds[kind] += 1
+            if kind in ("+I", "+U"):
+                self.state[row["order_id"]] = row
+            else:
+                self.state.pop(row["order_id"], None)
+            values = f"{row['order_id']:>5}  {row['customer']:<8} {row['status']:<10}{row['amount']:>9.2f}"
+            self._screen.line(f"snapshot {plan.snapshot_id:>4}  {plan.kind.value:<9}  {kind}  {values}", KINDS[kind])
+        counts = "  ".join(f"{kind} {self.kinds[kind]}" for kind in KINDS)
+        seconds = "unknown" if lag.seconds is None else f"{lag.seconds:.1f} s"
+        self._screen.status(f"lag: {lag.snapshots} snapshots, {seconds}   rows: {counts}   orders: {len(self.state)}")
+
+
+async def follow(table: Any, writer: Writer, seconds: float, screen: Screen) -> Follower:
+    """Follows the table while it is written, until the time is up or an interrupt arrives, then to the last commit."""
+    builder = stream_read_builder(table).with_projection(COLUMNS).with_poll_interval_ms(100)
+    scan, read, follower = builder.new_streaming_scan(), builder.new_read(), Follower(screen)
+    loop = asyncio.get_running_loop()
+
+    def interrupted(*_: object) -> None:
+        signal.signal(signal.SIGINT, default)  # a second one ends the program at once
+        loop.call_soon_threadsafe(writer.stop)
+
+    default = signal.signal(signal.SIGINT, interrupted)
+    loop.call_later(seconds, writer.stop)
+    writing = asyncio.create_task(_write_to_the_end(writer, scan))
+    try:
+        async with scan.stream() as stream:
+            async for plan in stream:
+                rows = await read.to_arrow_async(plan.splits())
+                follower.show(plan, rows.to_pylist(), await scan.lag_async())
+        await writing
+    finally:
+        writer.stop()
+        signal.signal(signal.SIGINT, default)
+    return follower
+
+
+async def _write_to_the_end(writer: Writer, scan: AsyncStreamingTableScan) -> None:
+    """Runs the writer, and stops the stream once it has handed out all that was written."""
+    try:
+        await asyncio.to_thread(writer.run)
+        while (await scan.lag_async()).snapshots != 0:  # noqa: ASYNC110 - nothing but the lag says that all was read
+            await asyncio.sleep(0.05)
+    finally:
+        scan.stop()
+
+
+def run(seconds: float, interval: float, plain: bool) -> int:
+    """Runs the demo in a temporary warehouse that it removes; returns the exit code."""
+    with tempfile.TemporaryDirectory(prefix="paimon-demo-") as warehouse:
+        table = create_table(warehouse)
+        screen = new_screen(plain)
+        screen.line(f"Following demo.orders in {warehouse} for {seconds:g} s; Ctrl-C ends it.")
+        try:
+            follower = asyncio.run(follow(table, Writer(table, interval), seconds, screen))
+        finally:
+            screen.close()
+        builder = table.new_read_builder().with_projection(COLUMNS)
+        rows = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
+        equal = {row["order_id"]: row for row in rows} == follower.state
+        verdict = "equal" if equal else "DIFFER FROM"
+        print(f"{sum(follower.kinds.values())} changes; the {len(rows)} orders that they leave {verdict} the table.")
+        return 0 if equal else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and runs the demo."""
+    parser = argparse.ArgumentParser(prog="python -m pypaimon.streaming.demo", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="how long to follow the table (default: 60)")
+    parser.add_argument("--interval", type=float, default=0.5, help="seconds between rounds of writes (default: 0.5)")
+    parser.add_argument("--plain", action="store_true", help="no colours, also on a terminal")
+    options = parser.parse_args(arguments)
+    try:
+        return run(options.seconds, options.interval, options.plain)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

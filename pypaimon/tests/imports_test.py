@@ -1,0 +1,109 @@
+"""What the sources import: declared packages only, those of an extra where it is wanted, pypaimon through one door."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(path for room in ("streaming", "spark") for path in (ROOT / "pypaimon" / room).rglob("*.py"))
+DOORS = {"internals.py", "demo.py"}
+"""Modules that may import from pypaimon itself; the demo writes with its public face."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name, and whether it is not imported with its module."""
+
+    path: Path
+    module: str
+    late: bool
+
+    @property
+    def package(self) -> str:
+        return self.module.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}: {self.module}"
+
+
+def is_late(node: ast.AST) -> bool:
+    """Is what stands in here run by a call, or by type checkers alone?"""
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    def visit(node: ast.AST, late: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from (Import(path, alias.name, late) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.module is not None, f"{path}: a relative import"
+                yield from (Import(path, f"{child.module}.{alias.name}", late) for alias in child.names)
+            else:
+                yield from visit(child, late or is_late(child))
+
+    return visit(ast.parse(path.read_text(encoding="utf-8")), late=False)
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    found = [each for path in SOURCES for each in imports_of(path) if each.package not in sys.stdlib_module_names]
+    assert found
+    return found
+
+
+def packages_of(*extras: str) -> set[str]:
+    """The names under which one imports what the distribution, and these extras of it, declare."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    declared = {canonicalize_name(Requirement(text).name) for text in texts}
+    providers = {
+        package: {canonicalize_name(name) for name in names}
+        for package, names in metadata.packages_distributions().items()
+    }
+    return declared | {package for package, names in providers.items() if declared & names}
+
+
+def test_every_imported_package_is_declared(imports: list[Import]) -> None:
+    declared = packages_of("cli", "duckdb", "fast", "spark")
+    assert [str(each) for each in imports if each.package not in declared] == []
+
+
+def test_what_an_extra_brings_is_imported_late_or_in_its_own_room(imports: list[Import]) -> None:
+    base, own = packages_of(), {"cli": packages_of("cli"), "spark": packages_of("spark")}
+    early = [each for each in imports if not each.late and each.package not in base]
+    at_home = [each for each in early if any(room in each.path.parts and each.package in own[room] for room in own)]
+    assert [str(each) for each in early if each not in at_home] == []
+
+
+def test_pypaimon_is_reached_through_one_module(imports: list[Import]) -> None:
+    ours = ("pypaimon.streaming", "pypaimon.spark")
+    theirs = [each for each in imports if each.package == "pypaimon" and not each.module.startswith(ours)]
+    assert theirs
+    assert [str(each) for each in theirs if each.path.name not in DOORS] == []
+
+
+def test_rooms_import_rooms_and_not_the_face(imports: list[Import]) -> None:
+    """The package's own `__init__` gathers names for users; a room that imports it would import everything."""
+    streaming = ROOT / "pypaimon" / "streaming"
+    rooms = {path.stem for path in streaming.iterdir() if path.name != "__init__.py"}
+    faces = {"__init__.py", "demo.py"}
+    inside = [each for each in imports if streaming in each.path.parents and each.path.name not in faces]
+    of_ours = [(each, each.module.split(".")[2]) for each in inside if each.module.startswith("pypaimon.streaming.")]
+    assert [str(each) for each, room in of_ours if room not in rooms and "cli" not in each.path.parts] == []
