@@ -1,0 +1,398 @@
+"""Progress under random work, crashes at any request, restarts, takeovers, resharding: nothing lost, little repeated."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from pypaimon.filesystem.local_file_io import LocalFileIO
+
+from pypaimon.streaming.consumer import ConsumerManager
+from pypaimon.streaming.consumer_names import ConsumerName, reader_name
+from pypaimon.streaming.errors import ConsumerConflictError
+from pypaimon.streaming.position import Phase, Position, Unit
+from pypaimon.streaming.progress import Progress
+from pypaimon.streaming.store import Store
+
+UNITS = 6
+"""Units of each snapshot; unit u belongs to shard u mod n, so that 1, 2 and 3 shards all get some."""
+
+Row = tuple[int, int]
+"""A snapshot and a unit of it: what is delivered and confirmed, and must not be lost."""
+
+
+class DyingFileIO(LocalFileIO):
+    """A local store that dies before or after one of the next requests; the reader that uses it is dead then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests_left: int | None = None
+        self.dead = False
+
+    def _request(self, request: Callable[[], Any]) -> Any:
+        self._maybe_die()
+        answer = request()
+        try:
+            self._maybe_die()
+        except OSError:
+            if hasattr(answer, "close"):
+                answer.close()
+            raise
+        return answer
+
+    def _maybe_die(self) -> None:
+        if self.requests_left is not None:
+            self.requests_left -= 1
+            self.dead = self.dead or self.requests_left < 0
+        if self.dead:
+            raise OSError("dead")
+
+    def new_input_stream(self, path: str) -> Any:
+        return self._request(lambda: LocalFileIO.new_input_stream(self, path))
+
+    def new_output_stream(self, path: str) -> Any:
+        return self._request(lambda: LocalFileIO.new_output_stream(self, path))
+
+    def list_status(self, path: str) -> Any:
+        return self._request(lambda: LocalFileIO.list_status(self, path))
+
+    def exists(self, path: str) -> Any:
+        return self._request(lambda: LocalFileIO.exists(self, path))
+
+    def rename(self, src: str, dst: str) -> Any:
+        return self._request(lambda: LocalFileIO.rename(self, src, dst))
+
+    def delete(self, path: str, recursive: bool = False) -> Any:
+        return self._request(lambda: LocalFileIO.delete(self, path, recursive))
+
+
+@dataclass
+class Reader:
+    """A running reader of one slot, as its scan would drive it.
+
+    Attributes:
+        open_plans: What was handed out and not confirmed: position after the plan, and its rows.
+    """
+
+    io: DyingFileIO
+    progress: Progress
+    position: Position
+    open_plans: list[tuple[Position, set[Row]]] = field(default_factory=list)
+
+
+class ProgressMachine(RuleBasedStateMachine):
+    """Readers of one consumer id on a table that grows; every third snapshot holds nothing for a stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+        self.outside = ConsumerManager(LocalFileIO(), self.directory.name)
+        self.owners = itertools.count()
+        self.latest = 3
+        self.shards = 0
+        self.readers: dict[int, Reader] = {}
+        self.zombies: list[tuple[int, Reader]] = []
+        self.confirmed: set[Row] = set()
+        self.checkpoints: dict[str, Position] = {}
+        self.highest: dict[str, int] = {}
+        self.now = 0.0
+
+    def teardown(self) -> None:
+        self.directory.cleanup()
+
+    @initialize(starts_full=st.booleans(), auto=st.booleans(), shards=st.integers(0, 3))
+    def configure(self, starts_full: bool, auto: bool, shards: int) -> None:
+        self.starts_full, self.auto, self.shards = starts_full, auto, shards
+
+    # The table and its rows.
+
+    def name(self, slot: int) -> ConsumerName:
+        return reader_name("etl", shard=(slot, self.shards) if self.shards else None)
+
+    def rows(self, name: ConsumerName, first: int, last: int) -> set[Row]:
+        index, count = name.shard or (0, 1)
+        units = [unit for unit in range(UNITS) if unit % count == index]
+        return {(snapshot, unit) for snapshot in range(first, last + 1) if snapshot % 3 for unit in units}
+
+    def slots(self) -> range:
+        return range(max(self.shards, 1))
+
+    @rule(count=st.integers(1, 4))
+    def commit_snapshots(self, count: int) -> None:
+        self.latest += count
+
+    @rule(seconds=st.sampled_from([1.0, 20.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    # Starts.
+
+    @rule(data=st.data(), dies_after=st.none() | st.integers(0, 12), by_position=st.booleans())
+    def start(self, data: st.DataObject, dies_after: int | None, by_position: bool) -> None:
+        """Start a reader where there is none, or a newer one that takes over."""
+        slot = data.draw(st.sampled_from(self.slots()))
+        name = self.name(slot)
+        io = DyingFileIO()
+        store = Store(io, sleep=lambda _: None)
+        owner, commit = f"reader-{next(self.owners)}", "auto" if self.auto else "manual"
+        progress = Progress(
+            ConsumerManager(io, self.directory.name, store=store),
+            name,
+            owner=owner,
+            commit=commit,
+            poll_interval=10.0,
+            expiration=30.0,
+        )
+        if slot in self.readers:
+            self.zombies.append((slot, self.readers.pop(slot)))
+        io.requests_left = dies_after
+        before = self.files()
+        try:
+            saved = progress.open(self.now)
+            assert saved == self.expected_start(name, before)
+            position = self.start_position(name, saved, by_position)
+            if before.get(name.text, 0) > position.snapshot:
+                self.highest.pop(name.text, None)
+            progress.begin(position, self.now)
+        except OSError:
+            assert io.dead
+            return
+        io.requests_left = None
+        self.readers[slot] = Reader(io, progress, position)
+        files = self.files()
+        if position.phase is Phase.FULL:
+            assert files[name.fenced.text] == position.snapshot
+        else:
+            assert files[name.text] == position.snapshot
+            assert name.fenced.text not in files
+        if name.layout <= {ConsumerName.parse(text) for text in files}:
+            slowest = min(files[own.text] for own in name.layout)
+            former = {text for text in files if ConsumerName.parse(text).progress not in name.layout}
+            assert all(files[text] > slowest for text in former)
+
+    def start_position(self, name: ConsumerName, saved: int | None, by_position: bool) -> Position:
+        if by_position and name.text in self.checkpoints:
+            return self.checkpoints[name.text]
+        if saved is not None:
+            return Position("t", saved)
+        if self.starts_full:
+            return Position("t", self.latest, phase=Phase.FULL)
+        return Position("t", 1)
+
+    def expected_start(self, name: ConsumerName, files: dict[str, int]) -> int | None:
+        if name.text in files:
+            return files[name.text]
+        layouts = [[f"etl.shard-{index}-of-{count}" for index in range(count)] for count in (1, 2, 3)]
+        complete = [layout for layout in [["etl"], *layouts] if set(layout) <= files.keys()]
+        return max((min(files[text] for text in layout) for layout in complete), default=None)
+
+    @rule(shards=st.integers(0, 3))
+    def reshard(self, shards: int) -> None:
+        """All readers stop where they are, others start later."""
+        for slot in list(self.readers):
+            self.crash(slot)
+        self.zombies.clear()
+        self.shards = shards
+
+    # Work.
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data(), cut=st.booleans(), report_passed_over=st.booleans())
+    def hand_out(self, data: st.DataObject, cut: bool, report_passed_over: bool) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.readers)))
+        reader = self.readers[slot]
+        if self.auto and not self.save(slot, reader, lambda: self.confirm_in_hand(reader)):
+            return
+        name, start = reader.progress.name, reader.position
+        if start.phase is Phase.FULL:
+            first, rows = None, self.rows(name, 1, start.snapshot)
+            after = Position("t", start.snapshot + 1)
+        else:
+            first = next((s for s in range(start.snapshot, self.latest + 1) if s % 3), None)
+            if first is None or report_passed_over:
+                target = Position("t", self.latest + 1 if first is None else first)
+                if target.snapshot > start.snapshot:
+                    reader.progress.on_passed_over(target)
+                    reader.position = target
+            if first is None:
+                self.save(slot, reader, lambda: None)
+                return
+            rows, after = self.rows(name, first, first), Position("t", first + 1)
+        if start.unit is not None:
+            rows = {row for row in rows if row[1] > start.unit.index}
+        if cut and len({unit for _, unit in rows}) > 1:
+            last = min(unit for _, unit in rows)
+            rows = {row for row in rows if row[1] <= last}
+            after = Position("t", first or start.snapshot, phase=start.phase, unit=Unit((), 0, "", last))
+        reader.progress.on_plan(after, first)
+        reader.open_plans.append((after, rows))
+        reader.position = after
+
+    def confirm_in_hand(self, reader: Reader) -> None:
+        self.confirm_rows(reader, len(reader.open_plans))
+        reader.progress.confirm_handed_out()
+
+    def confirm_rows(self, reader: Reader, count: int) -> None:
+        for _, rows in reader.open_plans[:count]:
+            self.confirmed |= rows
+        del reader.open_plans[:count]
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data(), dies_after=st.none() | st.integers(0, 8))
+    def commit(self, data: st.DataObject, dies_after: int | None) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.readers)))
+        reader = self.readers[slot]
+        if not reader.open_plans:
+            return
+        count = data.draw(st.integers(1, len(reader.open_plans)))
+        position = reader.open_plans[count - 1][0]
+
+        def confirm() -> None:
+            self.confirm_rows(reader, count)
+            reader.progress.confirm(position)
+
+        self.save(slot, reader, confirm, dies_after)
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data(), dies_after=st.none() | st.integers(0, 8))
+    def poll(self, data: st.DataObject, dies_after: int | None) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.readers)))
+        reader = self.readers[slot]
+
+        def keep_alive() -> None:
+            reader.progress.keep_alive(self.now)
+
+        self.save(slot, reader, keep_alive, dies_after)
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data())
+    def store_fails_for_a_while(self, data: st.DataObject) -> None:
+        """The store is down; the reader goes on with what it has, and saves it later."""
+        reader = self.readers[data.draw(st.sampled_from(sorted(self.readers)))]
+        reader.io.requests_left = data.draw(st.integers(0, 6))
+        try:
+            reader.progress.flush(self.now, force=True)
+        except OSError:
+            assert reader.io.dead
+        reader.io.dead, reader.io.requests_left = False, None
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data())
+    def crash_somebody(self, data: st.DataObject) -> None:
+        self.crash(data.draw(st.sampled_from(sorted(self.readers))))
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data())
+    def seek_backward(self, data: st.DataObject) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.readers)))
+        reader = self.readers[slot]
+        if reader.position.phase is Phase.FULL or reader.position.snapshot == 1:
+            return
+        target = Position("t", data.draw(st.integers(1, reader.position.snapshot)))
+        self.highest.pop(reader.progress.name.text, None)
+        reader.progress.begin(target, self.now)
+        reader.open_plans = [plan for plan in reader.open_plans if plan[0] <= target]
+        reader.position = target
+        self.checkpoints.pop(reader.progress.name.text, None)
+
+    @precondition(lambda self: self.zombies)
+    @rule(data=st.data())
+    def an_old_reader_goes_on(self, data: st.DataObject) -> None:
+        """It may confirm what it read, but saves nothing once a newer one has taken over."""
+        slot, zombie = data.draw(st.sampled_from(self.zombies))
+        name = zombie.progress.name
+        newer = self.readers.get(slot)
+        before = self.files()
+        self.confirm_rows(zombie, len(zombie.open_plans))
+        zombie.progress.confirm(zombie.position)
+        try:
+            zombie.progress.flush(self.now, force=True)
+            zombie.progress.keep_alive(self.now)
+        except ConsumerConflictError:
+            assert self.files() == before
+            return
+        if newer is not None and (newer.progress.saved is not None or newer.position.phase is Phase.FULL):
+            owners = {info.name: info.owner for info in self.outside.infos()}
+            assert self.files().get(name.text) == before.get(name.text), owners
+
+    def crash(self, slot: int) -> None:
+        reader = self.readers.pop(slot)
+        confirmed = reader.progress.confirmed
+        assert confirmed is not None
+        self.checkpoints[reader.progress.name.text] = confirmed
+
+    def save(self, slot: int, reader: Reader, first: Callable[[], None], dies_after: int | None = None) -> bool:
+        """Do something, then flush: either the file holds exactly what it should, or the reader is dead."""
+        reader.io.requests_left = dies_after
+        try:
+            first()
+            reader.progress.flush(self.now, force=True)
+        except OSError:
+            assert reader.io.dead
+            self.crash(slot)
+            return False
+        reader.io.requests_left = None
+        expected = self.expected_saved(reader)
+        files = self.files()
+        if expected is not None:
+            assert files[reader.progress.name.text] == expected
+            assert reader.progress.name.fenced.text not in files
+        return True
+
+    def expected_saved(self, reader: Reader) -> int | None:
+        """The first snapshot of this run with a row that was not confirmed, or the one reached."""
+        if reader.position.phase is Phase.FULL or any(self.is_full(rows) for _, rows in reader.open_plans):
+            return None
+        return min([reader.position.snapshot, *(snapshot for _, rows in reader.open_plans for snapshot, _ in rows)])
+
+    def is_full(self, rows: set[Row]) -> bool:
+        return len({snapshot for snapshot, _ in rows}) > 1
+
+    # What must always hold.
+
+    def files(self) -> dict[str, int]:
+        return {info.name.text: info.next_snapshot for info in self.outside.infos()}
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        """Whatever file a reader starts from: all rows before it were confirmed."""
+        for text, next_snapshot in self.files().items():
+            name = ConsumerName.parse(text)
+            if not name.fence:
+                missing = self.rows(name, 1, next_snapshot - 1) - self.confirmed
+                assert not missing, (text, next_snapshot, missing)
+
+    @invariant()
+    def no_file_moves_backward(self) -> None:
+        files = self.files()
+        for text, next_snapshot in files.items():
+            if not ConsumerName.parse(text).fence:
+                assert next_snapshot >= self.highest.get(text, 0), text
+        self.highest = files
+
+    @invariant()
+    def what_is_still_to_be_read_is_kept(self) -> None:
+        files = self.files()
+        for reader in self.readers.values():
+            confirmed = reader.progress.confirmed
+            assert confirmed is not None
+            assert min(files.values()) <= confirmed.snapshot
+
+    @invariant()
+    def no_other_file_looks_like_a_consumer(self) -> None:
+        directory = Path(self.directory.name) / "consumer"
+        texts = {path.name for path in directory.glob("consumer-*")} if directory.exists() else set()
+        assert all(text.removeprefix("consumer-").startswith("etl") and "tmp" not in text for text in texts)
+
+
+TestProgress = ProgressMachine.TestCase
+TestProgress.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -1,0 +1,585 @@
+"""What one reader saves under its consumer id, and when (B25 to B28)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pypaimon.filesystem.local_file_io import LocalFileIO
+
+from pypaimon.streaming.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumer_names import ConsumerName, reader_name
+from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StreamConfigError
+from pypaimon.streaming.position import Phase, Position, Unit
+from pypaimon.streaming.progress import CommitMode, Progress
+
+POLL = 10.0
+EXPIRATION = 3600.0
+
+
+def at(snapshot: int, unit: int | None = None) -> Position:
+    """Among the changes: before a snapshot, or inside it after a unit."""
+    return Position("t", snapshot, unit=None if unit is None else Unit((), 0, f"file-{unit}", unit))
+
+
+def full(snapshot: int, unit: int | None = None) -> Position:
+    """In the first full plan of a snapshot."""
+    return Position("t", snapshot, phase=Phase.FULL, unit=at(snapshot, unit).unit)
+
+
+class Group:
+    """A table's consumer directory, and readers of the consumer id `etl` on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.io = CountingFileIO()
+        self.manager = ConsumerManager(self.io, str(path))
+        self._owners = (f"reader-{number}" for number in itertools.count(1))
+
+    def reader(self, shard: tuple[int, int] | None = None, member: str | None = None, **settings: Any) -> Progress:
+        name = reader_name("etl", shard=shard, member=member)
+        settings = {"commit": "manual", "poll_interval": POLL, **settings}
+        return Progress(self.manager, name, owner=next(self._owners), **settings)
+
+    def started(self, position: Position, **settings: Any) -> Progress:
+        progress = self.reader(**settings)
+        progress.open(0)
+        progress.begin(position, 0)
+        return progress
+
+    def files(self) -> dict[str, int]:
+        return {info.name.text: info.next_snapshot for info in self.manager.infos()}
+
+    def put(self, **files: int) -> None:
+        """Files as Java writes them; `s0of2` stands for a shard, `_first` at the end for a fence."""
+        for text, next_snapshot in files.items():
+            base, fence, _ = text.partition("_first")
+            shard = None if base == "etl" else tuple(int(part) for part in base[1:].split("of"))
+            self.manager.write(ConsumerName("etl", shard, fence=bool(fence)), Consumer(next_snapshot))  # type: ignore[arg-type]
+
+
+class CountingFileIO(LocalFileIO):
+    """A local store that counts what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    def new_input_stream(self, path: str) -> Any:
+        self.asked["GET"] += 1
+        return super().new_input_stream(path)
+
+    def new_output_stream(self, path: str) -> Any:
+        self.asked["PUT"] += 1
+        return super().new_output_stream(path)
+
+    def list_status(self, path: str) -> Any:
+        self.asked["LIST"] += 1
+        return super().list_status(path)
+
+    def delete(self, path: str, recursive: bool = False) -> bool:
+        self.asked["DELETE"] += 1
+        return super().delete(path, recursive)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Group:
+    return Group(tmp_path)
+
+
+# B26: confirmed, then saved.
+
+
+def test_nothing_is_saved_before_it_is_confirmed(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(4))
+    progress.flush(99)
+    assert group.files() == {"etl": 3}
+    progress.confirm(at(4))
+    assert group.files() == {"etl": 3}
+    progress.flush(99)
+    assert group.files() == {"etl": 4}
+    assert progress.saved == progress.committed() == 4
+
+
+def test_confirming_a_position_confirms_all_before_it(group: Group) -> None:
+    progress = group.started(at(3))
+    for snapshot in (4, 5, 6):
+        progress.on_plan(at(snapshot))
+    progress.confirm(at(5))
+    progress.flush(0)
+    assert progress.confirmed == at(5)
+    assert group.files() == {"etl": 5}
+    progress.confirm(at(4))
+    progress.flush(0)
+    assert group.files() == {"etl": 5}
+
+
+def test_a_snapshot_id_confirms_like_the_position(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(Position("t", 4, fingerprint="of snapshot 3"))
+    progress.confirm(Position("t", 4))
+    progress.flush(0)
+    assert group.files() == {"etl": 4}
+
+
+def test_inside_a_snapshot_the_position_before_it_is_saved(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(4))
+    progress.on_plan(at(4, unit=0))
+    progress.on_plan(at(4, unit=1))
+    progress.confirm(at(4, unit=1))
+    progress.flush(0)
+    assert progress.confirmed == at(4, unit=1)
+    assert group.files() == {"etl": 4}
+    progress.on_plan(at(5))
+    progress.confirm(at(5))
+    progress.flush(0)
+    assert group.files() == {"etl": 5}
+
+
+def test_passed_over_snapshots_move_it_with_one_write_per_poll_interval(group: Group) -> None:
+    progress = group.started(at(3))
+    for second, position in enumerate(range(4, 25), start=1):
+        progress.on_passed_over(at(position))
+        progress.flush(second)
+    assert group.files() == {"etl": 23}
+    assert group.io.asked["PUT"] == 1 + 2
+    progress.flush(21, force=True)
+    assert group.files() == {"etl": 24}
+
+
+def test_passed_over_snapshots_do_not_move_it_over_an_unconfirmed_plan(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_passed_over(at(5))
+    progress.on_plan(at(6))
+    progress.on_passed_over(at(8))
+    progress.flush(99)
+    assert group.files() == {"etl": 5}
+    progress.confirm(at(6))
+    progress.flush(99)
+    assert group.files() == {"etl": 8}
+
+
+def test_snapshots_passed_over_on_the_way_to_a_plan_count(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(10), first_snapshot=7)
+    progress.flush(99)
+    assert group.files() == {"etl": 7}
+    progress.on_plan(at(10, unit=0), first_snapshot=10)
+    progress.confirm(at(10))
+    progress.flush(99)
+    assert group.files() == {"etl": 10}
+
+
+def test_auto_confirms_when_the_next_plan_is_asked_for(group: Group) -> None:
+    progress = group.started(at(3), commit="auto")
+    progress.on_plan(at(4))
+    progress.flush(99)
+    assert group.files() == {"etl": 3}
+    progress.confirm_handed_out()
+    progress.flush(99)
+    assert group.files() == {"etl": 4}
+
+
+def test_manual_does_not(group: Group) -> None:
+    progress = group.started(at(3), commit=CommitMode.MANUAL)
+    progress.on_plan(at(4))
+    progress.confirm_handed_out()
+    progress.flush(99, force=True)
+    assert group.files() == {"etl": 3}
+    with pytest.raises(StreamConfigError, match="'auto' or 'manual'"):
+        group.reader(commit="sometimes")
+
+
+def test_a_plan_that_was_not_handed_out_cannot_be_confirmed(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(4))
+    with pytest.raises(StreamConfigError, match=r"Snapshot 5 cannot be confirmed: .* reached snapshot 4"):
+        progress.confirm(at(5))
+    with pytest.raises(StreamConfigError, match="another table"):
+        progress.confirm(Position("u", 4))
+    with pytest.raises(StreamConfigError, match="has not started"):
+        group.reader().confirm(at(1))
+    assert progress.confirmed == at(3)
+
+
+def test_plans_lie_one_after_the_other(group: Group) -> None:
+    progress = group.started(at(3))
+    for report in (progress.on_plan, progress.on_passed_over):
+        with pytest.raises(ValueError, match="does not lie after"):
+            report(at(2))
+    with pytest.raises(ValueError, match="does not lie after"):
+        progress.on_plan(at(3))
+    with pytest.raises(ValueError, match="before begin"):
+        group.reader().on_plan(at(3))
+
+
+def test_leaving_with_a_plan_in_hand_confirms_nothing(group: Group) -> None:
+    progress = group.started(at(3), commit="auto")
+    progress.on_plan(at(4))
+    del progress
+    assert group.reader().open(0) == 3
+
+
+def test_a_restart_by_position_repeats_nothing_that_was_confirmed(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(4, unit=7))
+    progress.confirm(at(4, unit=7))
+    progress.flush(0)
+    checkpoint = progress.confirmed
+    assert checkpoint == at(4, unit=7)
+    assert checkpoint is not None
+    again = group.started(checkpoint)
+    assert again.confirmed == at(4, unit=7)
+    assert group.files() == {"etl": 4}
+
+
+def test_a_seek_may_go_backward_and_forgets_what_lies_behind_it(group: Group) -> None:
+    progress = group.started(at(3))
+    for snapshot in (4, 5, 6):
+        progress.on_plan(at(snapshot))
+    progress.confirm(at(6))
+    progress.flush(0)
+    progress.on_plan(at(7))
+    progress.begin(at(2), 0)
+    assert group.files() == {"etl": 2}
+    with pytest.raises(StreamConfigError, match="last seek"):
+        progress.confirm(at(7))
+    progress.on_plan(at(3))
+    progress.confirm(at(3))
+    progress.flush(0)
+    assert group.files() == {"etl": 3}
+
+
+def test_a_seek_forward_confirms_nothing(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(4))
+    progress.begin(at(9), 99)
+    progress.flush(99)
+    assert group.files() == {"etl": 3}
+    progress.confirm(at(4))
+    progress.flush(99)
+    assert group.files() == {"etl": 9}
+
+
+def test_nothing_is_asked_while_nothing_changes(group: Group) -> None:
+    progress = group.started(at(3))
+    group.io.asked.clear()
+    for second in range(100):
+        progress.flush(second, force=True)
+        progress.confirm_handed_out()
+        progress.keep_alive(second)
+    assert not group.io.asked
+
+
+def test_a_save_is_one_get_and_one_put(group: Group) -> None:
+    progress = group.started(at(3))
+    group.io.asked.clear()
+    progress.on_plan(at(4))
+    progress.confirm(at(4))
+    progress.flush(0)
+    assert group.io.asked == {"GET": 1, "PUT": 1}
+
+
+# B27: the fence of the first full plan.
+
+
+def test_the_first_full_plan_is_fenced_until_the_first_save(group: Group) -> None:
+    progress = group.started(full(5))
+    assert group.files() == {"etl.first-plan": 5}
+    assert progress.saved is None
+    progress.on_plan(full(5, unit=3))
+    progress.on_plan(at(6))
+    progress.confirm(full(5, unit=3))
+    progress.flush(99, force=True)
+    assert group.files() == {"etl.first-plan": 5}
+    progress.confirm(at(6))
+    progress.flush(99)
+    assert group.files() == {"etl": 6}
+
+
+def test_a_full_plan_without_rows_is_passed_over(group: Group) -> None:
+    progress = group.started(full(5))
+    progress.on_passed_over(at(6))
+    progress.flush(0)
+    assert group.files() == {"etl": 6}
+
+
+@pytest.mark.parametrize(
+    ("settings", "fence"),
+    [
+        ({}, "etl.first-plan"),
+        ({"shard": (1, 3)}, "etl.shard-1-of-3.first-plan"),
+        ({"member": "a"}, "etl.member-a.first-plan"),
+    ],
+)
+def test_the_fence_bears_the_name_of_its_progress_file(group: Group, settings: dict[str, Any], fence: str) -> None:
+    progress = group.started(full(5), **settings)
+    assert group.files() == {fence: 5}
+    progress.on_plan(at(6))
+    progress.confirm(at(6))
+    progress.flush(0)
+    assert group.files() == {fence.removesuffix(".first-plan"): 6}
+
+
+def test_after_a_crash_in_the_first_plan_the_start_is_as_configured(group: Group) -> None:
+    group.started(full(5)).on_plan(at(6))
+    again = group.reader()
+    assert again.open(0) is None
+    again.begin(full(8), 0)
+    assert group.files() == {"etl.first-plan": 8}
+
+
+def test_a_resumed_first_plan_keeps_its_fence(group: Group) -> None:
+    group.started(full(5)).on_plan(full(5, unit=1))
+    resumed = group.started(full(5, unit=1))
+    assert group.files() == {"etl.first-plan": 5}
+    resumed.on_plan(at(6))
+    resumed.confirm(at(6))
+    resumed.flush(0)
+    assert group.files() == {"etl": 6}
+
+
+def test_any_other_start_deletes_a_stale_fence(group: Group) -> None:
+    group.put(etl_first=5)
+    group.started(at(9))
+    assert group.files() == {"etl": 9}
+    group.put(etl_first=5)
+    group.started(at(9))
+    assert group.files() == {"etl": 9}
+
+
+def test_a_fence_left_by_a_crash_after_the_first_save_is_deleted(group: Group) -> None:
+    group.put(etl=6, etl_first=5)
+    progress = group.reader()
+    assert progress.open(0) == 6
+    progress.begin(at(6), 0)
+    assert group.files() == {"etl": 6}
+
+
+def test_a_seek_away_from_the_first_plan_keeps_the_fence_while_it_is_unconfirmed(group: Group) -> None:
+    progress = group.started(full(5))
+    progress.on_plan(at(6))
+    progress.begin(at(9), 0)
+    assert group.files() == {"etl.first-plan": 5}
+    progress.confirm(at(6))
+    progress.flush(0)
+    assert group.files() == {"etl": 9}
+
+
+def test_a_start_without_a_full_plan_is_saved_as_soon_as_it_is_found(group: Group) -> None:
+    group.started(at(7))
+    assert group.files() == {"etl": 7}
+
+
+def test_ignoring_progress_may_go_backward(group: Group) -> None:
+    group.put(etl=50)
+    progress = group.reader()
+    assert progress.open(0) == 50
+    progress.begin(full(10), 0)
+    assert group.files() == {"etl": 50, "etl.first-plan": 10}
+    progress.on_plan(at(11))
+    progress.confirm(at(11))
+    progress.flush(0)
+    assert group.files() == {"etl": 11}
+
+
+def test_an_idle_stream_keeps_its_files_alive(group: Group, tmp_path: Path) -> None:
+    progress = group.started(at(7), expiration=EXPIRATION)
+    assert progress.keep_alive_after == EXPIRATION / 3
+    path = tmp_path / "consumer" / "consumer-etl"
+    for hour in range(1, 4):
+        os.utime(path, (0, 0))
+        progress.keep_alive((hour - 1) * EXPIRATION + EXPIRATION / 4)
+        assert path.stat().st_mtime == 0
+        progress.keep_alive(hour * EXPIRATION)
+        assert path.stat().st_mtime > 0
+    assert group.files() == {"etl": 7}
+    assert group.started(at(7)).keep_alive_after is None
+
+
+def test_the_fence_is_kept_alive_too(group: Group, tmp_path: Path) -> None:
+    progress = group.started(full(7), expiration=EXPIRATION)
+    path = tmp_path / "consumer" / "consumer-etl.first-plan"
+    os.utime(path, (0, 0))
+    progress.keep_alive(EXPIRATION / 3)
+    assert path.stat().st_mtime > 0
+
+
+# B28: shards, members, owners.
+
+
+def test_a_start_takes_its_own_file(group: Group) -> None:
+    group.put(etl=3, s0of2=7, s1of2=9)
+    assert group.reader(shard=(1, 2)).open(0) == 9
+    assert group.reader().open(0) == 3
+
+
+def test_a_start_takes_the_smallest_of_a_complete_former_layout(group: Group) -> None:
+    group.put(s0of2=7, s1of2=5)
+    assert group.reader().open(0) == 5
+    assert group.reader(shard=(2, 4)).open(0) == 5
+
+
+def test_the_plain_id_is_a_complete_former_layout(group: Group) -> None:
+    group.put(etl=5)
+    assert group.reader(shard=(2, 4)).open(0) == 5
+
+
+def test_an_incomplete_layout_does_not_count_and_neither_do_fences(group: Group) -> None:
+    group.put(s0of2=7, s1of2_first=5, etl_first=3)
+    assert group.reader().open(0) is None
+    assert group.reader(shard=(2, 4)).open(0) is None
+
+
+def test_of_several_complete_layouts_the_furthest_counts(group: Group) -> None:
+    group.put(etl=4, s0of2=9, s1of2=7)
+    assert group.reader(shard=(0, 3)).open(0) == 7
+
+
+def test_a_member_starts_as_configured(group: Group) -> None:
+    group.put(etl=4, s0of1=9)
+    assert group.reader(member="a").open(0) is None
+    group.started(at(6), member="a")
+    assert group.files() == {"etl": 4, "etl.member-a": 6, "etl.shard-0-of-1": 9}
+    assert group.reader(member="a").open(0) == 6
+    assert group.reader(shard=(0, 2)).open(0) == 9
+
+
+def test_the_slowest_shard_fences(group: Group) -> None:
+    slow, fast = (group.started(at(3), shard=(index, 2)) for index in range(2))
+    for snapshot in range(4, 9):
+        fast.on_plan(at(snapshot))
+        fast.confirm(at(snapshot))
+        fast.flush(0)
+    assert slow.saved == 3
+    assert group.files() == {"etl.shard-0-of-2": 3, "etl.shard-1-of-2": 8}
+    assert group.manager.min_next_snapshot() == 3
+
+
+def test_the_former_layout_goes_once_the_new_one_is_complete(group: Group) -> None:
+    group.put(s0of2=7, s1of2=5, s0of2_first=1)
+    for index in range(3):
+        assert {"etl.shard-0-of-2", "etl.shard-1-of-2"} < group.files().keys()
+        progress = group.reader(shard=(index, 3))
+        position = progress.open(0)
+        assert position == 5
+        progress.begin(at(position), 0)
+    assert group.files() == {f"etl.shard-{index}-of-3": 5 for index in range(3)}
+
+
+def test_a_former_layout_that_survived_a_crash_goes_at_the_next_start(group: Group) -> None:
+    group.put(etl=5, s0of2=5, s1of2=6)
+    progress = group.reader(shard=(1, 2))
+    assert progress.open(0) == 6
+    progress.begin(at(6), 0)
+    assert group.files() == {"etl.shard-0-of-2": 5, "etl.shard-1-of-2": 6}
+
+
+def test_a_layout_that_is_being_built_survives_a_restart_of_the_former_one(group: Group) -> None:
+    group.put(etl=5, s0of2=7)
+    progress = group.reader()
+    assert progress.open(0) == 5
+    progress.begin(at(5), 0)
+    assert group.files() == {"etl": 5, "etl.shard-0-of-2": 7}
+
+
+def test_the_newest_reader_takes_over(group: Group) -> None:
+    old = group.started(at(3))
+    new = group.reader()
+    assert new.open(0) == 3
+    old.on_plan(at(4))
+    old.confirm(at(4))
+    with pytest.raises(ConsumerConflictError, match="another reader"):
+        old.flush(0)
+    assert group.manager.read(old.name) == Consumer(3, "reader-2")
+    new.begin(at(3), 0)
+    new.on_plan(at(4))
+    new.confirm(at(4))
+    new.flush(0)
+    assert group.files() == {"etl": 4}
+
+
+def test_the_newest_reader_takes_over_in_the_first_plan(group: Group) -> None:
+    old, new = group.started(full(3)), group.started(full(4))
+    for progress, position in ((old, at(4)), (new, at(5))):
+        progress.on_plan(position)
+        progress.confirm(position)
+    with pytest.raises(ConsumerConflictError):
+        old.flush(0)
+    assert group.files() == {"etl.first-plan": 4}
+    new.flush(0)
+    assert group.files() == {"etl": 5}
+    with pytest.raises(ConsumerConflictError):
+        old.flush(0)
+    with pytest.raises(ConsumerConflictError):
+        old.begin(full(9), 0)
+    with pytest.raises(ConsumerConflictError):
+        old.open(0)
+    assert group.files() == {"etl": 5}
+
+
+def test_a_file_that_is_gone_is_a_conflict(group: Group) -> None:
+    progress = group.started(at(3))
+    group.manager.delete_consumer("etl")
+    progress.on_plan(at(4))
+    progress.confirm(at(4))
+    for _ in range(2):
+        with pytest.raises(ConsumerConflictError, match="deleted"):
+            progress.flush(0)
+    assert group.files() == {}
+
+
+def test_a_reset_stops_a_running_reader(group: Group) -> None:
+    progress = group.started(at(3), expiration=EXPIRATION)
+    group.manager.reset_consumer("etl", Consumer(1))
+    with pytest.raises(ConsumerConflictError, match="Java, a reset or another library, at snapshot 1"):
+        progress.keep_alive(EXPIRATION)
+    with pytest.raises(ConsumerConflictError):
+        progress.begin(at(9), 0)
+    assert group.files() == {"etl": 1}
+    assert group.reader().open(0) == 1
+
+
+def test_a_file_of_java_is_taken_over_at_the_start(group: Group) -> None:
+    group.put(etl=3)
+    progress = group.reader()
+    assert progress.open(0) == 3
+    assert group.manager.read(progress.name) == Consumer(3, "reader-1")
+
+
+def test_a_file_that_appeared_since_the_start_is_a_conflict(group: Group) -> None:
+    progress = group.reader()
+    assert progress.open(0) is None
+    group.put(etl=8)
+    with pytest.raises(ConsumerConflictError):
+        progress.begin(at(2), 0)
+    assert group.files() == {"etl": 8}
+
+
+def test_a_damaged_file_is_an_error_at_the_start(group: Group, tmp_path: Path) -> None:
+    group.put(etl=3)
+    (tmp_path / "consumer" / "consumer-etl").write_text("")
+    with pytest.raises(CorruptTableError, match="consumer-etl"):
+        group.reader().open(0)
+
+
+def test_commits_from_many_threads(group: Group) -> None:
+    progress = group.started(at(0))
+    last = 200
+    for snapshot in range(1, last + 1):
+        progress.on_plan(at(snapshot))
+
+    def commit(start: int) -> None:
+        for snapshot in range(start, last + 1, 4):
+            progress.confirm(at(snapshot))
+            progress.flush(0)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(commit, range(1, 5)))
+    assert group.files() == {"etl": last}
