@@ -63,7 +63,7 @@ class Pruner:
         self._bucket_keys = {
             id(each): candidate_keys(each, schema.logical_bucket_key_fields)
             for each in (predicate, self._on_keys)
-            if each is not None
+            if each is not None and bucket_function(schema) is not None
         }
 
     def manifests(self, manifests: pa.Table) -> pa.BooleanArray:
@@ -127,7 +127,7 @@ class Pruner:
     def _by_bucket(self, entries: pa.Table, predicate: Predicate) -> Mask:
         """Buckets that the bucket keys in the filter hash to, of as many as there were when the file was written."""
         keep = np.ones(entries.num_rows, dtype=bool)
-        keys = self._bucket_keys[id(predicate)]
+        keys = self._bucket_keys.get(id(predicate))
         if keys is None:
             return keep
         buckets, totals, schemas = (_numbers(entries, name) for name in ("bucket", "total_buckets", "schema_id"))

@@ -226,7 +226,10 @@ class EncodedStats:
         nulls = _element(self.nulls, self.arity, slot)
         if root(field.type) in _UNORDERED:
             return ColumnStats(None, None, nulls, self.rows)
-        minimum, maximum = self._bound(self.minimum, slot, stored), self._bound(self.maximum, slot, stored)
+        try:
+            minimum, maximum = self._bound(self.minimum, slot, stored), self._bound(self.maximum, slot, stored)
+        except OverflowError:
+            return ColumnStats(None, None, nulls, self.rows)  # a timestamp beyond what nanoseconds can hold
         target = PyarrowFieldParser.from_paimon_type(field.type)
         return ColumnStats(_evolved(minimum, target, -np.inf), _evolved(maximum, target, np.inf), nulls, self.rows)
 
@@ -258,7 +261,7 @@ class PartitionValues:
     def may_hold(self, leaf: Predicate, field: DataField) -> Mask:
         """Where a leaf on a partition column holds, exactly."""
         values = decode_column(self.partitions, list(self.columns).index(field.name), field.type)
-        values = values.cast(PyarrowFieldParser.from_paimon_type(field.type))
+        values = values.cast(PyarrowFieldParser.from_paimon_type(field.type), safe=False)
         holds = mask(leaf, pa.RecordBatch.from_arrays([values], names=[field.name]))
         return _mask(pc.take(holds, self.places), unknown=True)
 
@@ -270,7 +273,13 @@ def _element(lists: pa.Array, arity: int, slot: int) -> pa.Array:
 
 
 def _evolved(bounds: pa.Array, target: pa.DataType, outwards: float) -> pa.Array:
-    """Bounds in the read type; floats one step further out, for -0.0 and for literals between two floats."""
+    """Bounds in the read type, moved out where a file may hold what lies beyond.
+
+    Floats by one step, for -0.0 and for literals between two floats; nanoseconds to the end of their microsecond,
+    for writers in Python keep statistics in microseconds.
+    """
+    if pa.types.is_timestamp(bounds.type) and bounds.type.unit == "ns" and outwards > 0:
+        return pc.add(bounds, pa.scalar(999, pa.duration("ns")))
     if pa.types.is_floating(bounds.type):
         bounds = _step(bounds, outwards)
     if bounds.type != target and not pa.types.is_timestamp(target):
@@ -283,7 +292,8 @@ def _evolved(bounds: pa.Array, target: pa.DataType, outwards: float) -> pa.Array
 
 def _step(bounds: pa.Array, outwards: float) -> pa.Array:
     numbers = pc.fill_null(bounds, float("nan")).to_numpy()
-    moved = np.nextafter(numbers, numbers.dtype.type(outwards))
+    with np.errstate(over="ignore"):  # from the greatest number to infinity
+        moved = np.nextafter(numbers, numbers.dtype.type(outwards))
     return pa.array(moved, bounds.type, mask=np.isnan(moved))
 
 

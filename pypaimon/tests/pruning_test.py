@@ -1,0 +1,369 @@
+"""Pruning never drops what a stream must deliver, and drops what J§4.5 lets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pruning_model import TYPES, File, Row, batch, encode, entries_of, predicates, rows, schema
+from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
+
+from pypaimon.streaming.filters import mask, split_and
+from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA
+from pypaimon.streaming.pruning import Pruner, Scan
+
+APPEND = schema(TYPES, partition=["p"])
+VALUE_COLUMNS = list(TYPES)
+SETTINGS = settings(max_examples=100, deadline=None)
+
+
+def where(method: str, column: str, *literals: Any) -> Predicate:
+    return Predicate(method, 0, column, list(literals))
+
+
+def both(*parts: Predicate) -> Predicate:
+    return Predicate("and", None, None, list(parts))
+
+
+def either(*parts: Predicate) -> Predicate:
+    return Predicate("or", None, None, list(parts))
+
+
+def kept(read: TableSchema, predicate: Predicate, files: Sequence[File], scan: Scan = "delta") -> list[bool]:
+    written = {file.written.id: file.written for file in files}
+    result: list[bool] = Pruner(read, written.__getitem__, predicate).entries(entries_of(files), scan).to_pylist()
+    return result
+
+
+def matching(predicate: Predicate | None, given_rows: Sequence[Row], read: TableSchema) -> list[Row]:
+    if predicate is None:
+        return list(given_rows)
+    return [row for row, ok in zip(given_rows, mask(predicate, batch(given_rows, read)).to_pylist(), strict=True) if ok]
+
+
+def append_files(written: TableSchema) -> st.SearchStrategy[list[File]]:
+    columns = [field.name for field in written.fields]
+    one = st.sampled_from(["a", "b", "a" * 20]).flatmap(
+        lambda p: st.builds(
+            File,
+            rows(columns, p=p),
+            st.just(written),
+            kept_stats=st.none() | st.lists(st.sampled_from(columns), unique=True),
+            truncate=st.sampled_from([0, 16]),
+        )
+    )
+    return st.lists(one, min_size=1, max_size=4)
+
+
+@SETTINGS
+@given(append_files(APPEND), predicates(VALUE_COLUMNS), st.sampled_from(["full", "delta"]))
+def test_append_never_drops_a_file_with_a_matching_row(files: list[File], predicate: Predicate, scan: Scan) -> None:
+    for file, keep in zip(files, kept(APPEND, predicate, files, scan), strict=True):
+        assert keep or not matching(predicate, file.rows, APPEND)
+
+
+@SETTINGS
+@given(append_files(APPEND), predicates(["p"]))
+def test_partition_filter_is_decided_exactly(files: list[File], predicate: Predicate) -> None:
+    assert kept(APPEND, predicate, files) == [bool(matching(predicate, file.rows, APPEND)) for file in files]
+
+
+OLD_TYPES = {
+    "p": "STRING NOT NULL",
+    "old": "INT",
+    "i": "SMALLINT",
+    "f": "FLOAT",
+    "dropped": "STRING",
+    "s": "VARCHAR(99)",
+}
+OLD = schema(OLD_TYPES, partition=["p"], ids={"p": 0, "old": 1, "i": 2, "f": 3, "dropped": 4, "s": 5})
+NEW = schema(
+    {"s": "STRING", "k": "BIGINT", "f": "DOUBLE", "p": "STRING NOT NULL", "i": "INT", "g": "DOUBLE"},
+    partition=["p"],
+    schema_id=1,
+    ids={"s": 5, "k": 1, "f": 3, "p": 0, "i": 2, "g": 6},
+)
+
+
+@SETTINGS
+@given(st.data(), predicates(["s", "k", "f", "p", "i", "g"]))
+def test_statistics_follow_renames_widening_and_added_columns(data: st.DataObject, predicate: Predicate) -> None:
+    p = data.draw(st.sampled_from(["a", "b"]))
+    drawn = data.draw(rows(["s", "k", "f", "i"], p=p))
+    as_float = pa.array([row["f"] for row in drawn], pa.float32()).to_pylist()
+    written = [{**row, "old": row["k"], "dropped": "b", "f": f} for row, f in zip(drawn, as_float, strict=True)]
+    read = [{**row, "f": f, "g": None} for row, f in zip(drawn, as_float, strict=True)]
+    assert kept(NEW, predicate, [File(written, OLD)]) == [True] or not matching(predicate, read, NEW)
+
+
+def test_a_file_from_before_a_column_was_added_matches_only_null() -> None:
+    file = File([{"p": "a", "old": 1, "i": 1, "f": 1.0, "dropped": "b", "s": "s"}], OLD)
+    assert kept(NEW, where("isNull", "g"), [file]) == [True]
+    for predicate in (where("isNotNull", "g"), where("equal", "g", 1.0), where("notEqual", "g", 1.0)):
+        assert kept(NEW, predicate, [file]) == [False]
+
+
+@pytest.mark.parametrize(("old", "new"), [("BIGINT", "INT"), ("STRING", "INT"), ("INT", "STRING"), ("DOUBLE", "FLOAT")])
+def test_a_cast_that_may_change_order_or_lose_values_prunes_nothing(old: str, new: str) -> None:
+    value = "5" if old == "STRING" else 5
+    wanted: Any = "9" if new == "STRING" else 9
+    file = File([{"v": value}], schema({"v": old}))
+    assert kept(schema({"v": new}, schema_id=1), where("equal", "v", wanted), [file]) == [True]
+
+
+KEYED = {"k": "INT NOT NULL", "p": "STRING NOT NULL", "i": "INT", "s": "STRING"}
+
+
+def keyed(**options: str) -> TableSchema:
+    dashed = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
+    return schema(KEYED, primary=["p", "k"], partition=["p"], options={"bucket": "2", **dashed})
+
+
+@st.composite
+def keyed_files(draw: st.DrawFn, written: TableSchema) -> list[File]:
+    """Files with one row per key, sequence numbers rising; files of one level above 0 share no key."""
+    files: list[File] = []
+    for bucket in range(2):
+        taken: dict[int, set[int]] = {}
+        for _ in range(draw(st.integers(0, 4))):
+            level = draw(st.sampled_from([0, 4, 5, 5]))
+            drawn = {row["k"]: row for row in draw(rows(list(KEYED), p="a"))}
+            free = [
+                row for key, row in sorted(drawn.items()) if level == 0 or key not in taken.setdefault(level, set())
+            ]
+            if free:
+                taken.setdefault(level, set()).update(row["k"] for row in free)
+                files.append(File(free, written, bucket, -1, level, name=f"{bucket}-{len(files)}"))
+    return files
+
+
+def state(files: Sequence[File], engine: str) -> dict[tuple[int, int], Row]:
+    """The table that files make: later levels first, then level 0 in order."""
+    merged: dict[tuple[int, int], Row] = {}
+    for file in sorted(files, key=lambda each: -each.level):
+        for row in file.rows:
+            before = merged.get((file.bucket, row["k"]), {})
+            news = {name: value for name, value in row.items() if engine == "deduplicate" or value is not None}
+            merged[file.bucket, row["k"]] = {**before, **news} if engine != "deduplicate" else news
+    return merged
+
+
+@SETTINGS
+@given(st.data(), predicates(list(KEYED)), st.sampled_from(["deduplicate", "partial-update"]))
+def test_full_plan_of_a_primary_key_table_is_what_it_is_without_pruning(
+    data: st.DataObject, predicate: Predicate, engine: str
+) -> None:
+    read = keyed(merge_engine=engine)
+    files = data.draw(keyed_files(read))
+    if not files:
+        return
+    left = [file for file, keep in zip(files, kept(read, predicate, files, "full"), strict=True) if keep]
+    before, after = (
+        matching(predicate, list(state(some, engine).values()), read) if some else [] for some in (files, left)
+    )
+    assert sorted(map(repr, map(sorted, map(dict.items, after)))) == sorted(
+        map(repr, map(sorted, map(dict.items, before)))
+    )
+
+
+@SETTINGS
+@given(st.data(), predicates(list(KEYED)), st.sampled_from(["delta", "changelog"]), st.sampled_from(["none", "input"]))
+def test_records_that_may_become_deletes_stay(
+    data: st.DataObject, predicate: Predicate, scan: Scan, producer: str
+) -> None:
+    read = keyed(changelog_producer=producer)
+    files = data.draw(keyed_files(read))
+    on_keys, _ = split_and(predicate, ["k", "p"])
+    for file, keep in zip(files, kept(read, predicate, files, scan) if files else [], strict=True):
+        assert keep or not matching(on_keys, file.rows, read)
+        assert keep or on_keys is not None
+
+
+# ------------------------------------------------------------------------------------------- what J§4.5 lets it drop
+
+
+def keyed_file(read: TableSchema, key: int, value: int | None, bucket: int = 0, level: int = 0, p: str = "a") -> File:
+    return File([{"k": key, "p": p, "i": value, "s": "x"}], read, bucket, -1, level)
+
+
+VALUE_5 = where("equal", "i", 5)
+
+
+def test_key_and_partition_statistics_drop_in_every_scan() -> None:
+    read = keyed()
+    files = [keyed_file(read, 1, 5), keyed_file(read, 2, 5), keyed_file(read, 1, 5, p="b"), keyed_file(read, 1, 0)]
+    predicate = both(where("equal", "k", 1), where("equal", "p", "a"))
+    for scan in ("full", "delta", "changelog"):
+        assert kept(read, predicate, files, scan) == [True, False, False, True]
+
+
+def test_mixed_or_drops_nothing_where_deletes_may_come_out() -> None:
+    read = keyed()
+    files = [keyed_file(read, 3, 7)]
+    mixed = either(both(where("equal", "k", 1), VALUE_5), both(where("equal", "k", 2), VALUE_5))
+    assert kept(read, mixed, files, "delta") == [True]
+    assert kept(read, mixed, files, "full") == [False]
+
+
+@pytest.mark.parametrize(
+    ("producer", "scan", "drops"),
+    [
+        ("none", "delta", False),
+        ("lookup", "delta", False),
+        ("input", "changelog", False),
+        ("lookup", "changelog", True),
+        ("full-compaction", "changelog", True),
+    ],
+)
+def test_value_statistics_in_follow_ups(producer: str, scan: Scan, drops: bool) -> None:
+    read = keyed(changelog_producer=producer)
+    assert kept(read, VALUE_5, [keyed_file(read, 1, 5), keyed_file(read, 2, 6)], scan) == [True, not drops]
+
+
+@pytest.mark.parametrize(
+    ("levels", "values", "expected"),
+    [
+        ([5, 5, 5], [5, 6, 7], [True, False, False]),
+        ([5, 4], [5, 6], [True, True]),
+        ([0, 0], [5, 6], [True, True]),
+        ([0, 0], [4, 6], [False, False]),
+        ([5, 4], [4, 6], [False, False]),
+        ([0], [6], [False]),
+    ],
+)
+def test_whole_bucket_rule(levels: list[int], values: list[int], expected: list[bool]) -> None:
+    read = keyed()
+    files = [
+        keyed_file(read, key, value, level=level) for key, (level, value) in enumerate(zip(levels, values, strict=True))
+    ]
+    assert kept(read, VALUE_5, files, "full") == expected
+
+
+@pytest.mark.parametrize("engine", ["partial-update", "aggregation"])
+@pytest.mark.parametrize(
+    ("vectors", "levels", "drops"), [("false", [4, 5], False), ("true", [4, 5], True), ("true", [0, 5], False)]
+)
+def test_whole_bucket_rule_where_merging_makes_rows(engine: str, vectors: str, levels: list[int], drops: bool) -> None:
+    read = keyed(merge_engine=engine, deletion_vectors__enabled=vectors)
+    files = [keyed_file(read, key, 6, level=level) for key, level in enumerate(levels)]
+    assert kept(read, VALUE_5, files, "full") == [not drops] * 2
+
+
+def test_pending_bucket_is_treated_as_a_follow_up() -> None:
+    read = schema(KEYED, primary=["p", "k"], partition=["p"], options={"bucket": "-2"})
+    files = [keyed_file(read, 1, 6, bucket=-2), keyed_file(read, 1, 6, bucket=0)]
+    assert kept(read, VALUE_5, files, "full") == [True, False]
+    assert kept(read, where("equal", "k", 9), files, "full") == [False, False]
+
+
+def test_data_evolution_drops_by_partition_alone() -> None:
+    read = schema(KEYED, partition=["p"], options={"data-evolution.enabled": "true"})
+    files = [keyed_file(read, 1, 6), keyed_file(read, 1, 5, p="b")]
+    assert kept(read, both(VALUE_5, where("equal", "p", "a")), files) == [True, False]
+
+
+def test_nothing_is_dropped_without_statistics_or_by_a_literal_of_another_type() -> None:
+    read = schema({"i": "INT", "c": "CHAR(3)", "t": "TIMESTAMP(3)"})
+    row = {"i": 1, "c": "a", "t": datetime(2024, 1, 1)}
+    assert kept(read, where("equal", "i", 5), [File([row], read, kept_stats=[])]) == [True]
+    for predicate in (where("equal", "i", 2.5), where("equal", "c", "z"), where("equal", "i", 2**70)):
+        assert kept(read, predicate, [File([row], read)]) == [True]
+
+
+def test_a_timestamp_literal_is_cut_to_the_unit_of_the_column() -> None:
+    read = schema({"t": "TIMESTAMP(3)"})
+    file = File([{"t": datetime(2024, 1, 1, 0, 0, 0, 5000)}], read)
+    assert kept(read, where("equal", "t", datetime(2024, 1, 1, 0, 0, 0, 5999)), [file]) == [True]
+    assert kept(read, where("equal", "t", datetime(2024, 1, 1, 0, 0, 0, 6000)), [file]) == [False]
+
+
+# ----------------------------------------------------------------------------------------------------------- buckets
+
+BUCKETED = {"k": "INT", "s": "STRING"}
+
+
+def hashed(written: TableSchema, values: Sequence[Row]) -> list[int]:
+    data = pa.RecordBatch.from_pylist(list(values), pa.schema([("k", pa.int32()), ("s", pa.string())]))
+    _, buckets = FixedBucketRowKeyExtractor(written).extract_partition_bucket_batch(data)
+    return list(buckets)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["k", "s", "k,s"]), predicates(["k", "s"]), rows(["k", "s"]), st.integers(1, 7))
+def test_bucket_selection_keeps_the_buckets_of_matching_rows(
+    key: str, predicate: Predicate, given_rows: list[Row], total: int
+) -> None:
+    read = schema(BUCKETED, options={"bucket": str(total), "bucket-key": key})
+    for row, bucket in zip(given_rows, hashed(read, given_rows), strict=True):
+        keep = kept(read, predicate, [File([row], read, bucket, total, kept_stats=[])])
+        assert keep == [True] or not matching(predicate, [row], read)
+
+
+@pytest.mark.parametrize("function", ["default", "mod"])
+def test_an_equality_on_the_bucket_key_leaves_one_bucket_of_each_number_of_buckets(function: str) -> None:
+    read = schema(BUCKETED, options={"bucket": "4", "bucket-key": "k", "bucket-function.type": function})
+    files = [
+        File([{"k": 7, "s": ""}], read, bucket, total, kept_stats=[]) for total in (4, 6) for bucket in range(total)
+    ]
+    keep = kept(read, both(where("in", "k", 7, None), where("equal", "s", "")), files)
+    assert (sum(keep[:4]), sum(keep[4:])) == (1, 1)
+    if function == "mod":
+        assert keep[3] and keep[4 + 1]
+    assert all(kept(read, either(where("equal", "k", 7), where("equal", "s", "")), files))
+
+
+def test_buckets_of_a_table_that_was_not_bucketed_by_these_keys_are_kept() -> None:
+    read = schema(BUCKETED, options={"bucket": "4", "bucket-key": "k"}, schema_id=1)
+    for options in (
+        {"bucket": "-1"},
+        {"bucket": "4", "bucket-key": "s"},
+        {"bucket": "4", "bucket-function.type": "hive"},
+    ):
+        old = schema(BUCKETED, options=options)
+        files = [File([{"k": 7, "s": ""}], old, bucket, 4, kept_stats=[]) for bucket in range(4)]
+        assert all(kept(read, where("equal", "k", 7), files))
+
+
+# --------------------------------------------------------------------------------------------------------- manifests
+
+
+def test_manifests_are_dropped_by_partition_statistics() -> None:
+    partition = [field for field in APPEND.fields if field.name == "p"]
+    bounds = [("a", "a", 0), ("b", "c", 0), (None, None, 2), ("a", "c", 1)]
+    rows_ = [
+        {
+            "num_added_files": 1,
+            "num_deleted_files": 1,
+            "partition_min": encode([low], partition),
+            "partition_max": encode([high], partition),
+            "partition_nulls": [nulls],
+        }
+        for low, high, nulls in bounds
+    ]
+    columns = [
+        pa.array([row.get(name) for row in rows_], MANIFEST_SCHEMA.field(name).type) for name in MANIFEST_SCHEMA.names
+    ]
+    manifests = pa.table(columns, schema=MANIFEST_SCHEMA)
+
+    def left(predicate: Predicate) -> list[bool]:
+        result: list[bool] = Pruner(APPEND, {}.__getitem__, predicate).manifests(manifests).to_pylist()
+        return result
+
+    assert left(where("equal", "p", "a")) == [True, False, False, True]
+    assert left(where("isNull", "p")) == [False, False, True, True]
+    assert left(both(where("equal", "p", "b"), where("equal", "i", 1))) == [False, True, False, True]
+    assert left(either(where("equal", "p", "b"), where("equal", "i", 1))) == [True] * 4
+
+
+def test_no_entries_and_no_filter() -> None:
+    pruner = Pruner(APPEND, {}.__getitem__, where("equal", "i", 5))
+    assert len(pruner.entries(ENTRY_SCHEMA.empty_table(), "full")) == 0
+    assert len(pruner.manifests(MANIFEST_SCHEMA.empty_table())) == 0
+    files = [File([dict.fromkeys(TYPES) | {"p": "a", "k": 1}], APPEND)]
+    assert Pruner(APPEND, {}.__getitem__, None).entries(entries_of(files), "delta").to_pylist() == [True]
