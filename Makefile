@@ -6,10 +6,10 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_inf
 PYTHON := $(shell for each in python3 python3.13 python3.12 python3.11 python3.10 python; do \
 	$$each -c "$(SUITABLE)" >/dev/null 2>&1 && echo $$each && break; done)
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint corpus clean
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s%s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/ready ## Follow a live table for a minute (SECONDS=n for another time)
 	@$(RUN) -m pypaimon.streaming.demo --seconds $(or $(SECONDS),60)
@@ -20,6 +20,9 @@ test: $(VENV)/ready ## Every test (ARGS="-k name" for some)
 lint: $(VENV)/ready ## Style and types
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
+
+corpus: $(VENV)/ready ## Our reads beside Java's: the scoreboard
+	$(RUN) pypaimon/tests/corpus_report.py $(ARGS)
 
 clean: ## Remove the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
+from pypaimon.catalog.catalog_factory import CatalogFactory
+from pypaimon.schema.schema import Schema
 
 from pypaimon.streaming import AsyncStreamingTableScan, Lag, Plan, stream_read_builder
 
@@ -76,7 +77,7 @@ class Writer:
             self._write("-D", finished)
             for order in finished:
                 del self._orders[order["order_id"]]
-        moving = self._random.sample(sorted(self._orders), k=min(2, len(self._orders)))
+        moving = self._random.sample(sorted(self._orders), k=min(3, len(self._orders)))
         before = [self._orders[key] for key in moving]
         self._write("-U", before)
         after = [{**order, "status": STATUSES[STATUSES.index(order["status"]) + 1]} for order in before]
@@ -88,7 +89,7 @@ class Writer:
     def _insert(self, count: int) -> None:
         ids = range(self._next_id, self._next_id + count)
         self._next_id += count
-        orders = [
+        orders: list[Order] = [
             {
                 "order_id": key,
                 "customer": self._random.choice(CUSTOMERS),
