@@ -1,5 +1,6 @@
 """The one door to what is internal in pypaimon, so that a new release of it breaks in one place."""
 
+from pypaimon.common.json_util import JSON
 from pypaimon.common.predicate import Predicate
 from pypaimon.data.timestamp import Timestamp
 from pypaimon.data.variant_shredding import assemble_shredded_column, build_variant_schema, is_shredded_variant
@@ -8,6 +9,7 @@ from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
 from pypaimon.read.reader.iface.record_batch_reader import _polars_arrow_table as polars_table
+from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
 from pypaimon.read.split import DataSplit
 from pypaimon.read.table_read import TableRead
 from pypaimon.schema.data_types import (
@@ -33,6 +35,7 @@ from pypaimon.write.row_key_extractor import _bucket_from_hash as bucket_of_hash
 from pypaimon.write.row_key_extractor import _hash_bytes_by_words as hash_words
 
 __all__ = [
+    "JSON",
     "ArrayType",
     "AtomicType",
     "BinaryRow",
@@ -47,6 +50,7 @@ __all__ = [
     "GenericRowSerializer",
     "MapType",
     "OffsetRow",
+    "PaimonFollowUpScanner",
     "PaimonPlan",
     "Predicate",
     "PyarrowFieldParser",

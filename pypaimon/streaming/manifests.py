@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,11 +12,10 @@ from cachetools import LRUCache
 
 from pypaimon.streaming import avro_blocks
 from pypaimon.streaming.index_manifests import IndexEntry, parse_index_manifest
+from pypaimon.streaming.store import Store
 
 ADD = 0
 DELETE = 1
-
-T = TypeVar("T")
 
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
@@ -84,16 +82,6 @@ MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_CO
 """Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null where the release knows none."""
 
 
-class ManifestStore(Protocol):
-    """What this room asks of a store; `Store` is one."""
-
-    def read(self, path: str) -> bytes: ...
-
-    def read_many(self, paths: Sequence[str]) -> list[bytes | None]: ...
-
-    def parse(self, path: str, parser: Callable[[bytes], T]) -> T: ...
-
-
 class ManifestReader:
     """Manifest lists, manifests and index manifests of one table, for all its branches.
 
@@ -106,23 +94,42 @@ class ManifestReader:
         cache_bytes: Bound of the cache, in bytes of decoded Arrow data.
     """
 
-    def __init__(self, store: ManifestStore, table_path: str, cache_bytes: int = 64 << 20) -> None:
+    def __init__(self, store: Store, table_path: str, cache_bytes: int = 64 << 20) -> None:
         self._store = store
         self._directory = f"{table_path.rstrip('/')}/manifest"
         self._cache: LRUCache[str, pa.Table] = LRUCache(cache_bytes, getsizeof=pa.Table.get_total_buffer_size)
         self._lock = threading.Lock()
 
-    def manifest_list(self, name: str) -> pa.Table:
+    def manifest_list(self, name: str, size: int | None = None) -> pa.Table:
         """The manifests of a manifest list, in its order (`MANIFEST_SCHEMA`). One request unless cached.
+
+        Args:
+            name: Name of the file.
+            size: Its size in bytes, where the snapshot tells.
 
         Raises:
             FileNotFoundError: There is no such manifest list.
-            CorruptTableError: It cannot be decoded.
+            CorruptTableError: It cannot be decoded, or is not of this size.
         """
         cached = self._cached(name)
         if cached is not None:
             return cached
-        return self._keep(name, self._store.parse(self._path(name), parse_manifest_list))
+        return self._keep(name, self._store.parse(self._path(name), partial(parse_manifest_list, size=size)))
+
+    def manifest_lists(self, names: Sequence[str]) -> list[pa.Table]:
+        """Several manifest lists, in this order. What is not cached is fetched concurrently, one request each.
+
+        Raises:
+            FileNotFoundError: One is missing.
+            CorruptTableError: One cannot be decoded.
+        """
+        decoded = {name: self._cached(name) for name in names}
+        missing = [name for name, table in decoded.items() if table is None]
+        for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
+            if data is None:
+                raise FileNotFoundError(self._path(name))
+            decoded[name] = self._keep(name, self._store.parse_data(self._path(name), data, parse_manifest_list))
+        return [decoded[name] for name in names]
 
     def entries(self, manifests: pa.Table) -> pa.Table:
         """The entries of these manifests (rows of `MANIFEST_SCHEMA`), in the order of the manifests (`ENTRY_SCHEMA`).
@@ -141,7 +148,7 @@ class ManifestReader:
         for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
             if data is None:
                 raise FileNotFoundError(self._path(name))
-            decoded[name] = self._keep(name, self._parsed(name, data, parsers[name]))
+            decoded[name] = self._keep(name, self._store.parse_data(self._path(name), data, parsers[name]))
         return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *(decoded[name] for name in names)])
 
     def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
@@ -152,12 +159,6 @@ class ManifestReader:
             CorruptTableError: It cannot be decoded.
         """
         return self._store.parse(self._path(name), parse_index_manifest)
-
-    def _parsed(self, name: str, data: bytes, parser: Callable[[bytes], pa.Table]) -> pa.Table:
-        try:
-            return parser(data)
-        except ValueError:
-            return self._store.parse(self._path(name), parser)
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
@@ -173,12 +174,18 @@ class ManifestReader:
         return table
 
 
-def parse_manifest_list(data: bytes) -> pa.Table:
+def parse_manifest_list(data: bytes, size: int | None = None) -> pa.Table:
     """Decode a manifest list of any release into `MANIFEST_SCHEMA`.
 
+    Args:
+        data: The file.
+        size: Number of bytes that it must have, if known.
+
     Raises:
-        ValueError: It cannot be decoded.
+        ValueError: It cannot be decoded, or the size is another one.
     """
+    if size is not None and len(data) != size:
+        raise ValueError(f"the manifest list has {len(data)} bytes, its snapshot says {size}")
     return _flatten(avro_blocks.parse(data), _MANIFEST_COLUMNS, MANIFEST_SCHEMA)
 
 

@@ -24,9 +24,7 @@ _SIZE_BYTES = {
     **dict.fromkeys(("g", "gb", "gibibytes"), 1 << 30),
     **dict.fromkeys(("t", "tb", "tebibytes"), 1 << 40),
 }
-_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?$"
-)
+_TIMESTAMP = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?$")
 
 
 class OptionValues:

@@ -185,7 +185,9 @@ def refuse_unknown_keys(schema: TableSchema) -> None:
             raise StreamConfigError(f"Unknown option '{key}'.{hint} Remove it or correct its name.")
     mode = OptionValues(schema.options).text("stream-scan-mode")
     if mode is not None and mode.lower() != "none":
-        raise UnsupportedTableError(f"Option 'stream-scan-mode' = '{mode}' is internal to Java's compaction jobs; remove it.")
+        raise UnsupportedTableError(
+            f"Option 'stream-scan-mode' = '{mode}' is internal to Java's compaction jobs; remove it."
+        )
 
 
 def overwrite_policy(traits: TableTraits, options: OptionValues, chosen: OnOverwrite | None) -> bool:
@@ -217,7 +219,12 @@ def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
         UnsupportedTableError: Merge engine partial-update, aggregation or first-row with changelog producer none.
     """
     unmergeable = (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE, MergeEngine.FIRST_ROW)
-    if traits.producer is ChangelogProducer.NONE and traits.merge_engine in unmergeable and traits.primary_key and not raw:
+    if (
+        traits.producer is ChangelogProducer.NONE
+        and traits.merge_engine in unmergeable
+        and traits.primary_key
+        and not raw
+    ):
         raise UnsupportedTableError(
             f"{traits.merge_engine.value} streaming reading is not supported. You can use 'lookup' or 'full-compaction' "
             "changelog producer to support streaming reading. with_raw(True) reads the records as they were written."

@@ -1,0 +1,209 @@
+"""What one snapshot holds for a stream: its manifests read, pruned, sharded, cut by limits and made into splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming import binary_row, index_manifests
+from pypaimon.streaming.file_paths import FilePaths
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.manifests import live
+from pypaimon.streaming.options import StreamOptions
+from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.position import POSTPONE_BUCKET, Unit
+from pypaimon.streaming.pruning import Pruner
+from pypaimon.streaming.shards import ShardFilter
+from pypaimon.streaming.snapshots import Snapshot
+from pypaimon.streaming.splits import DeletionFiles, SplitFactory
+from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.units import Units, column, cut, each_file, in_canonical_order, row_id_groups, whole_buckets
+
+_Mask = npt.NDArray[np.bool_]
+_Scan = Literal["full", "delta", "changelog"]
+_ADD, _DELETE = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The splits of a snapshot, or of the next part of it.
+
+    Attributes:
+        splits: In canonical order; empty if nothing is left after pruning.
+        last: Last unit handed out if a limit cut the snapshot, else None.
+    """
+
+    splits: list[StreamSplit]
+    last: Unit | None = None
+
+
+class SnapshotPlans:
+    """Plans of single snapshots of one table, for one stream's filter, shard and limits.
+
+    Args:
+        directory: The table.
+        schema: The schema that the stream reads with.
+        options: The stream's settings.
+        created_after: Only files created at this time or later (`from-file-creation-time`), in the epoch
+            milliseconds of manifests.
+    """
+
+    def __init__(
+        self,
+        directory: TableDirectory,
+        schema: TableSchema,
+        options: StreamOptions,
+        created_after: int | None = None,
+    ) -> None:
+        self._directory = directory
+        self._schema = schema
+        self._options = options
+        self._created_after = created_after
+        self.traits = TableTraits.of(schema)
+        self._pruner = Pruner(schema, directory.schema, options.predicate)
+        self._shards = ShardFilter(self.traits, options.shard, options.bucket_filter)
+        self._paths = FilePaths.of(directory.table.table_path, schema)
+        self._factory = SplitFactory(
+            schema, self.traits, self._paths, options.split_target_bytes, options.split_open_bytes
+        )
+        fields = {field.name: field for field in schema.fields}
+        self._partition_fields = [fields[name] for name in schema.partition_keys]
+
+    def full(self, snapshot: Snapshot, after: Unit | None = None, *, keep_pending: bool = False) -> Planned:
+        """The state of the table at a snapshot.
+
+        Args:
+            snapshot: The snapshot.
+            after: Last unit that was handed out of it already.
+            keep_pending: Also what no compaction has turned into changelog yet; else that is left out, since it
+                comes as changelog later (J§2, level filter of the first plan).
+
+        Raises:
+            FileNotFoundError: A manifest is gone.
+        """
+        entries = live(self._entries("full", snapshot.base_manifest_list, snapshot.delta_manifest_list))
+        if not keep_pending:
+            entries = entries.filter(pa.array(self._first_plan_mask(entries)))
+        return self._planned(snapshot, entries, "full", self._merge_mode(), after)
+
+    def delta(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
+        """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
+        mode = SplitMode.RECORDS if self.traits.primary_key else self._merge_mode()
+        added = _of_kind(self._entries("delta", snapshot.delta_manifest_list), _ADD)
+        return self._planned(snapshot, added, "delta", mode, after)
+
+    def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
+        """The changelog files of a snapshot. Raises FileNotFoundError if a manifest is gone."""
+        added = _of_kind(self._entries("changelog", snapshot.changelog_manifest_list), _ADD)
+        return self._planned(snapshot, added, "changelog", SplitMode.CHANGELOG, after)
+
+    def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> Planned:
+        """What an OVERWRITE snapshot replaced: before files retracted, then the new ones (J§3.4, `readChanges`).
+
+        Deletion vectors count on both sides, so that rows that were deleted already are not retracted (B9).
+
+        Args:
+            before: The snapshot before, None if there is none.
+            snapshot: The OVERWRITE snapshot.
+            after: Last bucket that was handed out.
+
+        Raises:
+            FileNotFoundError: A manifest is gone.
+        """
+        entries = self._entries("delta", snapshot.delta_manifest_list)
+        added, removed = _of_kind(entries, _ADD), _of_kind(entries, _DELETE)
+        both = pa.concat_tables([removed, added])
+        units = self._ordered(both, whole_buckets)
+        chosen, last = self._chosen(units, "delta", after)
+        entries = units.entries.filter(pa.array(chosen))
+        old, new = _of_kind(entries, _DELETE), _of_kind(entries, _ADD)
+        old, new = _without(old, new), _without(new, old)
+        deletions_before = None if before is None else self._deletions(before)
+        splits = self._factory.replaced(
+            SplitMode.OVERWRITE, old, new, snapshot.id, deletions_before, self._deletions(snapshot)
+        )
+        return Planned(self._presented(splits), last)
+
+    def warm(self, lists: list[str]) -> None:
+        """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them."""
+        manifests = self._directory.manifests.manifest_lists(lists)
+        kept = [table.filter(self._pruner.manifests(table)) for table in manifests]
+        if kept:
+            self._directory.manifests.entries(pa.concat_tables(kept))
+
+    def _entries(self, scan: _Scan, *lists: str | None) -> pa.Table:
+        names = [name for name in lists if name]
+        manifests = pa.concat_tables(self._directory.manifests.manifest_lists(names))
+        return self._directory.manifests.entries(manifests.filter(self._pruner.manifests(manifests)))
+
+    def _merge_mode(self) -> SplitMode:
+        if self.traits.primary_key:
+            return SplitMode.MERGE
+        return SplitMode.EVOLUTION if self.traits.data_evolution else SplitMode.ROWS
+
+    def _first_plan_mask(self, entries: pa.Table) -> _Mask:
+        """Levels whose rows no later changelog repeats (J§2): lookup above 0, full-compaction the top only."""
+        levels = column(entries, "level")
+        if self.traits.producer is ChangelogProducer.LOOKUP:
+            return levels > 0
+        if self.traits.producer is ChangelogProducer.FULL_COMPACTION:
+            return levels == self.traits.num_levels - 1
+        return np.ones(len(levels), dtype=bool)
+
+    def _planned(
+        self, snapshot: Snapshot, entries: pa.Table, scan: _Scan, mode: SplitMode, after: Unit | None
+    ) -> Planned:
+        unit = whole_buckets if mode is SplitMode.MERGE else each_file
+        units = self._ordered(entries, row_id_groups if mode is SplitMode.EVOLUTION else unit)
+        chosen, last = self._chosen(units, scan, after)
+        if not chosen.any():
+            return Planned([])
+        deletions = self._deletions(snapshot) if scan == "full" else None
+        return Planned(self._presented(self._factory.splits(units, chosen, mode, snapshot.id, deletions)), last)
+
+    def _ordered(self, entries: pa.Table, unit: Callable[[Units], npt.NDArray[np.int64]]) -> Units:
+        return in_canonical_order(entries, self._partition_text, by_sequence=self.traits.unaware_bucket, unit=unit)
+
+    def _chosen(self, units: Units, scan: _Scan, after: Unit | None) -> tuple[_Mask, Unit | None]:
+        kept = self._shards.mask(units.entries)
+        if self.traits.only_real_buckets:
+            kept &= units.bucket != POSTPONE_BUCKET
+        if self._created_after is not None:
+            kept &= column(units.entries, "creation_time") >= self._created_after
+        if after is not None:
+            kept &= units.after(after)
+        if kept.any():
+            kept &= self._pruner.entries(units.entries, scan).to_numpy(zero_copy_only=False)
+        return cut(units, kept, self._options.limits)
+
+    def _presented(self, splits: list[StreamSplit]) -> list[StreamSplit]:
+        """In the order of `scan.plan-sort-partition`, if asked for: by typed partition value, null first."""
+        if not self._options.sort_partitions:
+            return splits
+        return sorted(splits, key=lambda split: [(value is not None, value or 0) for value in split.partition.values])
+
+    def _partition_text(self, partition: bytes) -> tuple[str | None, ...]:
+        values = binary_row.decode(partition, self._partition_fields)
+        return tuple(None if value is None else str(value) for value in values)
+
+    def _deletions(self, snapshot: Snapshot) -> DeletionFiles | None:
+        if not self.traits.deletion_vectors or not snapshot.index_manifest:
+            return None
+        found = self._directory.manifests.index_entries(snapshot.index_manifest)
+        return index_manifests.deletion_files(found, self._paths)
+
+
+def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
+    return entries.filter(pc.equal(entries["kind"], kind))
+
+
+def _without(entries: pa.Table, others: pa.Table) -> pa.Table:
+    """Entries whose file is not among the others."""
+    return entries.filter(pc.invert(pc.is_in(entries["file_name"], value_set=others["file_name"].combine_chunks())))

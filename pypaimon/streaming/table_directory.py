@@ -1,0 +1,132 @@
+"""`TableDirectory`: what is in the directory of one branch of a table: its store, snapshots, manifests, schemas, tags."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.manifests import ManifestReader
+from pypaimon.streaming.snapshots import Snapshot, SnapshotManager, branch_directory
+from pypaimon.streaming.store import Store
+
+_TAG_PREFIX, _SCHEMA_PREFIX = "tag-", "schema-"
+_shared: WeakKeyDictionary[Any, dict[float, TableDirectory]] = WeakKeyDictionary()
+_shared_lock = threading.Lock()
+
+
+class TableDirectory:
+    """The files of a table, for one branch. Shared by all scans and reads of a table handle. Thread-safe.
+
+    Args:
+        table: pypaimon's table.
+        store: Requests to where it lies.
+
+    Attributes:
+        table: pypaimon's table.
+        store: Every request goes through it.
+        branch: Name of the branch.
+        snapshots: Its snapshots and long-lived changelogs.
+        manifests: The table's manifests.
+    """
+
+    def __init__(self, table: Any, store: Store) -> None:
+        self.table = table
+        self.store = store
+        self.branch: str = table.current_branch() or "main"
+        self._home = branch_directory(table.table_path, self.branch)
+        loader = table.catalog_environment.snapshot_loader()
+        self.snapshots = SnapshotManager(store, table.table_path, self.branch, loader)
+        self.manifests = ManifestReader(store, table.table_path)
+        self._schemas: dict[int, TableSchema] = {table.table_schema.id: table.table_schema}
+        self._identity: str | None = None
+
+    @staticmethod
+    def of(table: Any, io_timeout: float = 60.0) -> TableDirectory:
+        """The directory of a table handle; the same object for the same handle and time limit."""
+        with _shared_lock:
+            directories = _shared.setdefault(table, {})
+            if io_timeout not in directories:
+                directories[io_timeout] = TableDirectory(table, Store(table.file_io, io_timeout))
+            return directories[io_timeout]
+
+    def schema(self, schema_id: int) -> TableSchema:
+        """A schema by id. One request unless it is known.
+
+        Raises:
+            FileNotFoundError: There is no such schema.
+            CorruptTableError: It cannot be decoded.
+        """
+        known = self._schemas.get(schema_id)
+        if known is None:
+            known = self._schemas[schema_id] = self.store.parse(self._schema_path(schema_id), _parse_schema)
+        return known
+
+    @property
+    def identity(self) -> str:
+        """Tells this table from one that is created later in its place: the catalog's uuid, else when it was created."""
+        if self._identity is None:
+            self._identity = self.current_identity()
+        return self._identity
+
+    def current_identity(self) -> str:
+        """The identity as it is in the store now.
+
+        Raises:
+            FileNotFoundError: The table is gone.
+        """
+        uuid = self.table.catalog_environment.uuid
+        if uuid:
+            return str(uuid)
+        try:
+            return self.store.parse(self._schema_path(0), _creation_time)
+        except FileNotFoundError:
+            # A branch made from a tag may begin with a later schema than 0.
+            return self.store.parse(f"{branch_directory(self.table.table_path, None)}/schema/schema-0", _creation_time)
+
+    def tag(self, name: str) -> Snapshot | None:
+        """The snapshot that a tag keeps, or None if there is no such tag. One request."""
+        try:
+            return self.store.parse(f"{self._home}/tag/{_TAG_PREFIX}{name}", Snapshot.from_json)
+        except FileNotFoundError:
+            return None
+
+    def tag_names(self) -> list[str]:
+        """Names of all tags. One listing."""
+        names = self.store.list_names(f"{self._home}/tag")
+        return sorted(name[len(_TAG_PREFIX) :] for name in names if name.startswith(_TAG_PREFIX))
+
+    def exists(self) -> bool:
+        """Whether the table is still there: it has a schema. One listing."""
+        return any(name.startswith(_SCHEMA_PREFIX) for name in self.store.list_names(f"{self._home}/schema"))
+
+    def latest_schema(self) -> TableSchema:
+        """The newest schema, as it is in the store now. One listing, and one request if it is new.
+
+        Raises:
+            FileNotFoundError: The table is gone.
+        """
+        names = self.store.list_names(f"{self._home}/schema")
+        ids = [int(name[len(_SCHEMA_PREFIX) :]) for name in names if name[len(_SCHEMA_PREFIX) :].isdecimal()]
+        if not ids:
+            raise FileNotFoundError(f"{self._home}/schema")
+        return self.schema(max(ids))
+
+    def _schema_path(self, schema_id: int) -> str:
+        return f"{self._home}/schema/{_SCHEMA_PREFIX}{schema_id}"
+
+
+def _parse_schema(data: bytes) -> TableSchema:
+    try:
+        return TableSchema.from_json(data.decode())
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"no schema: {error}") from error
+
+
+def _creation_time(data: bytes) -> str:
+    value = json.loads(data)
+    if not isinstance(value, dict) or not isinstance(value.get("timeMillis"), int):
+        raise ValueError("field 'timeMillis' is missing")
+    return str(value["timeMillis"])
