@@ -1,10 +1,23 @@
 """Merge-on-read in columns: one module per merge engine."""
 
+from pypaimon.streaming.merge.aggregation import Aggregation
 from pypaimon.streaming.merge.deduplicate import Deduplicate
 from pypaimon.streaming.merge.engine import merge_engine
 from pypaimon.streaming.merge.first_row import FirstRow
-from pypaimon.streaming.merge.groups import MergeEngine
+from pypaimon.streaming.merge.groups import LEVEL, MergeEngine
 from pypaimon.streaming.merge.merging import merge_batches
+from pypaimon.streaming.merge.partial_update import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.sections import sorted_runs
 
-__all__ = ["Deduplicate", "FirstRow", "MergeEngine", "merge_batches", "merge_engine", "sorted_runs"]
+__all__ = [
+    "LEVEL",
+    "Aggregation",
+    "Deduplicate",
+    "FirstRow",
+    "MergeEngine",
+    "PartialUpdate",
+    "SequenceGroup",
+    "merge_batches",
+    "merge_engine",
+    "sorted_runs",
+]

@@ -186,6 +186,11 @@ class EngineBase:
         return tuple(dict.fromkeys(name for name in (*self.keys, *self.sequence) if name not in there))
 
 
+def value_columns(batch: pa.RecordBatch) -> list[str]:
+    """The columns of the row itself, keys included."""
+    return [name for name in batch.schema.names if name not in (SEQUENCE_NUMBER, VALUE_KIND, LEVEL)]
+
+
 def take_or_null(values: pa.Array, rows: Any) -> pa.Array:
     """Values at rows; null where the row is -1."""
     absent = rows < 0

@@ -1,0 +1,290 @@
+"""Aggregate functions over groups: what every function has, and those that pick one of the values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge.groups import Groups, Ints, Mask
+from pypaimon.streaming.merge.ordering import numeric_codes, ranks
+
+SKIP, ADD, ADD_BEFORE, RETRACT, SET, SET_RETRACT = range(6)
+"""What a record does to an aggregate: nothing; comes behind; comes before what is there (an older sequence of a
+sequence group); is taken back; replaces it; replaces it and is taken back."""
+
+Actions = npt.NDArray[np.int8]
+Values: TypeAlias = Any
+"""The rows to take values from (`Ints`, -1: null), or the values (`pa.Array`)."""
+
+
+class Aggregator(ABC):
+    """One aggregate function for one field, as Java's `FieldAggregator` of that name; immutable.
+
+    `merge` works in columns, for groups whose records do only what is in `in_columns` and that are not `hard`;
+    `fold` goes record by record and can do everything.
+    """
+
+    name: ClassVar[str]
+    retractable: ClassVar[bool] = False
+    in_columns: ClassVar[frozenset[int]] = frozenset({SKIP, ADD, ADD_BEFORE})
+    restarts: ClassVar[bool] = True
+    """Whether going on behind a replaced value equals starting with that value."""
+
+    @abstractmethod
+    def merge(self, groups: Groups, column: str, actions: Actions) -> Values:
+        """One value per group."""
+
+    def hard(self, groups: Groups, column: str, actions: Actions) -> Mask:
+        """Which groups must be folded."""
+        return groups.any(~np.isin(actions, list(self.in_columns)))
+
+    @abstractmethod
+    def fold(self, groups: Groups, column: str, actions: Actions) -> Values:
+        """One value per group, record by record."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldAggregate:
+    """How a field is aggregated.
+
+    Attributes:
+        aggregator: The function.
+        ignore_retract: Whether retractions are passed over (`fields.<f>.ignore-retract`).
+    """
+
+    aggregator: Aggregator
+    ignore_retract: bool = False
+
+    def apply(self, groups: Groups, column: str, actions: Actions) -> Values:
+        """One value per group.
+
+        Raises:
+            UnsupportedTableError: A value is retracted from a function that cannot do that.
+        """
+        function = self.aggregator
+        if self.ignore_retract:
+            actions = np.where(actions == RETRACT, SKIP, np.where(actions == SET_RETRACT, SET, actions)).astype(np.int8)
+        groups, actions = _with_retractions_apart(groups, actions)
+        if not function.retractable and (actions == RETRACT).any():
+            raise UnsupportedTableError(
+                f"The data files hold -U or -D records, and aggregate function '{function.name}' of field '{column}' "
+                f"cannot take values back. To pass over such records set 'fields.{column}.ignore-retract' = 'true'."
+            )
+        if function.restarts:
+            actions = _restarted(groups, actions)
+        hard = function.hard(groups, column, actions)
+        if not hard.any():
+            return function.merge(groups, column, actions)
+        if hard.all():
+            return function.fold(groups, column, actions)
+        easy = ~hard
+        in_columns = function.merge(groups.where(easy), column, actions[easy[groups.ids]])
+        folded = function.fold(groups.where(hard), column, actions[hard[groups.ids]])
+        order = np.argsort(np.concatenate([np.flatnonzero(easy), np.flatnonzero(hard)]))
+        if isinstance(in_columns, pa.Array):
+            return pa.concat_arrays([in_columns, folded]).take(pa.array(order))
+        return np.concatenate([in_columns, folded])[order]
+
+
+def _with_retractions_apart(groups: Groups, actions: Actions) -> tuple[Groups, Actions]:
+    """Records that replace and are taken back, as two records."""
+    twice = actions == SET_RETRACT
+    if not twice.any():
+        return groups, actions
+    counts = 1 + twice
+    begins = np.cumsum(counts) - counts
+    apart = np.repeat(actions, counts)
+    apart[begins[twice]] = SET
+    apart[begins[twice] + 1] = RETRACT
+    return Groups(groups.batch, np.repeat(groups.rows, counts), begins[groups.starts]), apart
+
+
+def _restarted(groups: Groups, actions: Actions) -> Actions:
+    replaced = actions == SET
+    if not replaced.any():
+        return actions
+    before = groups.positions < groups.last(replaced)[groups.ids]
+    return np.where(before, SKIP, np.where(replaced, ADD, actions)).astype(np.int8)
+
+
+class Picking(Aggregator):
+    """Functions whose result is one of the values, or null: only rows are chosen, values are not touched."""
+
+    def merge(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        return groups.row_of(self.pick(groups, column, actions))
+
+    @abstractmethod
+    def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        """Position of each group's result, -1: null."""
+
+    def fold(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        raise AssertionError(f"{self.name} is never folded")
+
+
+class LastValue(Picking):
+    """`last_value`: the newest, null or not; a retraction leaves null."""
+
+    name = "last_value"
+    retractable = True
+    in_columns = frozenset({SKIP, ADD, ADD_BEFORE, RETRACT})
+
+    def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        return _unless_retracted(groups.last((actions == ADD) | (actions == RETRACT)), actions)
+
+
+class LastNonNullValue(Picking):
+    """`last_non_null_value`: the newest that is not null; the retraction of a value leaves null."""
+
+    name = "last_non_null_value"
+    retractable = True
+    in_columns = frozenset({SKIP, ADD, ADD_BEFORE, RETRACT})
+
+    def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        valid = groups.valid(column)
+        newest = groups.last(valid & ((actions == ADD) | (actions == RETRACT)))
+        picked = _unless_retracted(newest, actions)
+        older = valid & (actions == ADD_BEFORE)
+        if not older.any():
+            return picked
+        behind = groups.first(older & (groups.positions > newest[groups.ids]))
+        return np.where(picked < 0, behind, picked)
+
+
+class PrimaryKeyValue(Picking):
+    """`primary_key`: the value of the newest record, of whatever kind."""
+
+    name = "primary_key"
+    retractable = True
+    in_columns = frozenset({SKIP, ADD, RETRACT})
+
+    def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        return groups.last(actions != SKIP)
+
+
+class FirstValue(Picking):
+    """`first_value`: the oldest record's, null or not.
+
+    Java's function keeps the first value it was given. In a sequence group a record with an older sequence replaces it.
+    """
+
+    name = "first_value"
+    in_columns = frozenset({SKIP, ADD, ADD_BEFORE, SET})
+    restarts = False
+
+    def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        given = (actions == ADD) | (actions == ADD_BEFORE)
+        opening = groups.positions == groups.first(given)[groups.ids]
+        return groups.last((actions == SET) | np.where(opening, actions == ADD, actions == ADD_BEFORE))
+
+
+class FirstNonNullValue(Picking):
+    """`first_non_null_value`: the oldest value that is not null."""
+
+    name = "first_non_null_value"
+    in_columns = frozenset({SKIP, ADD})
+    restarts = False
+
+    def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        return groups.first((actions == ADD) & groups.valid(column))
+
+    def fold(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        """Older sequences and replaced values, as Java's state machine happens to treat them."""
+        valid = [*groups.valid(column).tolist(), False]
+        does = actions.tolist()
+        results = []
+        for start, size in zip(groups.starts.tolist(), groups.sizes.tolist(), strict=True):
+            kept, closed = -1, False
+            for position in range(start, start + size):
+                if does[position] == SET:
+                    kept = position
+                elif does[position] == ADD and not closed and valid[position]:
+                    kept, closed = position, True
+                elif does[position] == ADD_BEFORE:
+                    if not closed and valid[kept]:
+                        closed = True
+                    else:
+                        kept = position
+            results.append(kept)
+        return groups.row_of(np.array(results, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Extreme(Picking):
+    """`max`, `min`, and of booleans `bool_or`, `bool_and`; nulls do not count."""
+
+    name: str  # type: ignore[misc]
+    greatest: bool
+
+    def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
+        values = groups.values(column)
+        codes: Any = numeric_codes(values)
+        if codes is None:
+            codes = ranks(values)
+        counted = (actions != SKIP) & groups.valid(column)
+        limits = np.iinfo(codes.dtype)
+        if self.greatest:
+            best = np.maximum.reduceat(np.where(counted, codes, limits.min), groups.starts)
+        else:
+            best = np.minimum.reduceat(np.where(counted, codes, limits.max), groups.starts)
+        return groups.first(counted & (codes == best[groups.ids]))
+
+
+def _unless_retracted(positions: Ints, actions: Actions) -> Ints:
+    """The positions, -1 where the record there is a retraction."""
+    return np.where((positions >= 0) & (actions[positions] == RETRACT), -1, positions)
+
+
+class Folding(Aggregator):
+    """Functions that make new values; each says how one value joins and leaves what is there."""
+
+    in_columns: ClassVar[frozenset[int]] = frozenset()
+    restarts = False
+
+    def merge(self, groups: Groups, column: str, actions: Actions) -> Values:
+        return self.fold(groups, column, actions)
+
+    @abstractmethod
+    def add(self, accumulated: Any, value: Any) -> Any:
+        """What is there and a newer value; either may be None."""
+
+    def add_before(self, accumulated: Any, value: Any) -> Any:
+        """What is there and an older value."""
+        return self.add(value, accumulated)
+
+    def retract(self, accumulated: Any, value: Any) -> Any:
+        """What is left when the value is taken back."""
+        raise AssertionError(f"{self.name} is not retractable")
+
+    def load(self, values: pa.Array) -> list[Any]:
+        """Values as `add` takes them."""
+        return list(values.to_pylist())
+
+    def store(self, values: list[Any], kind: pa.DataType) -> pa.Array:
+        """Results as an array."""
+        return pa.array(values, kind)
+
+    def fold(self, groups: Groups, column: str, actions: Actions) -> Values:
+        values = self.load(groups.values(column))
+        does = actions.tolist()
+        steps = {ADD: self.add, ADD_BEFORE: self.add_before, RETRACT: self.retract, SET: _replace, SKIP: _keep}
+        results = []
+        for start, size in zip(groups.starts.tolist(), groups.sizes.tolist(), strict=True):
+            accumulated = None
+            for position in range(start, start + size):
+                accumulated = steps[does[position]](accumulated, values[position])
+            results.append(accumulated)
+        return self.store(results, groups.batch.schema.field(column).type)
+
+
+def _replace(_accumulated: Any, value: Any) -> Any:
+    return value
+
+
+def _keep(accumulated: Any, _value: Any) -> Any:
+    return accumulated
