@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class StreamTableRead(TableRead):
     """Reads what a stream planned.
 
-    A subclass of pypaimon's `TableRead`. Columns are those of the read schema, with pypaimon's Arrow types; the first
-    one is `_row_kind` (`+I`, `-U`, `+U`, `-D`) where row kinds are included. Rows come in the order of the splits, in the
-    stored order inside of each. Reading keeps no state: a split may be read again, also after an error.
+    A subclass of pypaimon's `TableRead`. Columns are those of the read schema, with pypaimon's Arrow types; before them
+    stands `_row_kind` (`+I`, `-U`, `+U`, `-D`) where row kinds are included. Rows are in the order of the splits, and
+    in stored order in each of them. Reading keeps no state: a split may be read again, also after an error.
 
     All reading methods raise:
         FileNotFoundError: A data file is missing.

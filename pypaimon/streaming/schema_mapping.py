@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.casts import CastError, Convert, cast, root, to_unit
+from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import (
     ArrayType,
     AtomicType,
@@ -123,8 +124,17 @@ def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Conver
     if stored == arrow:
         return None
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(arrow):
-        return lambda array: to_unit(array, arrow, exact=False)
+        return lambda array: _timestamps(array, arrow)
     return lambda array: array.cast(arrow)
+
+
+def _timestamps(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    try:
+        return to_unit(array, arrow, exact=False)
+    except pa.ArrowInvalid as error:
+        raise UnsupportedTableError(
+            "A timestamp of precision 7 to 9 lies before 1677 or after 2262, where Arrow's nanoseconds end."
+        ) from error
 
 
 def _variant(array: pa.Array) -> pa.Array:

@@ -23,6 +23,7 @@ from pypaimon.streaming.option_values import OptionValues
 from pypaimon.streaming.plan import SplitMode, StreamSplit
 from pypaimon.streaming.read_layout import Layout, Unmatched
 from pypaimon.streaming.row_id_groups import RowIdGroup, join, row_id_groups
+from pypaimon.streaming.table_traits import MergeEngine as EngineName
 from pypaimon.streaming.table_traits import TableTraits
 
 if TYPE_CHECKING:
@@ -141,11 +142,20 @@ class SplitReader:
                 yield Records(batch, batch.column(VALUE_KIND))
 
     def _merges(self, split: StreamSplit) -> Iterator[Records]:
+        if split.mode is SplitMode.MERGE and self._is_merged_already(split.files):
+            yield from self._rows(split)
+            return
         for batch in self._merged(split.before_files, split.before_deletion_files, keep_deletes=False):
             yield Records(batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), batch.num_rows))
         keep_deletes = self._keep_deletes and split.mode is SplitMode.MERGE
         for batch in self._merged(split.files, split.data_deletion_files, keep_deletes=keep_deletes):
             yield Records(batch, batch.column(VALUE_KIND))
+
+    def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
+        """Whether files hold each key once and no deletes: then rows are +I, as where Java reads "raw" files."""
+        clean = all(file.level and file.delete_row_count == 0 for file in files) and not self._keep_deletes
+        once = self._traits.deletion_vectors or self._traits.merge_engine is EngineName.FIRST_ROW
+        return clean and (once or len({file.level for file in files}) == 1)
 
     def _net(self, split: StreamSplit) -> Iterator[Records]:
         # Both sides are filtered before they are compared: a row that ceased to match comes out as -D.
