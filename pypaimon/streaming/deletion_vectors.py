@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.internals import DeletionFile
+from pypaimon.streaming.store import Store
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64
 
-T = TypeVar("T")
-
 _WORD = 4
 _MAGIC_32 = 1581511376
 _MAGIC_64 = 1681511377
-
-
-class VectorStore(Protocol):
-    """What this room asks of a store; `Store` is one."""
-
-    def parse(self, path: str, parser: Callable[[bytes], T]) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +45,14 @@ class DeletionVector:
         return pa.array(mask)
 
 
-def read(store: VectorStore, deletion_file: DeletionFile) -> DeletionVector:
+def read(store: Store, deletion_file: DeletionFile) -> DeletionVector:
     """Read a deletion vector, of Java's 32-bit or 64-bit format. One request.
 
     Raises:
         FileNotFoundError: The index file is missing.
         CorruptTableError: It does not hold this deletion vector, or the vector is damaged.
     """
-    vector: DeletionVector = store.parse(deletion_file.dv_index_path, partial(parse, deletion_file=deletion_file))
-    return vector
+    return store.parse(deletion_file.dv_index_path, partial(parse, deletion_file=deletion_file))
 
 
 def parse(data: bytes, deletion_file: DeletionFile) -> DeletionVector:

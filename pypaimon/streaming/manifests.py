@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,8 @@ from pypaimon.streaming.store import Store
 ADD = 0
 DELETE = 1
 
+# From so many records on polars is faster than fastavro, in spite of what it costs to start.
+_MANY = 100
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
 _Column = tuple[str, str, pa.DataType, bool]
@@ -123,12 +126,7 @@ class ManifestReader:
             FileNotFoundError: One is missing.
             CorruptTableError: One cannot be decoded.
         """
-        decoded = {name: self._cached(name) for name in names}
-        missing = [name for name, table in decoded.items() if table is None]
-        for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
-            if data is None:
-                raise FileNotFoundError(self._path(name))
-            decoded[name] = self._keep(name, self._store.parse_data(self._path(name), data, parse_manifest_list))
+        decoded = self._many(dict.fromkeys(names, parse_manifest_list))
         return [decoded[name] for name in names]
 
     def entries(self, manifests: pa.Table) -> pa.Table:
@@ -143,12 +141,7 @@ class ManifestReader:
         names: list[str] = manifests["file_name"].to_pylist()
         counts = pc.add(manifests["num_added_files"], manifests["num_deleted_files"]).to_pylist()
         parsers = {name: partial(parse_manifest, count=count) for name, count in zip(names, counts, strict=True)}
-        decoded = {name: self._cached(name) for name in parsers}
-        missing = [name for name, table in decoded.items() if table is None]
-        for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
-            if data is None:
-                raise FileNotFoundError(self._path(name))
-            decoded[name] = self._keep(name, self._store.parse_data(self._path(name), data, parsers[name]))
+        decoded = self._many(parsers)
         return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *(decoded[name] for name in names)])
 
     def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
@@ -159,6 +152,16 @@ class ManifestReader:
             CorruptTableError: It cannot be decoded.
         """
         return self._store.parse(self._path(name), parse_index_manifest)
+
+    def _many(self, parsers: Mapping[str, Callable[[bytes], pa.Table]]) -> dict[str, pa.Table]:
+        """The decoded files of these names."""
+        decoded = {name: self._cached(name) for name in parsers}
+        missing = [name for name, table in decoded.items() if table is None]
+        for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
+            if data is None:
+                raise FileNotFoundError(self._path(name))
+            decoded[name] = self._keep(name, self._store.parse_data(self._path(name), data, parsers[name]))
+        return decoded
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
@@ -239,21 +242,38 @@ def _identifiers(entries: pa.Table) -> Any:
 def _flatten(container: avro_blocks.Container, columns: tuple[_Column, ...], schema: pa.Schema) -> pa.Table:
     if not container.count:
         return schema.empty_table()
-    table = avro_blocks.to_arrow(container)
-    records = pa.chunked_array(table.to_struct_array())
-    arrays = [_column(records, path, type_, required) for _, path, type_, required in columns]
+    table = avro_blocks.to_arrow(container) if container.count >= _MANY else None
+    try:
+        if table is None:
+            records = avro_blocks.to_records(container)
+            arrays = [_values(records, path, type_, required) for _, path, type_, required in columns]
+        else:
+            structs = pa.chunked_array(table.to_struct_array())
+            arrays = [_column(structs, path, type_, required) for _, path, type_, required in columns]
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(f"a column of the Avro file has another type than it must have: {error}") from error
     return pa.table(arrays, schema=schema)
 
 
-def _column(records: pa.ChunkedArray, path: str, type_: pa.DataType, required: bool) -> pa.ChunkedArray:
-    column = records
+def _column(structs: pa.ChunkedArray, path: str, type_: pa.DataType, required: bool) -> pa.ChunkedArray:
+    column = structs
     for name in path.split("."):
         if column.type.get_field_index(name) < 0:
-            if required:
-                raise ValueError(f"the Avro records hold no {path}")
-            return pa.chunked_array([pa.nulls(len(records), type_)])
+            return pa.chunked_array([_absent(len(structs), path, type_, required)])
         column = pc.struct_field(column, name)
-    try:
-        return column.cast(type_)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} is no {type_}: {error}") from error
+    return column.cast(type_)
+
+
+def _values(records: list[dict[str, Any]], path: str, type_: pa.DataType, required: bool) -> pa.Array:
+    values: list[Any] = records
+    for name in path.split("."):
+        if name not in values[0]:
+            return _absent(len(records), path, type_, required)
+        values = [value[name] for value in values]
+    return pa.array(values, type_)
+
+
+def _absent(count: int, path: str, type_: pa.DataType, required: bool) -> pa.Array:
+    if required:
+        raise ValueError(f"the Avro records hold no {path}")
+    return pa.nulls(count, type_)

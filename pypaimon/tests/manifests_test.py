@@ -1,0 +1,492 @@
+"""Manifests in bulk: equal to a plain Avro reader on the files of every release; damage is never read over."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import lzma
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+import zstandard
+from corpus_cases import ARCHIVES, unpack
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pypaimon import Schema
+from pypaimon.filesystem.local_file_io import LocalFileIO
+from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
+from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
+
+from pypaimon.streaming import avro_blocks, manifests
+from pypaimon.streaming.data_file_meta import data_files, partitions
+from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.file_paths import FilePaths, merged_changelog_range
+from pypaimon.streaming.internals import DataField, TableSchema
+from pypaimon.streaming.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, live
+from pypaimon.streaming.store import Store
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class RecordingFileIO(LocalFileIO):
+    """Local files; notes what is read, and serves `early` contents first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+        self.early: dict[str, bytes] = {}
+
+    def new_input_stream(self, path: str) -> Any:
+        name = Path(path).name
+        self.reads.append(name)
+        return io.BytesIO(self.early.pop(name)) if name in self.early else super().new_input_stream(path)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    store = Store(RecordingFileIO(), sleep=lambda _: None)
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=[0, 1000], ids=["polars", "fastavro"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to decode, which normally the number of records decides between."""
+    monkeypatch.setattr(manifests, "_MANY", request.param)
+
+
+def _manifest_files(table: Path) -> list[Path]:
+    return [path for path in sorted(table.glob("manifest/manifest-*")) if "manifest-list" not in path.name]
+
+
+def _avro(schema: Any, records: Iterable[Any], codec: str = "null") -> bytes:
+    out = io.BytesIO()
+    fastavro.writer(out, schema, records, codec=codec)
+    return out.getvalue()
+
+
+def _plainly(data: bytes, columns: Any) -> list[dict[str, Any]]:
+    """The same records by fastavro, one by one."""
+
+    def find(record: Any, path: str) -> Any:
+        for name in path.split("."):
+            record = record.get(name)
+        if isinstance(record, datetime):
+            return (record - _EPOCH) // timedelta(milliseconds=1)
+        return record
+
+    records = fastavro.reader(io.BytesIO(data))
+    return [{name: find(record, path) for name, path, _, _ in columns} for record in records]
+
+
+def _entry(name: str, kind: int = 0, **changes: Any) -> dict[str, Any]:
+    stats = {"_MIN_VALUES": bytes(12), "_MAX_VALUES": bytes(12), "_NULL_COUNTS": []}
+    file: dict[str, Any] = {
+        "_FILE_NAME": name,
+        "_FILE_SIZE": 10,
+        "_ROW_COUNT": 1,
+        "_MIN_KEY": bytes(12),
+        "_MAX_KEY": bytes(12),
+        "_KEY_STATS": stats,
+        "_VALUE_STATS": stats,
+        "_MIN_SEQUENCE_NUMBER": 0,
+        "_MAX_SEQUENCE_NUMBER": 0,
+        "_SCHEMA_ID": 0,
+        "_LEVEL": 0,
+        "_EXTRA_FILES": [],
+    }
+    entry = {"_VERSION": 2, "_KIND": kind, "_PARTITION": bytes(12), "_BUCKET": 0, "_TOTAL_BUCKETS": 1, "_FILE": file}
+    for key, value in changes.items():
+        (entry if key in entry else file)[key] = value
+    return entry
+
+
+def _listed(name: str) -> dict[str, Any]:
+    stats = {"_MIN_VALUES": bytes(12), "_MAX_VALUES": bytes(12), "_NULL_COUNTS": []}
+    counts = {"_NUM_ADDED_FILES": 1, "_NUM_DELETED_FILES": 0, "_SCHEMA_ID": 0}
+    return {"_VERSION": 2, "_FILE_NAME": f"manifest of {name}", "_FILE_SIZE": 9, "_PARTITION_STATS": stats, **counts}
+
+
+def _entries(*records: dict[str, Any]) -> pa.Table:
+    return manifests.parse_manifest(_avro(MANIFEST_ENTRY_SCHEMA, records))
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("archive", ARCHIVES)
+def test_every_manifest_of_the_corpus(archive: str) -> None:
+    compared = 0
+    for table in unpack(archive).glob("*/wh/d.db/t"):
+        for path in table.glob("manifest/manifest-*"):
+            data = path.read_bytes()
+            is_list = path.name.startswith("manifest-list")
+            parse = manifests.parse_manifest_list if is_list else manifests.parse_manifest
+            columns = manifests._MANIFEST_COLUMNS if is_list else manifests._ENTRY_COLUMNS
+            decoded = parse(data)
+            assert decoded.schema == (MANIFEST_SCHEMA if is_list else ENTRY_SCHEMA)
+            assert decoded.to_pylist() == _plainly(data, columns), path
+            compared += decoded.num_rows
+    assert compared > 1000
+
+
+@pytest.mark.parametrize("archive", ARCHIVES)
+def test_the_state_of_every_snapshot_of_the_corpus(archive: str, store: Store) -> None:
+    """Counts are the snapshot's, and every file is where its path says."""
+    lost = set()
+    readers: dict[Path, ManifestReader] = {}
+    for snapshot_file in sorted(unpack(archive).glob("*/wh/d.db/t/snapshot/snapshot-*")):
+        table = snapshot_file.parent.parent
+        try:
+            snapshot = json.loads(snapshot_file.read_text())
+        except ValueError:
+            assert table.parts[-4] == "corrupt_snapshot_file"
+            continue
+        schema = TableSchema.from_json((table / f"schema/schema-{snapshot['schemaId']}").read_text())
+        reader = readers.setdefault(table, ManifestReader(store, str(table)))
+        state = [
+            reader.manifest_list(snapshot[f"{part}ManifestList"], snapshot.get(f"{part}ManifestListSize"))
+            for part in ("base", "delta")
+        ]
+        entries = live(reader.entries(pa.concat_tables(state)))
+        assert sum(entries["row_count"].to_pylist()) == snapshot["totalRecordCount"]
+        if snapshot.get("changelogManifestList"):
+            changelog = reader.manifest_list(snapshot["changelogManifestList"])
+            entries = pa.concat_tables([entries, reader.entries(changelog)])
+        for file in data_files(entries, FilePaths.of(str(table), schema), _key_fields(schema)):
+            part = merged_changelog_range(file.file_path)
+            path = Path(part.path if part else file.file_path)
+            if not path.exists():
+                lost.add(table.parts[-4])
+            elif part:
+                assert part.offset + part.length <= path.stat().st_size
+    assert lost <= {"lost_data_file"}
+
+
+def _key_fields(schema: TableSchema) -> list[DataField]:
+    fields = {field.name: field for field in schema.fields}
+    return [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
+
+
+def test_a_table_that_pypaimon_wrote(warehouse: Any, store: Store) -> None:
+    columns = pa.schema([("dt", pa.date32()), pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+    schema = Schema.from_pyarrow_schema(columns, ["dt"], ["dt", "id"], {"bucket": "2"})
+    warehouse.create_table("db.t", schema, False)
+    table = warehouse.get_table("db.t")
+    for start in (0, 10):
+        rows = {"dt": [datetime(2024, 1, 1).date()] * 10, "id": list(range(start, start + 10)), "v": ["x"] * 10}
+        builder = table.new_batch_write_builder()
+        write, commit = builder.new_write(), builder.new_commit()
+        write.write_arrow(pa.table(rows, schema=columns))
+        commit.commit(write.prepare_commit())
+        write.close()
+        commit.close()
+    snapshot = table.snapshot_manager().get_latest_snapshot()
+    reader = ManifestReader(store, table.table_path)
+    lists = [reader.manifest_list(name) for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list)]
+    entries = live(reader.entries(pa.concat_tables(lists)))
+    for path in _manifest_files(Path(table.table_path)):
+        assert manifests.parse_manifest(path.read_bytes()).to_pylist() == _plainly(
+            path.read_bytes(), manifests._ENTRY_COLUMNS
+        )
+    files = data_files(entries, FilePaths.of(table.table_path, table.table_schema), table.trimmed_primary_keys_fields)
+    planned = [file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files]
+    assert {file.file_path for file in files} == {file.file_path for file in planned}
+    assert {(file.file_name, *file.min_key.values, *file.max_key.values) for file in files} == {
+        (file.file_name, *file.min_key.values, *file.max_key.values) for file in planned
+    }
+    assert [row.to_dict() for row in partitions(entries, table.partition_keys_fields)] == [
+        {"dt": datetime(2024, 1, 1).date()}
+    ] * len(files)
+    assert all(file.creation_time is not None and Path(file.file_path).exists() for file in files)
+
+
+_OPTIONAL = st.fixed_dictionaries(
+    {
+        "_CREATION_TIME": st.none() | st.integers(0, 2**40),
+        "_DELETE_ROW_COUNT": st.none() | st.integers(0, 2**62),
+        "_EMBEDDED_FILE_INDEX": st.none() | st.binary(max_size=5),
+        "_FILE_SOURCE": st.sampled_from([None, 0, 1]),
+        "_VALUE_STATS_COLS": st.none() | st.lists(st.text(max_size=3), max_size=3),
+        "_EXTERNAL_PATH": st.none() | st.text(max_size=3),
+        "_FIRST_ROW_ID": st.none() | st.integers(0, 2**62),
+        "_WRITE_COLS": st.none() | st.lists(st.text(max_size=3), max_size=3),
+        "_WRITE_COLS_SEQUENCES": st.none()
+        | st.lists(st.integers(), max_size=3).map(lambda xs: [x % 2**60 for x in xs]),
+        "_BUCKET": st.integers(-2, 2**31 - 1),
+        "_EXTRA_FILES": st.lists(st.text(max_size=3), max_size=3),
+        "_VALUE_STATS": st.fixed_dictionaries(
+            {
+                "_MIN_VALUES": st.binary(max_size=3),
+                "_MAX_VALUES": st.binary(max_size=3),
+                "_NULL_COUNTS": st.none() | st.lists(st.none() | st.integers(0, 2**62), max_size=3),
+            }
+        ),
+    }
+)
+
+
+@pytest.mark.usefixtures("decoder")
+@given(st.lists(_OPTIONAL, max_size=5))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nulls_and_lists(changes: list[dict[str, Any]]) -> None:
+    data = _avro(MANIFEST_ENTRY_SCHEMA, [_entry(f"f{i}", **change) for i, change in enumerate(changes)], "zstandard")
+    assert manifests.parse_manifest(data).to_pylist() == _plainly(data, manifests._ENTRY_COLUMNS)
+
+
+def _renamed(schema: Any) -> Any:
+    """The same schema with both statistics as references to one named type, which polars does not know."""
+    schema = json.loads(json.dumps(schema))
+    fields = {field["name"]: field for field in schema["fields"]}["_FILE"]["type"]["fields"]
+    named = {field["name"]: field for field in fields}
+    named["_VALUE_STATS"]["type"] = named["_KEY_STATS"]["type"]["name"]
+    return schema
+
+
+def _newer(schema: Any) -> Any:
+    schema = json.loads(json.dumps(schema))
+    new = {"name": "_NEW", "type": ["null", {"type": "map", "values": "string"}], "default": None}
+    schema["fields"].append({"name": "_OTHER", "type": ["null", "string"], "default": None})
+    schema["fields"][5]["type"]["fields"].insert(3, new)
+    return schema
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("change", [lambda schema: ["null", schema], _renamed, _newer])
+def test_schemas_of_other_writers(change: Callable[[Any], Any]) -> None:
+    """A top-level union (as written from Rust), references to named types, columns of releases to come."""
+    records = [_entry("a", _CREATION_TIME=5), _entry("b", _LEVEL=3)]
+    decoded = manifests.parse_manifest(_avro(change(MANIFEST_ENTRY_SCHEMA), records))
+    assert decoded.schema == ENTRY_SCHEMA
+    assert decoded.to_pylist() == _entries(*records).to_pylist()
+
+
+@pytest.mark.usefixtures("decoder")
+def test_a_column_that_must_be_there() -> None:
+    schema = json.loads(json.dumps(MANIFEST_ENTRY_SCHEMA))
+    del schema["fields"][3]
+    with pytest.raises(ValueError, match="hold no _BUCKET"):
+        manifests.parse_manifest(_avro(schema, [_entry("a")]))
+
+
+def _snappy(block: bytes) -> bytes:
+    return bytes(pa.Codec("snappy").compress(block, asbytes=True)) + struct.pack(">I", zlib.crc32(block))
+
+
+def _deflate(block: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(block) + compressor.flush()
+
+
+_CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": _deflate,
+    "snappy": _snappy,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstandard": zstandard.compress,
+}
+
+
+def _number(value: int) -> bytes:
+    value <<= 1
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _container(codec: str, blocks: list[tuple[int, bytes]]) -> bytes:
+    header = {"avro.schema": json.dumps(MANIFEST_ENTRY_SCHEMA).encode(), "avro.codec": codec.encode()}
+    out = b"Obj\x01" + _number(len(header))
+    for key, value in header.items():
+        out += _number(len(key)) + key.encode() + _number(len(value)) + value
+    out += _number(0) + b"0123456789abcdef"
+    for count, block in blocks:
+        out += _number(count) + _number(len(block)) + block + b"0123456789abcdef"
+    return out
+
+
+def _blocks(codec: str) -> tuple[bytes, list[dict[str, Any]]]:
+    records = [_entry(f"file-{i}") for i in range(5)]
+    halves = [avro_blocks.parse(_avro(MANIFEST_ENTRY_SCHEMA, half)) for half in (records[:3], records[3:])]
+    data = _container(codec, [(half.count, _CODECS[codec](half.records)) for half in halves])
+    return data, _entries(*records).to_pylist()
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("codec", _CODECS)
+def test_codecs(codec: str) -> None:
+    data, wanted = _blocks(codec)
+    assert manifests.parse_manifest(data).to_pylist() == wanted
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("codec", _CODECS)
+def test_a_file_that_is_cut_off_anywhere(codec: str) -> None:
+    data, _ = _blocks(codec)
+    for length in range(len(data)):
+        with pytest.raises(ValueError):  # noqa: PT011 - what is missing differs
+            manifests.parse_manifest(data[:length], count=5)
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("codec", _CODECS)
+def test_a_byte_that_is_wrong(codec: str) -> None:
+    """Whatever it does to the file, only `ValueError` comes out, and never another number of entries."""
+    data, _ = _blocks(codec)
+    for place in range(0, len(data), 3):
+        broken = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+        try:
+            assert manifests.parse_manifest(broken, count=5).num_rows == 5
+        except ValueError:
+            continue
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"PAR1", "not an Avro file"),
+        (_container("lzo", []), "codec 'lzo' is not known"),
+        (_container("null", [(1, b"")])[:-16] + bytes(16), "sync marker"),
+        (_avro({"type": "array", "items": "int"}, [[1]]), "does not hold records"),
+    ],
+)
+def test_damage(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        manifests.parse_manifest(data)
+
+
+@pytest.mark.usefixtures("decoder")
+def test_a_column_of_another_type() -> None:
+    schema = json.loads(json.dumps(MANIFEST_ENTRY_SCHEMA))
+    schema["fields"][3]["type"] = "string"
+    with pytest.raises(ValueError, match="another type"):
+        manifests.parse_manifest(_avro(schema, [_entry("a", _BUCKET="zero")]))
+
+
+def test_an_empty_manifest() -> None:
+    assert _entries().schema == ENTRY_SCHEMA
+    assert manifests.parse_manifest_list(_container("null", [])).schema == MANIFEST_SCHEMA
+
+
+def test_live_files() -> None:
+    same: dict[str, Any] = {"_EXTERNAL_PATH": None, "_EMBEDDED_FILE_INDEX": None, "_EXTRA_FILES": ["i", "j"]}
+    entries = _entries(
+        _entry("deleted-first", kind=1),
+        _entry("a"),
+        _entry("b", **same),
+        _entry("c"),
+        _entry("deleted-first"),
+        _entry("d"),
+        _entry("b", kind=1, **same),
+        _entry("unknown", kind=1),
+    )
+    assert live(entries)["file_name"].to_pylist() == ["a", "c", "d"]
+    assert live(entries.slice(1, 3))["file_name"].to_pylist() == ["a", "b", "c"]
+    assert live(entries.slice(0, 0)).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"_PARTITION": b"other"},
+        {"_BUCKET": 1},
+        {"_LEVEL": 5},
+        {"_FILE_NAME": "b"},
+        {"_EXTRA_FILES": ["index"]},
+        {"_EMBEDDED_FILE_INDEX": b""},
+        {"_EXTERNAL_PATH": "s3://b/a"},
+    ],
+)
+def test_another_file(change: dict[str, Any]) -> None:
+    """A file that was moved to another level, say, is not deleted where it went."""
+    assert live(_entries(_entry("a", kind=1), _entry("a", **change))).num_rows == 1
+    assert live(_entries(_entry("a", kind=1, **change), _entry("a", **change))).num_rows == 0
+
+
+def _written(directory: Path, *counts: int) -> pa.Table:
+    """Manifests m0, m1... with so many entries, as rows of a manifest list."""
+    (directory / "manifest").mkdir(exist_ok=True)
+    for i, count in enumerate(counts):
+        data = _avro(MANIFEST_ENTRY_SCHEMA, [_entry(f"m{i}-{k}") for k in range(count)], "zstandard")
+        (directory / "manifest" / f"m{i}").write_bytes(data)
+    rows = [{"file_name": f"m{i}", "num_added_files": n, "num_deleted_files": 0} for i, n in enumerate(counts)]
+    return pa.Table.from_pylist(rows, MANIFEST_SCHEMA)
+
+
+def test_entries_come_in_the_order_of_the_manifests_and_once_from_the_store(tmp_path: Path, store: Store) -> None:
+    listed = _written(tmp_path, 2, 1, 3)
+    reader = ManifestReader(store, f"{tmp_path}/")
+    assert reader.entries(listed.slice(1, 1)).num_rows == 1
+    names = reader.entries(listed.take([2, 1, 0]))["file_name"].to_pylist()
+    assert names == ["m2-0", "m2-1", "m2-2", "m1-0", "m0-0", "m0-1"]
+    assert sorted(store.file_io.reads) == ["m0", "m1", "m2"]
+    assert reader.entries(listed.slice(0, 0)).schema == ENTRY_SCHEMA
+
+
+def test_several_manifest_lists_at_once(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "manifest").mkdir()
+    for name in ("l0", "l1"):
+        (tmp_path / "manifest" / name).write_bytes(_avro(MANIFEST_FILE_META_SCHEMA, [_listed(name)]))
+    reader = ManifestReader(store, str(tmp_path))
+    assert reader.manifest_list("l1")["file_name"].to_pylist() == ["manifest of l1"]
+    assert [table["file_name"][0].as_py() for table in reader.manifest_lists(["l1", "l0", "l1"])] == [
+        "manifest of l1",
+        "manifest of l0",
+        "manifest of l1",
+    ]
+    assert store.file_io.reads == ["l1", "l0"]
+
+
+def test_the_cache_is_bounded(tmp_path: Path, store: Store) -> None:
+    listed = _written(tmp_path, 200, 200, 200)
+    size = ManifestReader(store, str(tmp_path)).entries(listed.slice(0, 1)).get_total_buffer_size()
+    reader = ManifestReader(store, str(tmp_path), cache_bytes=2 * size + size // 2)
+    for _ in range(2):
+        reader.entries(listed)
+        assert sum(table.get_total_buffer_size() for table in reader._cache.values()) <= 2 * size + size // 2
+    reader.entries(listed.slice(2, 1))
+    assert store.file_io.reads.count("m2") < 3
+    small = ManifestReader(store, str(tmp_path), cache_bytes=10)
+    assert small.entries(listed).num_rows == 600
+
+
+def test_a_writer_in_the_middle(tmp_path: Path, store: Store) -> None:
+    """A file that is damaged at first is read again; so is one that holds less than its list says."""
+    listed = _written(tmp_path, 2, 3)
+    path = tmp_path / "manifest" / "m0"
+    store.file_io.early = {"m0": path.read_bytes()[:-3], "m1": path.read_bytes()}
+    assert ManifestReader(store, str(tmp_path)).entries(listed).num_rows == 5
+    assert sorted(store.file_io.reads) == ["m0", "m0", "m1", "m1"]
+
+
+def test_a_missing_file(tmp_path: Path, store: Store) -> None:
+    listed = _written(tmp_path, 2, 3)
+    (tmp_path / "manifest" / "m1").unlink()
+    reader = ManifestReader(store, str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="manifest/m1"):
+        reader.entries(listed)
+    with pytest.raises(FileNotFoundError):
+        reader.manifest_list("none")
+
+
+def test_a_damaged_file(tmp_path: Path, store: Store) -> None:
+    listed = _written(tmp_path, 2)
+    path = tmp_path / "manifest" / "m0"
+    path.write_bytes(path.read_bytes()[:-3])
+    reader = ManifestReader(store, str(tmp_path))
+    with pytest.raises(CorruptTableError, match="ends in the middle") as raised:
+        reader.entries(listed)
+    assert raised.value.path == str(path)
+    with pytest.raises(CorruptTableError, match="bytes, its snapshot says 17"):
+        reader.manifest_list("m0", 17)
