@@ -119,7 +119,7 @@ def _entry(file: File) -> dict[str, Any]:
 
 
 def _bounds(rows: list[Row], column: DataField, truncate: int) -> tuple[Any, Any, int]:
-    """As Arrow computes them (NaN left out) and Java cuts them: upper bounds rounded up, none where that cannot be."""
+    """As Arrow computes them (NaN left out) and Java cuts them: upper bounds rounded up, or none."""
     values = pa.array([row[column.name] for row in rows], PyarrowFieldParser.from_paimon_type(column.type))
     low, high = pc.min(values).as_py(), pc.max(values).as_py()
     if isinstance(low, str) and truncate:

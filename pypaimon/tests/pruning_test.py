@@ -276,6 +276,42 @@ def test_nothing_is_dropped_without_statistics_or_by_a_literal_of_another_type()
         assert kept(read, predicate, [File([row], read)]) == [True]
 
 
+@pytest.mark.parametrize("column", ["FLOAT", "DOUBLE"])
+def test_floats_may_hold_nan_that_no_statistic_shows(column: str) -> None:
+    read = schema({"v": column})
+    files = [File([{"v": 1.0}, {"v": float("nan")}], read)]
+    for predicate in (where("greaterThan", "v", 5.0), where("notEqual", "v", 1.0), where("notBetween", "v", 0.0, 2.0)):
+        assert matching(predicate, files[0].rows, read)
+        assert kept(read, predicate, files) == [True]
+    assert kept(read, where("lessThan", "v", 0.5), files) == [False]
+    assert kept(read, where("equal", "v", 5.0), files) == [False]
+
+
+def test_a_literal_is_rounded_to_the_float_that_it_is_compared_with() -> None:
+    read = schema({"v": "FLOAT"})
+    files = [File([{"v": pa.scalar(0.1, pa.float32()).as_py()}], read)]
+    assert matching(where("equal", "v", 0.1), files[0].rows, read)
+    assert kept(read, where("equal", "v", 0.1), files) == [True]
+
+
+def test_statistics_of_another_arity_say_nothing() -> None:
+    read = schema({"i": "INT"})
+    entries = entries_of([File([{"i": 1}], read)])
+    empty = {"value_min": [encode([], [])], "value_max": [encode([], [])], "value_nulls": [[]]}
+    for name, value in empty.items():
+        entries = entries.set_column(entries.schema.get_field_index(name), name, pa.array(value, entries[name].type))
+    for predicate in (where("equal", "i", 5), where("isNull", "i"), where("isNotNull", "i")):
+        assert Pruner(read, {}.__getitem__, predicate).entries(entries, "delta").to_pylist() == [True]
+
+
+@SETTINGS
+@given(st.data(), predicates(["f", "g"]))
+def test_floats_never_drop_a_file_with_a_matching_row(data: st.DataObject, predicate: Predicate) -> None:
+    read = schema({"f": "FLOAT", "g": "DOUBLE"})
+    drawn = [{**row, "f": pa.scalar(row["f"], pa.float32()).as_py()} for row in data.draw(rows(["f", "g"]))]
+    assert kept(read, predicate, [File(drawn, read)]) == [True] or not matching(predicate, drawn, read)
+
+
 def test_a_timestamp_literal_is_cut_to_the_unit_of_the_column() -> None:
     read = schema({"t": "TIMESTAMP(3)"})
     file = File([{"t": datetime(2024, 1, 1, 0, 0, 0, 5000)}], read)
