@@ -15,17 +15,20 @@ import pyarrow.compute as pc
 from pypaimon.streaming import row_kinds
 from pypaimon.streaming.avro_files import AvroSource
 from pypaimon.streaming.casts import CastError
-from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, UnsupportedTableError
+from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, SchemaChangedError, UnsupportedTableError
 from pypaimon.streaming.file_paths import merged_changelog_range
 from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldParser
 from pypaimon.streaming.orc_files import OrcSource
 from pypaimon.streaming.parquet_files import ParquetSource
 from pypaimon.streaming.schema_mapping import map_columns
+from pypaimon.streaming.store import _translated as translated
 
 if TYPE_CHECKING:
     from pypaimon.streaming.table_directory import TableDirectory
 
 DEFAULT_BATCH_SIZE = 65536
+# Arrow's decoders and its stores raise the same class.
+_DAMAGE_WORDS = ("thrift", "Unexpected end of stream", "orrupt", "decompress", "alformed", "footer", "Parquet", "ORC")
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
 VALUE_KIND = "_VALUE_KIND"
@@ -176,3 +179,9 @@ def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
         raise FileNotFoundError(error.errno, f"the data file is missing: {error}", path) from error
     except (pa.ArrowInvalid, EOFError) as error:
         raise CorruptTableError(path, f"the file is damaged: {error}") from error
+    except OSError as error:
+        if isinstance(error, PaimonStreamError):
+            raise
+        if any(word in str(error) for word in _DAMAGE_WORDS):
+            raise CorruptTableError(path, f"the file is damaged: {error}") from error
+        raise translated(path, error) from error

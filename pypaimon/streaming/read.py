@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from pypaimon.streaming import filters, row_kinds
+from pypaimon.streaming.errors import IOTimeoutError
 from pypaimon.streaming.internals import OffsetRow, TableRead, polars_table
+from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.plan import StreamSplit
 from pypaimon.streaming.read_layout import Layout, ReadSettings, follow, layout
 from pypaimon.streaming.split_reader import Records, SplitReader
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     import polars
 
     from pypaimon.streaming.table_directory import TableDirectory
+
+T = TypeVar("T")
+_THREADS = 8
 
 
 class StreamTableRead(TableRead):
@@ -46,6 +52,8 @@ class StreamTableRead(TableRead):
         self._directory = directory
         self._settings = settings
         self._layouts: dict[int, Layout] = {settings.schema.id: layout(settings)}
+        # Not the pool of the store: reading a batch may ask that one for a schema or a deletion vector.
+        self._pool = IOPool(_THREADS, directory.store.pool.timeout, "paimon-read")
         self.read_type = list(self._layouts[settings.schema.id].fields)
 
     @property
@@ -71,6 +79,23 @@ class StreamTableRead(TableRead):
             )
             for records in reader.read(split):
                 yield from self._output(records, bound, schema)
+
+    async def iter_batches_async(self, splits: Sequence[StreamSplit]) -> AsyncIterator[pa.RecordBatch]:
+        """As `iter_batches`, without blocking the event loop: batch by batch on a thread.
+
+        Cancelling, or leaving the loop, loses nothing but what was read.
+
+        Raises:
+            IOTimeoutError: A batch did not come within the IO timeout.
+        """
+        batches = self.iter_batches(splits)
+        while (batch := await _hop(self._pool, next, batches, None)) is not None:
+            yield batch
+
+    async def to_arrow_async(self, splits: Sequence[StreamSplit]) -> pa.Table:
+        """As `to_arrow`, without blocking the event loop; raises what `iter_batches_async` raises."""
+        batches = [batch async for batch in self.iter_batches_async(splits)]
+        return pa.Table.from_batches(batches, self._schema_of(splits))
 
     def to_arrow_batch_reader(
         self, splits: Sequence[StreamSplit], blob_parallelism: int | None = None, parallelism: int | None = None
@@ -127,7 +152,7 @@ class StreamTableRead(TableRead):
             if self.include_row_kind:
                 kinds = batch.column(0).to_pylist()
                 batch = batch.select(batch.schema.names[1:])
-            codes = {name: code for code, name in enumerate(row_kinds.NAMES.to_pylist())}
+            codes = {name: code for code, name in enumerate(row_kinds.NAMES)}
             for kind, values in zip(kinds, _tuples(batch), strict=True):
                 row = OffsetRow(values, 0, len(values))
                 row.set_row_kind_byte(codes[kind])
@@ -160,6 +185,24 @@ class StreamTableRead(TableRead):
             columns.insert(0, _names(kinds, batch.num_rows))
         if batch.num_rows:
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:
+    """Run a blocking call on a thread of the pool, for at most its time limit; may be cancelled at any time."""
+    future = pool.submit(function, *args)
+    pending = asyncio.wrap_future(future)
+    try:
+        await asyncio.wait({pending}, timeout=pool.timeout)
+    except asyncio.CancelledError:
+        # The call runs on; if it hangs, its thread must not be missing from the pool for ever.
+        pending.cancel()
+        asyncio.get_running_loop().call_later(pool.timeout, pool.abandon, future)
+        raise
+    if not pending.done():
+        pool.abandon(future)
+        pending.cancel()
+        raise IOTimeoutError(f"a batch did not come within {pool.timeout:g} s")
+    return pending.result()
 
 
 def _names(kinds: pa.Array | None, length: int) -> pa.Array:
