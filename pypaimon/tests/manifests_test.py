@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
-import struct
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -16,22 +12,24 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-import zstandard
 from corpus_cases import ARCHIVES, unpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from manifest_files import avro, decoder, entry_record
 from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 
-from pypaimon.streaming import avro_blocks, manifests
+from pypaimon.streaming import manifests
 from pypaimon.streaming.data_file_meta import data_files, partitions
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.file_paths import FilePaths, merged_changelog_range
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, live
 from pypaimon.streaming.store import Store
+
+__all__ = ["decoder"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -57,20 +55,8 @@ def store() -> Iterator[Store]:
     store.close()
 
 
-@pytest.fixture(params=[0, 1000], ids=["polars", "fastavro"])
-def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to decode, which normally the number of records decides between."""
-    monkeypatch.setattr(manifests, "_MANY", request.param)
-
-
 def _manifest_files(table: Path) -> list[Path]:
     return [path for path in sorted(table.glob("manifest/manifest-*")) if "manifest-list" not in path.name]
-
-
-def _avro(schema: Any, records: Iterable[Any], codec: str = "null") -> bytes:
-    out = io.BytesIO()
-    fastavro.writer(out, schema, records, codec=codec)
-    return out.getvalue()
 
 
 def _plainly(data: bytes, columns: Any) -> list[dict[str, Any]]:
@@ -87,28 +73,6 @@ def _plainly(data: bytes, columns: Any) -> list[dict[str, Any]]:
     return [{name: find(record, path) for name, path, _, _ in columns} for record in records]
 
 
-def _entry(name: str, kind: int = 0, **changes: Any) -> dict[str, Any]:
-    stats = {"_MIN_VALUES": bytes(12), "_MAX_VALUES": bytes(12), "_NULL_COUNTS": []}
-    file: dict[str, Any] = {
-        "_FILE_NAME": name,
-        "_FILE_SIZE": 10,
-        "_ROW_COUNT": 1,
-        "_MIN_KEY": bytes(12),
-        "_MAX_KEY": bytes(12),
-        "_KEY_STATS": stats,
-        "_VALUE_STATS": stats,
-        "_MIN_SEQUENCE_NUMBER": 0,
-        "_MAX_SEQUENCE_NUMBER": 0,
-        "_SCHEMA_ID": 0,
-        "_LEVEL": 0,
-        "_EXTRA_FILES": [],
-    }
-    entry = {"_VERSION": 2, "_KIND": kind, "_PARTITION": bytes(12), "_BUCKET": 0, "_TOTAL_BUCKETS": 1, "_FILE": file}
-    for key, value in changes.items():
-        (entry if key in entry else file)[key] = value
-    return entry
-
-
 def _listed(name: str) -> dict[str, Any]:
     stats = {"_MIN_VALUES": bytes(12), "_MAX_VALUES": bytes(12), "_NULL_COUNTS": []}
     counts = {"_NUM_ADDED_FILES": 1, "_NUM_DELETED_FILES": 0, "_SCHEMA_ID": 0}
@@ -116,7 +80,7 @@ def _listed(name: str) -> dict[str, Any]:
 
 
 def _entries(*records: dict[str, Any]) -> pa.Table:
-    return manifests.parse_manifest(_avro(MANIFEST_ENTRY_SCHEMA, records))
+    return manifests.parse_manifest(avro(MANIFEST_ENTRY_SCHEMA, records))
 
 
 @pytest.mark.usefixtures("decoder")
@@ -236,7 +200,9 @@ _OPTIONAL = st.fixed_dictionaries(
 @given(st.lists(_OPTIONAL, max_size=5))
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nulls_and_lists(changes: list[dict[str, Any]]) -> None:
-    data = _avro(MANIFEST_ENTRY_SCHEMA, [_entry(f"f{i}", **change) for i, change in enumerate(changes)], "zstandard")
+    data = avro(
+        MANIFEST_ENTRY_SCHEMA, [entry_record(f"f{i}", **change) for i, change in enumerate(changes)], "zstandard"
+    )
     assert manifests.parse_manifest(data).to_pylist() == _plainly(data, manifests._ENTRY_COLUMNS)
 
 
@@ -261,8 +227,8 @@ def _newer(schema: Any) -> Any:
 @pytest.mark.parametrize("change", [lambda schema: ["null", schema], _renamed, _newer])
 def test_schemas_of_other_writers(change: Callable[[Any], Any]) -> None:
     """A top-level union (as written from Rust), references to named types, columns of releases to come."""
-    records = [_entry("a", _CREATION_TIME=5), _entry("b", _LEVEL=3)]
-    decoded = manifests.parse_manifest(_avro(change(MANIFEST_ENTRY_SCHEMA), records))
+    records = [entry_record("a", _CREATION_TIME=5), entry_record("b", _LEVEL=3)]
+    decoded = manifests.parse_manifest(avro(change(MANIFEST_ENTRY_SCHEMA), records))
     assert decoded.schema == ENTRY_SCHEMA
     assert decoded.to_pylist() == _entries(*records).to_pylist()
 
@@ -272,98 +238,7 @@ def test_a_column_that_must_be_there() -> None:
     schema = json.loads(json.dumps(MANIFEST_ENTRY_SCHEMA))
     del schema["fields"][3]
     with pytest.raises(ValueError, match="hold no _BUCKET"):
-        manifests.parse_manifest(_avro(schema, [_entry("a")]))
-
-
-def _snappy(block: bytes) -> bytes:
-    return bytes(pa.Codec("snappy").compress(block, asbytes=True)) + struct.pack(">I", zlib.crc32(block))
-
-
-def _deflate(block: bytes) -> bytes:
-    compressor = zlib.compressobj(wbits=-15)
-    return compressor.compress(block) + compressor.flush()
-
-
-_CODECS: dict[str, Callable[[bytes], bytes]] = {
-    "null": bytes,
-    "deflate": _deflate,
-    "snappy": _snappy,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
-    "zstandard": zstandard.compress,
-}
-
-
-def _number(value: int) -> bytes:
-    value <<= 1
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])
-
-
-def _container(codec: str, blocks: list[tuple[int, bytes]]) -> bytes:
-    header = {"avro.schema": json.dumps(MANIFEST_ENTRY_SCHEMA).encode(), "avro.codec": codec.encode()}
-    out = b"Obj\x01" + _number(len(header))
-    for key, value in header.items():
-        out += _number(len(key)) + key.encode() + _number(len(value)) + value
-    out += _number(0) + b"0123456789abcdef"
-    for count, block in blocks:
-        out += _number(count) + _number(len(block)) + block + b"0123456789abcdef"
-    return out
-
-
-def _blocks(codec: str) -> tuple[bytes, list[dict[str, Any]]]:
-    records = [_entry(f"file-{i}") for i in range(5)]
-    halves = [avro_blocks.parse(_avro(MANIFEST_ENTRY_SCHEMA, half)) for half in (records[:3], records[3:])]
-    data = _container(codec, [(half.count, _CODECS[codec](half.records)) for half in halves])
-    return data, _entries(*records).to_pylist()
-
-
-@pytest.mark.usefixtures("decoder")
-@pytest.mark.parametrize("codec", _CODECS)
-def test_codecs(codec: str) -> None:
-    data, wanted = _blocks(codec)
-    assert manifests.parse_manifest(data).to_pylist() == wanted
-
-
-@pytest.mark.usefixtures("decoder")
-@pytest.mark.parametrize("codec", _CODECS)
-def test_a_file_that_is_cut_off_anywhere(codec: str) -> None:
-    data, _ = _blocks(codec)
-    for length in range(len(data)):
-        with pytest.raises(ValueError):  # noqa: PT011 - what is missing differs
-            manifests.parse_manifest(data[:length], count=5)
-
-
-@pytest.mark.usefixtures("decoder")
-@pytest.mark.parametrize("codec", _CODECS)
-def test_a_byte_that_is_wrong(codec: str) -> None:
-    """Whatever it does to the file, only `ValueError` comes out, and never another number of entries."""
-    data, _ = _blocks(codec)
-    for place in range(0, len(data), 3):
-        broken = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
-        try:
-            assert manifests.parse_manifest(broken, count=5).num_rows == 5
-        except ValueError:
-            continue
-
-
-@pytest.mark.usefixtures("decoder")
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "is empty"),
-        (b"PAR1", "not an Avro file"),
-        (_container("lzo", []), "codec 'lzo' is not known"),
-        (_container("null", [(1, b"")])[:-16] + bytes(16), "sync marker"),
-        (_avro({"type": "array", "items": "int"}, [[1]]), "does not hold records"),
-    ],
-)
-def test_damage(data: bytes, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        manifests.parse_manifest(data)
+        manifests.parse_manifest(avro(schema, [entry_record("a")]))
 
 
 @pytest.mark.usefixtures("decoder")
@@ -371,25 +246,25 @@ def test_a_column_of_another_type() -> None:
     schema = json.loads(json.dumps(MANIFEST_ENTRY_SCHEMA))
     schema["fields"][3]["type"] = "string"
     with pytest.raises(ValueError, match="another type"):
-        manifests.parse_manifest(_avro(schema, [_entry("a", _BUCKET="zero")]))
+        manifests.parse_manifest(avro(schema, [entry_record("a", _BUCKET="zero")]))
 
 
 def test_an_empty_manifest() -> None:
     assert _entries().schema == ENTRY_SCHEMA
-    assert manifests.parse_manifest_list(_container("null", [])).schema == MANIFEST_SCHEMA
+    assert manifests.parse_manifest_list(avro(MANIFEST_FILE_META_SCHEMA, [])).schema == MANIFEST_SCHEMA
 
 
 def test_live_files() -> None:
     same: dict[str, Any] = {"_EXTERNAL_PATH": None, "_EMBEDDED_FILE_INDEX": None, "_EXTRA_FILES": ["i", "j"]}
     entries = _entries(
-        _entry("deleted-first", kind=1),
-        _entry("a"),
-        _entry("b", **same),
-        _entry("c"),
-        _entry("deleted-first"),
-        _entry("d"),
-        _entry("b", kind=1, **same),
-        _entry("unknown", kind=1),
+        entry_record("deleted-first", kind=1),
+        entry_record("a"),
+        entry_record("b", **same),
+        entry_record("c"),
+        entry_record("deleted-first"),
+        entry_record("d"),
+        entry_record("b", kind=1, **same),
+        entry_record("unknown", kind=1),
     )
     assert live(entries)["file_name"].to_pylist() == ["a", "c", "d"]
     assert live(entries.slice(1, 3))["file_name"].to_pylist() == ["a", "b", "c"]
@@ -410,15 +285,15 @@ def test_live_files() -> None:
 )
 def test_another_file(change: dict[str, Any]) -> None:
     """A file that was moved to another level, say, is not deleted where it went."""
-    assert live(_entries(_entry("a", kind=1), _entry("a", **change))).num_rows == 1
-    assert live(_entries(_entry("a", kind=1, **change), _entry("a", **change))).num_rows == 0
+    assert live(_entries(entry_record("a", kind=1), entry_record("a", **change))).num_rows == 1
+    assert live(_entries(entry_record("a", kind=1, **change), entry_record("a", **change))).num_rows == 0
 
 
 def _written(directory: Path, *counts: int) -> pa.Table:
     """Manifests m0, m1... with so many entries, as rows of a manifest list."""
     (directory / "manifest").mkdir(exist_ok=True)
     for i, count in enumerate(counts):
-        data = _avro(MANIFEST_ENTRY_SCHEMA, [_entry(f"m{i}-{k}") for k in range(count)], "zstandard")
+        data = avro(MANIFEST_ENTRY_SCHEMA, [entry_record(f"m{i}-{k}") for k in range(count)], "zstandard")
         (directory / "manifest" / f"m{i}").write_bytes(data)
     rows = [{"file_name": f"m{i}", "num_added_files": n, "num_deleted_files": 0} for i, n in enumerate(counts)]
     return pa.Table.from_pylist(rows, MANIFEST_SCHEMA)
@@ -437,7 +312,7 @@ def test_entries_come_in_the_order_of_the_manifests_and_once_from_the_store(tmp_
 def test_several_manifest_lists_at_once(tmp_path: Path, store: Store) -> None:
     (tmp_path / "manifest").mkdir()
     for name in ("l0", "l1"):
-        (tmp_path / "manifest" / name).write_bytes(_avro(MANIFEST_FILE_META_SCHEMA, [_listed(name)]))
+        (tmp_path / "manifest" / name).write_bytes(avro(MANIFEST_FILE_META_SCHEMA, [_listed(name)]))
     reader = ManifestReader(store, str(tmp_path))
     assert reader.manifest_list("l1")["file_name"].to_pylist() == ["manifest of l1"]
     assert [table["file_name"][0].as_py() for table in reader.manifest_lists(["l1", "l0", "l1"])] == [

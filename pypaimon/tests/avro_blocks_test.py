@@ -1,0 +1,112 @@
+"""Avro container files: every codec, and damage of any kind is an error."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import lzma
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+from manifest_files import avro, decoder, entry_record
+from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
+
+from pypaimon.streaming import avro_blocks, manifests
+
+__all__ = ["decoder"]
+
+
+def _snappy(block: bytes) -> bytes:
+    return bytes(pa.Codec("snappy").compress(block, asbytes=True)) + struct.pack(">I", zlib.crc32(block))
+
+
+def _deflate(block: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(block) + compressor.flush()
+
+
+_CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": _deflate,
+    "snappy": _snappy,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstandard": zstandard.compress,
+}
+
+
+def _number(value: int) -> bytes:
+    value <<= 1
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _container(codec: str, blocks: list[tuple[int, bytes]]) -> bytes:
+    header = {"avro.schema": json.dumps(MANIFEST_ENTRY_SCHEMA).encode(), "avro.codec": codec.encode()}
+    out = b"Obj\x01" + _number(len(header))
+    for key, value in header.items():
+        out += _number(len(key)) + key.encode() + _number(len(value)) + value
+    out += _number(0) + b"0123456789abcdef"
+    for count, block in blocks:
+        out += _number(count) + _number(len(block)) + block + b"0123456789abcdef"
+    return out
+
+
+def _blocks(codec: str) -> tuple[bytes, list[dict[str, Any]]]:
+    records = [entry_record(f"file-{i}") for i in range(5)]
+    halves = [avro_blocks.parse(avro(MANIFEST_ENTRY_SCHEMA, half)) for half in (records[:3], records[3:])]
+    data = _container(codec, [(half.count, _CODECS[codec](half.records)) for half in halves])
+    return data, manifests.parse_manifest(avro(MANIFEST_ENTRY_SCHEMA, records)).to_pylist()
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("codec", _CODECS)
+def test_codecs(codec: str) -> None:
+    data, wanted = _blocks(codec)
+    assert manifests.parse_manifest(data).to_pylist() == wanted
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("codec", _CODECS)
+def test_a_file_that_is_cut_off_anywhere(codec: str) -> None:
+    data, _ = _blocks(codec)
+    for length in range(len(data)):
+        with pytest.raises(ValueError):  # noqa: PT011 - what is missing differs
+            manifests.parse_manifest(data[:length], count=5)
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("codec", _CODECS)
+def test_a_byte_that_is_wrong(codec: str) -> None:
+    """Whatever it does to the file, only `ValueError` comes out, and never another number of entries."""
+    data, _ = _blocks(codec)
+    for place in range(0, len(data), 3):
+        broken = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+        try:
+            assert manifests.parse_manifest(broken, count=5).num_rows == 5
+        except ValueError:
+            continue
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"PAR1", "not an Avro file"),
+        (_container("lzo", []), "codec 'lzo' is not known"),
+        (_container("null", [(1, b"")])[:-16] + bytes(16), "sync marker"),
+        (avro({"type": "array", "items": "int"}, [[1]]), "does not hold records"),
+    ],
+)
+def test_damage(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        manifests.parse_manifest(data)
