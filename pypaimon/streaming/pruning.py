@@ -68,7 +68,8 @@ class Pruner:
 
     def manifests(self, manifests: pa.Table) -> pa.BooleanArray:
         """Which manifests (MANIFEST_SCHEMA) can hold an entry that `entries` keeps, by their partition statistics."""
-        if self._predicate is None or not self._schema.partition_keys:
+        predicate = self._on_keys if self._traits.primary_key else self._predicate
+        if predicate is None or not self._schema.partition_keys:
             return pa.array(np.ones(manifests.num_rows, dtype=bool))
         columns = {field.id: field for field in self._schema.fields if field.name in self._schema.partition_keys}
         stats = EncodedStats(
@@ -81,7 +82,7 @@ class Pruner:
             fields=columns,
         )
         partition = frozenset(self._schema.partition_keys)
-        return pa.array(evaluate(self._predicate, manifests.num_rows, self._leaf([(partition, stats)])))
+        return pa.array(evaluate(predicate, manifests.num_rows, self._leaf([(partition, stats)])))
 
     def entries(self, entries: pa.Table, scan: Scan) -> pa.BooleanArray:
         """Which entries (ENTRY_SCHEMA) can hold a row that the stream delivers.
@@ -162,7 +163,7 @@ class Pruner:
 
         A bucket of one level above 0 (or of one file) loses single files. Any other goes as a whole, if none of its
         files matches; not so where merging makes rows that are in no file (partial-update and aggregation, unless
-        deletion vectors have done away with older versions).
+        deletion vectors have done away with older versions, which level 0 does not know yet).
         """
         predicate = self._predicate
         if predicate is None or not among.any():

@@ -136,8 +136,6 @@ def _covers(low: pa.Array, high: pa.Array, value: pa.Scalar) -> pa.Array:
 
 
 def _differs(low: pa.Array, high: pa.Array, value: pa.Scalar) -> pa.Array:
-    if pa.types.is_floating(low.type):
-        return pa.array(np.ones(len(low), dtype=bool))  # NaN differs from everything and is in no statistics
     return pc.or_kleene(pc.not_equal(low, value), pc.not_equal(high, value))
 
 
@@ -275,7 +273,7 @@ def _element(lists: pa.Array, arity: int, slot: int) -> pa.Array:
 def _evolved(bounds: pa.Array, target: pa.DataType, outwards: float) -> pa.Array:
     """Bounds in the read type, moved out where a file may hold what lies beyond.
 
-    Floats by one step, for -0.0 and for literals between two floats; nanoseconds to the end of their microsecond,
+    Floats by one step, for -0.0, for literals between two floats, and because one value may come with NaN; nanoseconds to the end of their microsecond,
     for writers in Python keep statistics in microseconds.
     """
     if pa.types.is_timestamp(bounds.type) and bounds.type.unit == "ns" and outwards > 0:

@@ -319,8 +319,6 @@ def test_a_timestamp_literal_is_cut_to_the_unit_of_the_column() -> None:
     assert kept(read, where("equal", "t", datetime(2024, 1, 1, 0, 0, 0, 6000)), [file]) == [False]
 
 
-# ----------------------------------------------------------------------------------------------------------- buckets
-
 BUCKETED = {"k": "INT", "s": "STRING"}
 
 
@@ -366,9 +364,6 @@ def test_buckets_of_a_table_that_was_not_bucketed_by_these_keys_are_kept() -> No
         assert all(kept(read, where("equal", "k", 7), files))
 
 
-# --------------------------------------------------------------------------------------------------------- manifests
-
-
 def test_manifests_are_dropped_by_partition_statistics() -> None:
     partition = [field for field in APPEND.fields if field.name == "p"]
     bounds = [("a", "a", 0), ("b", "c", 0), (None, None, 2), ("a", "c", 1)]
@@ -387,14 +382,18 @@ def test_manifests_are_dropped_by_partition_statistics() -> None:
     ]
     manifests = pa.table(columns, schema=MANIFEST_SCHEMA)
 
-    def left(predicate: Predicate) -> list[bool]:
-        result: list[bool] = Pruner(APPEND, {}.__getitem__, predicate).manifests(manifests).to_pylist()
+    def left(predicate: Predicate, read: TableSchema = APPEND) -> list[bool]:
+        result: list[bool] = Pruner(read, {}.__getitem__, predicate).manifests(manifests).to_pylist()
         return result
 
     assert left(where("equal", "p", "a")) == [True, False, False, True]
     assert left(where("isNull", "p")) == [False, False, True, True]
     assert left(both(where("equal", "p", "b"), where("equal", "i", 1))) == [False, True, False, True]
     assert left(either(where("equal", "p", "b"), where("equal", "i", 1))) == [True] * 4
+
+    mixed = either(*(both(where("equal", "p", p), where("equal", "i", 1)) for p in ("b", "c")))
+    assert left(mixed) == [False, True, False, True]
+    assert left(mixed, keyed()) == [True] * 4
 
 
 def test_no_entries_and_no_filter() -> None:
