@@ -273,8 +273,8 @@ def _element(lists: pa.Array, arity: int, slot: int) -> pa.Array:
 def _evolved(bounds: pa.Array, target: pa.DataType, outwards: float) -> pa.Array:
     """Bounds in the read type, moved out where a file may hold what lies beyond.
 
-    Floats by one step, for -0.0, for literals between two floats, and because one value may come with NaN; nanoseconds to the end of their microsecond,
-    for writers in Python keep statistics in microseconds.
+    Floats by one step: for -0.0, for literals between two floats, and because a single value may come with NaN.
+    Nanoseconds to the end of their microsecond: writers in Python keep statistics in microseconds.
     """
     if pa.types.is_timestamp(bounds.type) and bounds.type.unit == "ns" and outwards > 0:
         return pc.add(bounds, pa.scalar(999, pa.duration("ns")))

@@ -37,8 +37,7 @@ def either(*parts: Predicate) -> Predicate:
 
 def kept(read: TableSchema, predicate: Predicate, files: Sequence[File], scan: Scan = "delta") -> list[bool]:
     written = {file.written.id: file.written for file in files}
-    result: list[bool] = Pruner(read, written.__getitem__, predicate).entries(entries_of(files), scan).to_pylist()
-    return result
+    return list(Pruner(read, written.__getitem__, predicate).entries(entries_of(files), scan).to_pylist())
 
 
 def matching(predicate: Predicate | None, given_rows: Sequence[Row], read: TableSchema) -> list[Row]:
@@ -206,7 +205,7 @@ def test_key_and_partition_statistics_drop_in_every_scan() -> None:
 def test_mixed_or_drops_nothing_where_deletes_may_come_out() -> None:
     read = keyed()
     files = [keyed_file(read, 3, 7)]
-    mixed = either(both(where("equal", "k", 1), VALUE_5), both(where("equal", "k", 2), VALUE_5))
+    mixed = either(*(both(where("equal", "k", key), VALUE_5) for key in (1, 2)))
     assert kept(read, mixed, files, "delta") == [True]
     assert kept(read, mixed, files, "full") == [False]
 
@@ -383,8 +382,7 @@ def test_manifests_are_dropped_by_partition_statistics() -> None:
     manifests = pa.table(columns, schema=MANIFEST_SCHEMA)
 
     def left(predicate: Predicate, read: TableSchema = APPEND) -> list[bool]:
-        result: list[bool] = Pruner(read, {}.__getitem__, predicate).manifests(manifests).to_pylist()
-        return result
+        return list(Pruner(read, {}.__getitem__, predicate).manifests(manifests).to_pylist())
 
     assert left(where("equal", "p", "a")) == [True, False, False, True]
     assert left(where("isNull", "p")) == [False, False, True, True]
