@@ -6,6 +6,7 @@ from pypaimon.streaming.merge.engine import merge_engine
 from pypaimon.streaming.merge.first_row import FirstRow
 from pypaimon.streaming.merge.groups import LEVEL, MergeEngine
 from pypaimon.streaming.merge.merging import merge_batches
+from pypaimon.streaming.merge.net import net_changes
 from pypaimon.streaming.merge.partial_update import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.sections import sorted_runs
 
@@ -19,5 +20,6 @@ __all__ = [
     "SequenceGroup",
     "merge_batches",
     "merge_engine",
+    "net_changes",
     "sorted_runs",
 ]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.groups import Groups, Ints, Mask
-from pypaimon.streaming.merge.ordering import numeric_codes, ranks
+from pypaimon.streaming.merge.groups import Groups, Mask
+from pypaimon.streaming.merge.ordering import Ints, numeric_codes, ranks
 
 SKIP, ADD, ADD_BEFORE, RETRACT, SET, SET_RETRACT = range(6)
 """What a record does to an aggregate: nothing; comes behind; comes before what is there (an older sequence of a

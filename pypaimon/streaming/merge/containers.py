@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.merge.aggregators import ADD, ADD_BEFORE, SKIP, Actions, Folding, Values
 from pypaimon.streaming.merge.groups import Groups, Mask
-from pypaimon.streaming.merge.ordering import python_order
+from pypaimon.streaming.merge.ordering import identity, python_order
 
 # Java's Character.isWhitespace, which is not Unicode's idea of white space.
 _BLANK_CHARACTERS = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680\u2028\u2029\u205f\u3000" + "".join(
@@ -100,7 +100,7 @@ class Collect(Folding):
             return value if accumulated is None else accumulated if value is None else accumulated + value
         distinct: dict[Any, Any] = {}
         for item in [*(accumulated or ()), *(value or ())]:
-            distinct.setdefault(_identity(item), item)
+            distinct.setdefault(identity(item), item)
         return list(distinct.values())
 
     def add_before(self, accumulated: Any, value: Any) -> Any:
@@ -109,11 +109,11 @@ class Collect(Folding):
     def retract(self, accumulated: Any, value: Any) -> Any:
         if accumulated is None or not value:
             return accumulated
-        removed = [_identity(item) for item in value]
+        removed = [identity(item) for item in value]
         left = []
         for item in accumulated:
-            if _identity(item) in removed:
-                removed.remove(_identity(item))
+            if identity(item) in removed:
+                removed.remove(identity(item))
             else:
                 left.append(item)
         return left
@@ -205,8 +205,8 @@ class NestedUpdate(Folding):
         there = [row for row in accumulated if row is not None]
         removed = [row for row in value if row is not None]
         if not self.key:
-            gone = {_identity(row) for row in removed}
-            return [row for row in there if _identity(row) not in gone]
+            gone = {identity(row) for row in removed}
+            return [row for row in there if identity(row) not in gone]
         keys = {self._key_of(row) for row in self._keyed(removed)}
         left = {self._key_of(row): row for row in self._keyed(there)}
         return [row for key, row in left.items() if key not in keys]
@@ -223,7 +223,7 @@ class NestedUpdate(Folding):
         return tuple(python_order(row[name]) for name in self.sequence)
 
     def _key_of(self, row: Any) -> Any:
-        return tuple(_identity(row[name]) for name in self.key)
+        return tuple(identity(row[name]) for name in self.key)
 
     def _keyed(self, rows: Iterable[Any]) -> list[Any]:
         return keyed(self.field, rows, self.key, self.nulls)
@@ -250,7 +250,7 @@ class NestedPartialUpdate(Folding):
         rows: dict[Any, Any] = {}
         present = [row for row in [*(accumulated or ()), *value] if row is not None]
         for row in keyed(self.field, present, self.key, self.nulls):
-            there = rows.setdefault(tuple(_identity(row[name]) for name in self.key), dict.fromkeys(row))
+            there = rows.setdefault(tuple(identity(row[name]) for name in self.key), dict.fromkeys(row))
             there.update((name, item) for name, item in row.items() if item is not None)
         return list(rows.values())
 
@@ -289,15 +289,6 @@ def keyed(field: str, rows: Iterable[Any], key: tuple[str, ...], nulls: str) -> 
             f"'fields.{field}.nested-key-null-strategy' is 'error'."
         )
     return counted
-
-
-def _identity(value: Any) -> Any:
-    """A value as something hashable that is equal where Java finds the values equal."""
-    if isinstance(value, dict):
-        return tuple(_identity(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return tuple(_identity(item) for item in value)
-    return python_order(value)
 
 
 def _utf16(text: str) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pypaimon.streaming.merge.ordering import numeric_codes
+from pypaimon.streaming.merge.ordering import Ints, numeric_codes
 from pypaimon.streaming.row_kinds import DELETE, UPDATE_BEFORE
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
@@ -20,7 +20,6 @@ LEVEL = "_LEVEL"
 
 NO_ROW = -1
 
-Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 Mask = npt.NDArray[np.bool_]
 

@@ -12,7 +12,6 @@ from pypaimon.streaming.merge.groups import (
     SEQUENCE_NUMBER,
     VALUE_KIND,
     Groups,
-    Ints,
     Kinds,
     Mask,
     Merged,
@@ -20,7 +19,7 @@ from pypaimon.streaming.merge.groups import (
     is_retract,
     take_or_null,
 )
-from pypaimon.streaming.merge.ordering import Codes, numeric_codes, ranks
+from pypaimon.streaming.merge.ordering import Codes, Ints, numeric_codes, ranks
 from pypaimon.streaming.merge.sections import Chunk, chunks
 
 
@@ -51,7 +50,7 @@ def merge_batches(
 
 
 def _merge_chunk(chunk: Chunk, engine: MergeEngine, keep_deletes: bool) -> pa.RecordBatch:
-    order, starts = _by_key(chunk)
+    order, starts = chunk.by_key()
     kinds = _kinds(chunk.batch)
     if len(starts) == len(chunk.codes):
         return _rows(chunk.batch, order, kinds if order is None else kinds[order], keep_deletes)
@@ -62,19 +61,6 @@ def _merge_chunk(chunk: Chunk, engine: MergeEngine, keep_deletes: bool) -> pa.Re
     group_sizes = sizes[several]
     groups = Groups(chunk.batch, order[np.repeat(several, sizes)], np.cumsum(group_sizes) - group_sizes)
     return _assemble(groups, engine.merge(_prepared(groups, engine)), order[starts], several, kinds, keep_deletes)
-
-
-def _by_key(chunk: Chunk) -> tuple[Ints | None, Ints]:
-    """The stable order by key (None: as it is) and where in it each key starts."""
-    codes = chunk.codes
-    order = None
-    if chunk.sources > 1:
-        # Stable sorting finds the ascending runs and merges them, which is what makes this fast.
-        order = np.argsort(codes, kind="stable")
-        codes = codes[order]
-    changes: Mask = np.ones(len(codes), dtype=np.bool_)
-    changes[1:] = codes[1:] != codes[:-1]
-    return order, np.flatnonzero(changes)
 
 
 def _prepared(groups: Groups, engine: MergeEngine) -> Groups:

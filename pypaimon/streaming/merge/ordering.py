@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Codes = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
 
 _WIDEST_PADDED_VALUE = 256
 _LONG_DECIMAL = 18
@@ -123,6 +124,15 @@ def python_order(value: Any) -> Any:
         bits = struct.unpack(">q", struct.pack(">d", math.nan if math.isnan(value) else value))[0]
         return (1, bits if bits >= 0 else bits ^ 0x7FFFFFFFFFFFFFFF)
     return (1, value)
+
+
+def identity(value: Any) -> Any:
+    """A Python value as something hashable that is equal where Java finds the values equal."""
+    if isinstance(value, dict):
+        return tuple(identity(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return tuple(identity(item) for item in value)
+    return python_order(value)
 
 
 def decimal_words(column: pa.Array) -> Codes:

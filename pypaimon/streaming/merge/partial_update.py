@@ -20,8 +20,8 @@ from pypaimon.streaming.merge.aggregators import (
     LastNonNullValue,
     LastValue,
 )
-from pypaimon.streaming.merge.groups import EngineBase, Groups, Ints, Mask, Merged, value_columns
-from pypaimon.streaming.merge.ordering import ranks
+from pypaimon.streaming.merge.groups import EngineBase, Groups, Mask, Merged, value_columns
+from pypaimon.streaming.merge.ordering import Ints, ranks
 from pypaimon.streaming.row_kinds import DELETE, INSERT
 
 _FILL = FieldAggregate(LastNonNullValue())

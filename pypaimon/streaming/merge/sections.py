@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.internals import DataFileMeta
-from pypaimon.streaming.merge.ordering import Codes, KeyCodec, python_order
+from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, python_order
 
 
 def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
@@ -46,12 +46,24 @@ class Chunk:
     Attributes:
         batch: The records, run after run; within a run in the order of the run.
         codes: The key of each record, as `KeyCodec` encodes it.
-        sources: From how many runs records came.
+        counts: How many records came from each run.
     """
 
     batch: pa.RecordBatch
     codes: Codes
-    sources: int
+    counts: tuple[int, ...]
+
+    def by_key(self) -> tuple[Ints | None, Ints]:
+        """The stable order of the records by key (None: as they are), and where in it each key starts."""
+        codes = self.codes
+        order = None
+        if sum(count > 0 for count in self.counts) > 1:
+            # Stable sorting finds the ascending runs and merges them, which is what makes this fast.
+            order = np.argsort(codes, kind="stable")
+            codes = codes[order]
+        changes = np.ones(len(codes), dtype=np.bool_)
+        changes[1:] = codes[1:] != codes[:-1]
+        return order, np.flatnonzero(changes)
 
 
 class _Run:
@@ -104,7 +116,8 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
     run is asked for when everything of the one before it, but its last key, was handed out.
     """
     codec = KeyCodec(len(keys))
-    active = [_Run(run, keys) for run in runs]
+    opened = [_Run(run, keys) for run in runs]
+    active = opened
     while active:
         changed = False
         for run in active:
@@ -115,20 +128,22 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
                 run.encode(codec)
         active = [run for run in active if run.batch is not None]
         limit = min((run.codes[-1] for run in active if not run.ended), default=None)
-        counts = [len(run.codes) if limit is None else _count_below(run.codes, limit) for run in active]
-        parts = [run.take(count) for run, count in zip(active, counts, strict=True) if count]
+        counts = [0 if run.batch is None else _count_below(run.codes, limit) for run in opened]
+        parts = [run.take(count) for run, count in zip(opened, counts, strict=True) if count]
         if parts:
-            yield _chunk(parts)
+            yield _chunk(parts, tuple(counts))
 
 
 def _count_below(codes: Codes, limit: Any) -> int:
+    if limit is None:
+        return len(codes)
     return int(np.searchsorted(codes, np.array([limit], dtype=codes.dtype), side="left")[0])
 
 
-def _chunk(parts: list[tuple[pa.RecordBatch, Codes]]) -> Chunk:
+def _chunk(parts: list[tuple[pa.RecordBatch, Codes]], counts: tuple[int, ...]) -> Chunk:
     if len(parts) == 1:
-        return Chunk(*parts[0], 1)
-    return Chunk(concat([batch for batch, _ in parts]), np.concatenate([codes for _, codes in parts]), len(parts))
+        return Chunk(*parts[0], counts)
+    return Chunk(concat([batch for batch, _ in parts]), np.concatenate([codes for _, codes in parts]), counts)
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

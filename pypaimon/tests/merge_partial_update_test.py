@@ -1,0 +1,209 @@
+"""Merge engine partial-update against Java's state machine, record by record: sequence groups, aggregates, deletes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from merge_model import Record, java_key, merge_columns, merge_rows, sorted_runs_of
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge import PartialUpdate, SequenceGroup
+from pypaimon.streaming.merge.functions import field_aggregate
+from pypaimon.streaming.option_values import OptionValues
+
+TYPES = {
+    "k": pa.int32(),
+    "free": pa.int32(),
+    "a": pa.int32(),
+    "b": pa.int32(),
+    "g1": pa.int32(),
+    "g2": pa.string(),
+    "c": pa.int32(),
+    "t": pa.string(),
+    "h": pa.int64(),
+}
+SMALL = st.none() | st.integers(0, 3)
+VALUES = {name: SMALL for name in TYPES if name not in ("k", "g2", "t")} | {
+    "g2": st.none() | st.sampled_from(["x", "y"]),
+    "t": st.none() | st.sampled_from(["p", "q", " "]),
+}
+FUNCTIONS = ["sum", "max", "last_value", "last_non_null_value", "first_value", "first_non_null_value"]
+
+
+class Cell:
+    """An aggregate as Java has it: functions that keep the first value remember, per key, that they have one."""
+
+    def __init__(self, function: str, ignore_retract: bool) -> None:
+        self.function = function
+        self.ignore_retract = ignore_retract
+        self.initialized = False
+
+    def agg(self, there: Any, new: Any) -> Any:
+        if self.function == "last_value":
+            return new
+        if self.function == "last_non_null_value":
+            return there if new is None else new
+        if self.function in ("first_value", "first_non_null_value"):
+            if not self.initialized and (new is not None or self.function == "first_value"):
+                self.initialized = True
+                return new
+            return there
+        if self.function == "listagg":
+            if new is None or not new.strip():
+                return there
+            return new if there is None or not there.strip() else f"{there},{new}"
+        if there is None or new is None:
+            return new if there is None else there
+        return there + new if self.function == "sum" else max(there, new)
+
+    def retract(self, there: Any, new: Any) -> Any:
+        if self.ignore_retract:
+            return there
+        if self.function == "last_value":
+            return None
+        if self.function == "last_non_null_value":
+            return there if new is None else None
+        if self.function == "sum":
+            if there is None or new is None:
+                return (None if new is None else -new) if there is None else there
+            return there - new
+        raise UnsupportedTableError(self.function)
+
+
+class JavaRow:
+    """One key's state in Java's PartialUpdateMergeFunction."""
+
+    def __init__(self, engine: PartialUpdate, functions: dict[str, tuple[str, bool]]) -> None:
+        self.engine = engine
+        self.row: dict[str, Any] = dict.fromkeys(TYPES)
+        self.cells = {name: Cell(*function) for name, function in functions.items()}
+        self.met_insert = self.filled = self.deleted = False
+
+    def add(self, record: Record) -> None:
+        self.deleted = False
+        values = record.values
+        if record.retracts:
+            if not self.filled:
+                self.row, self.filled = dict(values), True
+            if self.engine.ignore_delete:
+                return
+            if self.engine.groups:
+                self.retract(record)
+            elif not self.engine.remove_on_delete:
+                raise UnsupportedTableError("delete")
+            elif record.kind == 3:
+                self.row, self.deleted = dict(values), True
+            return
+        for group in self.engine.groups:
+            if all(values[name] is None for name in group.sequence):
+                continue
+            newest = self.newest(group, values)
+            for name in group.fields:
+                cell = self.cells.get(name)
+                if newest:
+                    self.row[name] = values[name] if cell is None else cell.agg(self.row[name], values[name])
+                elif cell is not None:
+                    self.row[name] = cell.agg(values[name], self.row[name])
+            if newest:
+                self.row.update({name: values[name] for name in group.sequence})
+        grouped = {name for group in self.engine.groups for name in group.sequence + group.fields}
+        self.row.update({name: value for name, value in values.items() if value is not None and name not in grouped})
+        self.met_insert = self.filled = True
+
+    def retract(self, record: Record) -> None:
+        values = record.values
+        for group in self.engine.groups:
+            if all(values[name] is None for name in group.sequence):
+                continue
+            newest = self.newest(group, values)
+            if newest and record.kind == 3 and group.removes:
+                self.row, self.deleted = dict(values), True
+                return
+            for name in group.fields:
+                cell = self.cells.get(name)
+                if cell is not None:
+                    self.row[name] = cell.retract(self.row[name], values[name])
+                elif newest:
+                    self.row[name] = None
+            if newest:
+                self.row.update({name: values[name] for name in group.sequence})
+
+    def newest(self, group: SequenceGroup, values: dict[str, Any]) -> bool:
+        return [java_key(values[name]) for name in group.sequence] >= [
+            java_key(self.row[name]) for name in group.sequence
+        ]
+
+
+def by_rows(engine: PartialUpdate, functions: dict[str, tuple[str, bool]]) -> Any:
+    def merge(records: list[Record]) -> tuple[int, Any]:
+        state = JavaRow(engine, functions)
+        for record in records:
+            state.add(record)
+        return (3 if state.deleted or not state.met_insert else 0), state.row
+
+    return merge
+
+
+@given(
+    data=st.data(),
+    runs=sorted_runs_of({"k": st.integers(0, 2)}, VALUES, max_runs=3, max_size=8),
+    first=st.none() | st.tuples(st.sampled_from(FUNCTIONS), st.booleans()),
+    second=st.none() | st.tuples(st.sampled_from(["listagg", "last_value", "first_value"]), st.booleans()),
+    removes=st.sampled_from(["", "g", "h", "gh"]),
+    deletes=st.booleans(),
+)
+@settings(max_examples=400, deadline=None)
+def test_sequence_groups(
+    data: st.DataObject,
+    runs: tuple[list[list[Record]], list[list[int]]],
+    first: tuple[str, bool] | None,
+    second: tuple[str, bool] | None,
+    removes: str,
+    deletes: bool,
+) -> None:
+    functions = {name: function for name, function in (("b", first), ("t", second)) if function is not None}
+    ignore = not removes and data.draw(st.booleans())
+    engine = PartialUpdate(
+        ("k",),
+        groups=(
+            SequenceGroup(("g1", "g2"), ("a", "b"), "g" in removes),
+            SequenceGroup(("h",), ("c", "t"), "h" in removes),
+        ),
+        aggregates={
+            name: field_aggregate(
+                function, name, TYPES[name], OptionValues({f"fields.{name}.ignore-retract": str(ignores).lower()})
+            )
+            for name, (function, ignores) in functions.items()
+        },
+        ignore_delete=ignore,
+    )
+    records, cuts = runs
+    if not deletes:
+        records = [[Record(0, item.sequence, item.values) for item in run] for run in records]
+    compare(records, cuts, engine, functions)
+
+
+@given(
+    runs=sorted_runs_of({"k": st.integers(0, 2)}, VALUES, max_runs=3, max_size=8),
+    mode=st.sampled_from(["ignore", "remove", "refuse"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_rows_that_fill_up(runs: tuple[list[list[Record]], list[list[int]]], mode: str) -> None:
+    engine = PartialUpdate(("k",), ignore_delete=mode == "ignore", remove_on_delete=mode == "remove")
+    compare(*runs, engine, {})
+
+
+def compare(
+    records: list[list[Record]], cuts: list[list[int]], engine: PartialUpdate, functions: dict[str, tuple[str, bool]]
+) -> None:
+    try:
+        expected = merge_rows(records, ["k"], by_rows(engine, functions), keep_deletes=True)
+    except UnsupportedTableError:
+        with pytest.raises(UnsupportedTableError):
+            merge_columns(records, TYPES, engine, cuts, keep_deletes=True)
+        return
+    assert merge_columns(records, TYPES, engine, cuts, keep_deletes=True) == expected
