@@ -15,7 +15,10 @@ from pypaimon.streaming.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BE
 
 
 def net_changes(
-    before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], keys: Sequence[str]
+    before: Iterable[pa.RecordBatch],
+    after: Iterable[pa.RecordBatch],
+    keys: Sequence[str],
+    compared: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The changes between two states, as two calls of `merge_batches` with the same columns give them.
 
@@ -23,6 +26,7 @@ def net_changes(
         before: The rows of the earlier state, sorted by key, one per key.
         after: Those of the later state.
         keys: The primary key without partition columns.
+        compared: The columns that make a row another one; None: all value columns.
 
     Yields:
         Batches in key order, none empty, with the columns of the states: a key that came is +I, one that went -D, one
@@ -30,12 +34,12 @@ def net_changes(
         compares them: NaN equals NaN, -0.0 differs from 0.0. `_VALUE_KIND` of the states does not count.
     """
     for chunk in chunks([before, after], keys):
-        changes = _changes(chunk)
+        changes = _changes(chunk, value_columns(chunk.batch) if compared is None else compared)
         if changes.num_rows:
             yield changes
 
 
-def _changes(chunk: Chunk) -> pa.RecordBatch:
+def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:
     order, starts = chunk.by_key()
     if order is None:
         order = np.arange(len(chunk.codes))
@@ -46,7 +50,7 @@ def _changes(chunk: Chunk) -> pa.RecordBatch:
     changed = np.ones(len(order), dtype=np.bool_)
     earlier, later = order[pairs], order[pairs + 1]
     differs = np.zeros(len(pairs), dtype=np.bool_)
-    for name in value_columns(chunk.batch):
+    for name in compared:
         differs |= _differs(chunk.batch.column(name), earlier, later)
     changed[pairs] = changed[pairs + 1] = differs
     rows = pa.array(order[changed])
