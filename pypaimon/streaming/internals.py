@@ -2,6 +2,7 @@
 
 from pypaimon.common.json_util import JSON
 from pypaimon.common.predicate import Predicate
+from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.data.timestamp import Timestamp
 from pypaimon.data.variant_shredding import assemble_shredded_column, build_variant_schema, is_shredded_variant
 from pypaimon.filesystem.local_file_io import LocalFileIO
@@ -11,6 +12,7 @@ from pypaimon.read.plan import Plan as PaimonPlan
 from pypaimon.read.reader.iface.record_batch_reader import _polars_arrow_table as polars_table
 from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
 from pypaimon.read.split import DataSplit
+from pypaimon.read.stream_read_builder import StreamReadBuilder as PaimonStreamReadBuilder
 from pypaimon.read.table_read import TableRead
 from pypaimon.schema.data_types import (
     ArrayType,
@@ -52,7 +54,9 @@ __all__ = [
     "OffsetRow",
     "PaimonFollowUpScanner",
     "PaimonPlan",
+    "PaimonStreamReadBuilder",
     "Predicate",
+    "PredicateBuilder",
     "PyarrowFieldParser",
     "RowKind",
     "RowType",
@@ -77,3 +81,14 @@ __all__ = [
 def local_path(uri: str) -> str:
     """The path of a `file:` URI on this machine, decoded as pypaimon's local FileIO does."""
     return str(LocalFileIO()._to_file(uri))
+
+
+def table_classes() -> list[type]:
+    """Every class of tables that has `new_stream_read_builder` of its own."""
+    from pypaimon.table.format.format_table import FormatTable
+    from pypaimon.table.iceberg.iceberg_table import IcebergTable
+    from pypaimon.table.object.object_table import ObjectTable
+    from pypaimon.table.system.system_table import SystemTable
+    from pypaimon.table.table import Table
+
+    return [Table, FileStoreTable, FormatTable, IcebergTable, ObjectTable, SystemTable]

@@ -9,6 +9,8 @@ from pypaimon.streaming.option_values import OptionValues
 
 View = Literal["audit_log", "row_tracking", "ro"]
 
+VIEWS: tuple[View, ...] = ("audit_log", "row_tracking", "ro")
+
 ROWKIND = "rowkind"
 ROWKIND_FIELD = DataField(2147483643, ROWKIND, AtomicType("STRING"))
 

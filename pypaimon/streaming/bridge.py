@@ -1,0 +1,25 @@
+"""Waiting for a thread's result in asyncio, so that a cancelled wait cancels nothing but itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def awaited(future: Future[T]) -> T:
+    """The result of a call on another thread. If the wait is cancelled the call goes on and keeps its result."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def wake(_: Future[T]) -> None:
+        # The loop may be closed by the time the call comes back; then nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(lambda: None if done.done() else done.set_result(None))
+
+    future.add_done_callback(wake)
+    await done
+    return future.result()

@@ -1,0 +1,506 @@
+"""`StreamReadBuilder`: the fluent face: settings, checked as they are given, frozen by each `new_*()`."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from enum import Enum
+from typing import Any, TypeVar, cast
+
+from pypaimon.streaming.clock import Clock
+from pypaimon.streaming.consumer import ConsumerManager
+from pypaimon.streaming.consumer_names import reader_name
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.filters import columns_of
+from pypaimon.streaming.internals import (
+    FileStoreTable,
+    PaimonStreamReadBuilder,
+    Predicate,
+    PredicateBuilder,
+)
+from pypaimon.streaming.option_values import OptionValues
+from pypaimon.streaming.options import (
+    CatchUp,
+    CommitMode,
+    ConsumerOptions,
+    End,
+    Limits,
+    OnExpired,
+    OnOverwrite,
+    OnSchemaChange,
+    StreamOptions,
+    Unmatched,
+    overwrite_policy,
+    refuse_unmergeable,
+    table_settings,
+)
+from pypaimon.streaming.planner import Planner
+from pypaimon.streaming.position import Position
+from pypaimon.streaming.progress import Progress
+from pypaimon.streaming.read import StreamTableRead
+from pypaimon.streaming.read_layout import ReadSettings
+from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.start_options import Start, StartMode
+from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.views import VIEWS, View, fields
+
+E = TypeVar("E", bound=Enum)
+_UNSTREAMABLE_OPTIONS = (
+    "scan.fallback-branch",
+    "scan.primary-branch",
+    "scan.fallback-snapshot-branch",
+    "scan.fallback-delta-branch",
+    "chain-table.enabled",
+)
+_NAMED_STARTS = (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST, StartMode.COMPACTED_FULL)
+
+
+class StreamReadBuilder(PaimonStreamReadBuilder):
+    """Settings of a stream. Setters change the builder and return it; `copy()` branches; every `new_*()` freezes them.
+
+    Made by `table.new_stream_read_builder()` or `stream_read_builder(table)`. A builder call beats the table option of the
+    same meaning; contradictions within one layer are errors, raised before the first read.
+
+    Making a builder asks the store once for the newest schema, which the stream reads with.
+
+    Args:
+        table: pypaimon's table.
+        view: `"audit_log"`, `"ro"` or `"row_tracking"`, or None for the table itself.
+        clock: Where time comes from.
+
+    Raises:
+        UnsupportedTableError: The table cannot be streamed.
+    """
+
+    def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
+        # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
+        _refuse_unstreamable(table)
+        if view is not None and view not in VIEWS:
+            raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
+        self.table = table
+        self._view = view
+        self._clock = clock or Clock()
+        self._io_timeout = 60.0
+        self._schema = TableDirectory.of(table).latest_schema().copy(new_options=table.table_schema.options)
+        self._traits = TableTraits.of(self._schema)
+        self._settings: dict[str, Any] = {}
+        self._projection: tuple[str, ...] | None = None
+        self._include_row_kind: bool | None = None
+
+    def copy(self) -> StreamReadBuilder:
+        """An independent builder with the same settings."""
+        other = copy.copy(self)
+        other._settings = dict(self._settings)
+        return other
+
+    # ---- what is read ----
+
+    def with_filter(self, predicate: Predicate | None, unmatched: str = "delete") -> StreamReadBuilder:
+        """Read only rows that match.
+
+        Args:
+            predicate: Made with `new_predicate_builder()`.
+            unmatched: What becomes of a record of a primary-key stream with changelog producer `none` or `input` that does
+                not match: `"delete"`: it comes out as -D, so that nothing stale stays downstream; `"drop"`: it is left out.
+
+        Raises:
+            StreamConfigError: A column is not there, or `unmatched` is no choice.
+        """
+        self._settings["unmatched"] = _choice(Unmatched, "unmatched", unmatched)
+        self._settings["predicate"] = predicate
+        if predicate is not None:
+            known = {field.name for field in fields(self._schema, self._view)}
+            for name in columns_of(predicate):
+                if name.split(".")[0] not in known:
+                    raise StreamConfigError(f"with_filter: there is no column {name!r}; columns: {', '.join(sorted(known))}")
+        return self
+
+    def with_projection(self, projection: Iterable[str] | None) -> StreamReadBuilder:
+        """Read only these columns, in this order; fields of rows as `row.field`. None: all.
+
+        Raises:
+            StreamConfigError: A column is not there, or named twice.
+        """
+        if projection is None:
+            self._projection = None
+            return self
+        if isinstance(projection, (str, dict)):
+            raise StreamConfigError(f"with_projection({projection!r}): give a list of column names")
+        names = tuple(projection)
+        known = {field.name for field in fields(self._schema, self._view)}
+        for name in names:
+            if not isinstance(name, str) or (name not in known and name.split(".")[0] not in known):
+                raise StreamConfigError(f"with_projection: there is no column {name!r}; columns: {', '.join(sorted(known))}")
+        if len(set(names)) != len(names):
+            raise StreamConfigError(f"with_projection: a column is named twice in {list(names)}")
+        self._projection = names
+        return self
+
+    def with_include_row_kind(self, include: bool = True) -> StreamReadBuilder:
+        """Whether `_row_kind` (`+I -U +U -D`) is the first column; by default where the stream can carry -U or -D."""
+        self._include_row_kind = _typed(bool, "with_include_row_kind", include)
+        return self
+
+    def with_raw(self, raw: bool = True) -> StreamReadBuilder:
+        """Refuse no merge engine; follow-ups are the records as written, first plans are merged as always."""
+        self._settings["raw"] = _typed(bool, "with_raw", raw)
+        return self
+
+    # ---- where it begins and ends ----
+
+    def with_start(
+        self,
+        mode: str | None = None,
+        *,
+        snapshot_id: int | None = None,
+        timestamp: datetime | int | None = None,
+        file_creation_time: datetime | int | None = None,
+        creation_time: datetime | int | None = None,
+        tag: str | None = None,
+        position: Position | str | None = None,
+        full: bool = False,
+    ) -> StreamReadBuilder:
+        """Where the stream begins; give exactly one. A consumer that exists beats any of them but `position`.
+
+        Args:
+            mode: `"latest-full"`, `"latest"`, `"earliest"` or `"compacted-full"`.
+            snapshot_id: Changes from this snapshot on.
+            timestamp: Changes committed at this time or later (aware datetime, or epoch milliseconds).
+            file_creation_time: The state, of files created at this time or later, then changes.
+            creation_time: Changes since this time if the table reaches back so far, else as `file_creation_time`.
+            tag: What came after a tag.
+            position: A saved position, or its JSON.
+            full: With `snapshot_id` or `tag`: its full state first.
+
+        Raises:
+            StreamConfigError: None or several are given, or one has a wrong type.
+        """
+        given = {
+            "mode": mode,
+            "snapshot_id": snapshot_id,
+            "timestamp": timestamp,
+            "file_creation_time": file_creation_time,
+            "creation_time": creation_time,
+            "tag": tag,
+            "position": position,
+        }
+        chosen = [name for name, value in given.items() if value is not None]
+        if len(chosen) != 1:
+            what = "nothing" if not chosen else " and ".join(chosen)
+            raise StreamConfigError(f"with_start: {what} given; give exactly one of {', '.join(given)}")
+        if full and chosen[0] not in ("snapshot_id", "tag"):
+            raise StreamConfigError(f"with_start: full=True goes with snapshot_id or tag, not with {chosen[0]}")
+        self._settings["start"] = _start(chosen[0], given[chosen[0]], _typed(bool, "with_start: full", full))
+        return self
+
+    def with_end(
+        self,
+        *,
+        latest: bool = False,
+        snapshot_id: int | None = None,
+        timestamp: datetime | int | None = None,
+        watermark: int | None = None,
+    ) -> StreamReadBuilder:
+        """Where the stream ends; give exactly one.
+
+        Args:
+            latest: At the snapshot that is the latest when the stream starts; at once on an empty table.
+            snapshot_id: After this snapshot.
+            timestamp: Before the first snapshot committed later than this; once that is past, when caught up, too.
+            watermark: Before the first snapshot with a greater watermark (epoch milliseconds).
+
+        Raises:
+            StreamConfigError: None or several are given, or one has a wrong type.
+        """
+        given = [name for name, value in
+                 (("latest", latest or None), ("snapshot_id", snapshot_id), ("timestamp", timestamp), ("watermark", watermark))
+                 if value is not None]
+        if len(given) != 1:
+            raise StreamConfigError("with_end: give exactly one of latest=True, snapshot_id, timestamp, watermark")
+        if watermark is not None:
+            self._settings["end_watermark"] = _typed(int, "with_end: watermark", watermark)
+            self._settings["end"] = None
+            return self
+        if snapshot_id is not None:
+            _typed(int, "with_end: snapshot_id", snapshot_id)
+        millis = None if timestamp is None else _millis("with_end: timestamp", timestamp)
+        self._settings["end"] = End(bool(latest), snapshot_id, millis)
+        return self
+
+    # ---- how it runs ----
+
+    def with_poll_interval_ms(self, poll_interval_ms: int) -> StreamReadBuilder:
+        """Pause after a poll that found nothing, in milliseconds (default 1000)."""
+        self._settings["poll_interval_ms"] = _at_least(1, "with_poll_interval_ms", poll_interval_ms)
+        return self
+
+    def with_consumer_id(
+        self, consumer_id: str, commit: str = "auto", member: str | None = None, ignore_progress: bool = False
+    ) -> StreamReadBuilder:
+        """Save progress under a name, and begin where it was saved.
+
+        Args:
+            consumer_id: The name; Java readers see the same one.
+            commit: `"auto"`: asking for the next plan confirms the one before; `"manual"`: only `scan.commit` does.
+            member: Name of this reader among several that share the id (needed with chosen buckets).
+            ignore_progress: Begin as configured, but save.
+
+        Raises:
+            StreamConfigError: The id cannot be a file name, or `commit` is no choice.
+        """
+        mode = _choice(CommitMode, "commit", commit)
+        reader_name(consumer_id, member=member)
+        ignore = _typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
+        self._settings["consumer"] = ConsumerOptions(consumer_id, mode, member, ignore)
+        return self
+
+    def with_shard(self, index: int, count: int) -> StreamReadBuilder:
+        """Read shard `index` of `count`: the shards of a table are disjoint and together complete."""
+        _at_least(1, "with_shard: count", count)
+        if _at_least(0, "with_shard: index", index) >= count:
+            raise StreamConfigError(f"with_shard({index}, {count}): index must be from 0 to {count - 1}")
+        self._settings["shard"] = (index, count)
+        return self
+
+    def with_buckets(self, bucket_ids: Iterable[int]) -> StreamReadBuilder:
+        """Read only these buckets."""
+        buckets = frozenset(_typed(int, "with_buckets", each) for each in bucket_ids)
+        return self.with_bucket_filter(buckets.__contains__)
+
+    def with_bucket_filter(self, bucket_filter: Callable[[int], bool]) -> StreamReadBuilder:
+        """Read only buckets for which this is true."""
+        if not callable(bucket_filter):
+            raise StreamConfigError(f"with_bucket_filter({bucket_filter!r}): give a function of a bucket number")
+        self._settings["bucket_filter"] = bucket_filter
+        return self
+
+    def with_limits(
+        self, max_rows: int | None = None, max_bytes: int | None = None, max_splits: int | None = None
+    ) -> StreamReadBuilder:
+        """Soft bounds of each plan, which may cut inside a snapshot; at least one unit is handed out.
+
+        Args:
+            max_rows: Physical records.
+            max_bytes: Bytes of files.
+            max_splits: Units: files, or whole buckets where files are merged.
+        """
+        for name, value in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_splits", max_splits)):
+            if value is not None:
+                _at_least(1, f"with_limits: {name}", value)
+        self._settings["limits"] = Limits(max_rows, max_bytes, max_splits)
+        return self
+
+    def with_catch_up(self, mode: str) -> StreamReadBuilder:
+        """How to catch up when far behind: `"auto"`, `"replay"` or `"net"` (primary-key tables: one change per key)."""
+        self._settings["catch_up"] = _choice(CatchUp, "with_catch_up", mode)
+        return self
+
+    def with_prefetch(self, plans: int) -> StreamReadBuilder:
+        """Plans made ahead of the caller (metadata only); 0 is off."""
+        self._settings["prefetch"] = _at_least(0, "with_prefetch", plans)
+        return self
+
+    def with_io_timeout(self, seconds: float) -> StreamReadBuilder:
+        """Seconds that one request may take; a longer one becomes a retriable `IOTimeoutError`."""
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+            raise StreamConfigError(f"with_io_timeout({seconds!r}): give a number of seconds above 0")
+        self._io_timeout = float(seconds)
+        return self
+
+    def with_on_expired(self, policy: str) -> StreamReadBuilder:
+        """Where to go on when a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`."""
+        self._settings["on_expired"] = _choice(OnExpired, "with_on_expired", policy)
+        return self
+
+    def with_on_schema_change(self, policy: str) -> StreamReadBuilder:
+        """What to do where columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
+        self._settings["on_schema_change"] = _choice(OnSchemaChange, "with_on_schema_change", policy)
+        return self
+
+    def with_on_overwrite(self, policy: str | None) -> StreamReadBuilder:
+        """What to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
+        self._settings["on_overwrite"] = None if policy is None else _choice(OnOverwrite, "with_on_overwrite", policy)
+        return self
+
+    # ---- what comes of it ----
+
+    def new_streaming_scan(self) -> AsyncStreamingTableScan:
+        """A scan with the settings as they are now.
+
+        Raises:
+            StreamConfigError: Settings or table options contradict each other.
+            UnsupportedTableError: The table, or one of its options, cannot be streamed.
+        """
+        options = self._options()
+        self._check_read(options)
+        directory = TableDirectory.of(self.table, self._io_timeout)
+        planner = Planner(directory, self._schema, options, self._read_columns(), self._clock.time_millis)
+        return AsyncStreamingTableScan(directory, planner, options, self._progress(options), self._clock)
+
+    def new_read(self) -> StreamTableRead:
+        """A read with the settings as they are now.
+
+        Raises:
+            StreamConfigError: Settings or table options contradict each other.
+            UnsupportedTableError: The table, or one of its options, cannot be streamed.
+        """
+        options = self._options()
+        self._check_read(options)
+        settings = ReadSettings(
+            schema=self._schema,
+            projection=self._projection,
+            predicate=options.predicate,
+            unmatched=options.unmatched.value,
+            include_row_kind=self._includes_row_kind(),
+            view=self._view,
+        )
+        return StreamTableRead(TableDirectory.of(self.table, self._io_timeout), settings)
+
+    def new_predicate_builder(self) -> PredicateBuilder:
+        """A builder of predicates on the columns of the table, or of the view."""
+        return PredicateBuilder(fields(self._schema, self._view))
+
+    def read_type(self) -> list[Any]:
+        """The columns that are read, as pypaimon's fields."""
+        return list(self.new_read().read_type)
+
+    def _options(self) -> StreamOptions:
+        settings = table_settings(self._schema) | self._settings
+        chosen = settings.get("on_overwrite")
+        settings["read_overwrite"] = overwrite_policy(
+            self._traits, OptionValues(self._schema.options), cast("OnOverwrite | None", chosen)
+        )
+        options = StreamOptions(io_timeout=self._io_timeout, **cast("dict[str, Any]", settings))
+        if options.shard is not None and options.bucket_filter is not None:
+            raise StreamConfigError("a shard and chosen buckets (with_buckets, scan.bucket) cannot be combined; give one")
+        refuse_unmergeable(self._traits, options.raw)
+        if self._view == "ro" and self._traits.primary_key:
+            raise UnsupportedTableError("Unsupported streaming scan for read optimized table with a primary key.")
+        return options
+
+    def _check_read(self, options: StreamOptions) -> None:
+        upserts = self._traits.primary_key and not self._traits.producer.complete
+        if options.predicate is None or not upserts:
+            return
+        keys = {*self._schema.primary_keys, *self._schema.partition_keys}
+        on_values = not columns_of(options.predicate) <= keys
+        if on_values and options.unmatched is Unmatched.DELETE:
+            if options.raw:
+                raise StreamConfigError("with_raw(True) and a filter on other columns than keys: give unmatched='drop'")
+            if self._include_row_kind is False and self._traits.producer is not ChangelogProducer.LOOKUP:
+                raise StreamConfigError(
+                    "with_include_row_kind(False) would hide that rows are deletes: give unmatched='drop', "
+                    "or include the row kind"
+                )
+
+    def _includes_row_kind(self) -> bool:
+        if self._include_row_kind is not None:
+            return self._include_row_kind
+        return self._traits.can_retract and self._view is None
+
+    def _read_columns(self) -> frozenset[str] | None:
+        if self._projection is None:
+            return None
+        return frozenset(name.split(".")[0] for name in self._projection)
+
+    def _progress(self, options: StreamOptions) -> Progress | None:
+        consumer = options.consumer
+        if consumer is None:
+            return None
+        name = reader_name(
+            consumer.consumer_id,
+            shard=options.shard,
+            member=consumer.member,
+            some_buckets=options.bucket_filter is not None,
+        )
+        directory = TableDirectory.of(self.table, self._io_timeout)
+        manager = ConsumerManager(self.table.file_io, self.table.table_path, directory.branch, store=directory.store)
+        expiration = OptionValues(self._schema.options).duration_millis("consumer.expiration-time")
+        return Progress(
+            manager,
+            name,
+            owner=uuid.uuid4().hex,
+            commit=consumer.commit,
+            poll_interval=options.poll_interval_ms / 1000,
+            expiration=None if expiration is None else expiration / 1000,
+        )
+
+
+def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuilder:
+    """A builder for a table, without touching the table's class.
+
+    Args:
+        table: pypaimon's table.
+        view: `"audit_log"`, `"ro"` or `"row_tracking"`, or None for the table itself.
+    """
+    return StreamReadBuilder(table, view)
+
+
+def _refuse_unstreamable(table: Any) -> None:
+    if not isinstance(table, FileStoreTable):
+        raise UnsupportedTableError(
+            f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow. "
+            "For a view of one (audit_log, ro, row_tracking) use stream_read_builder(table, view=...)."
+        )
+    for key in _UNSTREAMABLE_OPTIONS:
+        value = str(table.table_schema.options.get(key, "false"))
+        if value.lower() != "false":
+            raise UnsupportedTableError(
+                f"Tables with '{key}' = '{value}' cannot be streamed: a stream follows one branch. "
+                "Load the branch to follow, 'db.table$branch_<name>', without this option."
+            )
+
+
+def _start(name: str, value: Any, full: bool) -> Start:
+    if name == "mode":
+        named = {mode.value: mode for mode in _NAMED_STARTS}
+        if value not in named:
+            raise StreamConfigError(f"with_start({value!r}): choose one of {', '.join(named)}, or give a keyword")
+        return Start(named[value])
+    if name == "snapshot_id":
+        mode = StartMode.FROM_SNAPSHOT_FULL if full else StartMode.FROM_SNAPSHOT
+        return Start(mode, snapshot_id=_typed(int, "with_start: snapshot_id", value))
+    if name == "tag":
+        return Start(StartMode.FROM_TAG, tag=_typed(str, "with_start: tag", value), full=full)
+    if name == "position":
+        position = Position.from_json(value) if isinstance(value, str) else _typed(Position, "with_start: position", value)
+        return Start(StartMode.FROM_POSITION, position=position)
+    modes = {
+        "timestamp": StartMode.FROM_TIMESTAMP,
+        "file_creation_time": StartMode.FROM_FILE_CREATION_TIME,
+        "creation_time": StartMode.FROM_CREATION_TIMESTAMP,
+    }
+    return Start(modes[name], millis=_millis(f"with_start: {name}", value))
+
+
+def _millis(what: str, value: Any) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise StreamConfigError(f"{what}={value!r} has no time zone: give an aware datetime, or epoch milliseconds")
+        return round(value.timestamp() * 1000)
+    return cast(int, _typed(int, what, value))
+
+
+def _typed(kind: type, what: str, value: Any) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise StreamConfigError(f"{what}: {value!r} is no {kind.__name__}")
+    return value
+
+
+def _at_least(bound: int, what: str, value: Any) -> int:
+    if cast(int, _typed(int, what, value)) < bound:
+        raise StreamConfigError(f"{what}: {value} is less than {bound}")
+    return cast(int, value)
+
+
+def _choice(kind: type[E], what: str, value: Any) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        allowed = ", ".join(repr(each.value) for each in kind)
+        raise StreamConfigError(f"{what}={value!r}: choose one of {allowed}") from None
+
+

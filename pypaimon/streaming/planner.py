@@ -1,0 +1,510 @@
+"""The planner: a state machine, and the only place that decides what a stream does next.
+
+A step takes a state and returns an outcome and the next state. States are immutable values, so a step that failed, or
+whose caller was cancelled, has changed nothing: it is taken again from the same state, with the same result. Nothing
+here knows about threads, clocks of its own, or who drives it. Follows `DataTableStreamScan` (J§2, J§3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pypaimon.streaming.errors import (
+    CorruptTableError,
+    PositionExpiredError,
+    SchemaChangedError,
+    StreamConfigError,
+    TableChangedError,
+)
+from pypaimon.streaming.filters import columns_of
+from pypaimon.streaming.follow_up import CommitKind, follow_up_scanner
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.options import OnExpired, OnOverwrite, OnSchemaChange, StreamOptions
+from pypaimon.streaming.plan import Plan, PlanKind
+from pypaimon.streaming.position import Phase, Position, Unit
+from pypaimon.streaming.range_check import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
+from pypaimon.streaming.schema_change import difference, read_field_ids
+from pypaimon.streaming.snapshot_plans import Planned, SnapshotPlans
+from pypaimon.streaming.snapshots import Snapshot
+from pypaimon.streaming.start_options import Start, StartMode
+from pypaimon.streaming.starting import Beginning, StartingScanner
+from pypaimon.streaming.table_directory import TableDirectory
+
+_LOG = logging.getLogger(__name__)
+_MAX_WINDOW = 64
+_MAX_PASSED_OVER = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is remembered of the last snapshot that was read or passed over."""
+
+    snapshot_id: int
+    fingerprint: str
+    total_record_count: int | None
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Mark:
+        """The mark of a snapshot."""
+        return Mark(snapshot.id, snapshot.fingerprint, snapshot.total_record_count)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerState:
+    """Where a stream stands.
+
+    Attributes:
+        start: Where to begin, while that is not found yet.
+        next_id: The next snapshot, or the one that is being read; None before the start is found.
+        full: The snapshot of the first full plan while that is not handed out wholly.
+        unit: Last unit handed out of the snapshot that is being read.
+        before: The last snapshot read or passed over, where known.
+        created_after: Only files created at this time or later.
+        verified: The position is known to be in the table's range.
+        misses: Polls in a row that found nothing.
+        window: Snapshots asked for at the same time.
+        end_id: Snapshot that ends the stream, where `end.latest` found it.
+        watermark: Of the last snapshot that was planned.
+        schema_id: Schema that was followed to, where it is not the stream's first one.
+        was_empty: The table was empty when the stream was started.
+        ended: The stream has reached its bound.
+    """
+
+    start: Start | None
+    next_id: int | None = None
+    full: Snapshot | None = None
+    unit: Unit | None = None
+    before: Mark | None = None
+    created_after: int | None = None
+    verified: bool = False
+    misses: int = 0
+    window: int = 1
+    end_id: int | None = None
+    watermark: int | None = None
+    schema_id: int | None = None
+    was_empty: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The outcome of one step.
+
+    Attributes:
+        state: The next state.
+        plan: What to hand out, or None.
+        first_snapshot: The first snapshot that the plan holds.
+        idle: Nothing new is there; ask again after a pause. Else, without a plan, step again at once (or it has ended).
+    """
+
+    state: PlannerState
+    plan: Plan | None = None
+    first_snapshot: int | None = None
+    idle: bool = False
+
+
+class Planner:
+    """Plans of one stream.
+
+    Args:
+        directory: The table.
+        schema: The schema to read with: the table's latest when the stream was built.
+        options: The stream's settings.
+        read_columns: Names of the columns that are read (projection and filter), or None for all.
+        now_millis: The wall clock, epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        directory: TableDirectory,
+        schema: TableSchema,
+        options: StreamOptions,
+        read_columns: frozenset[str] | None,
+        now_millis: Callable[[], int],
+    ) -> None:
+        self._directory = directory
+        self._snapshots = directory.snapshots
+        self._schema = schema
+        self._options = options
+        names = read_columns
+        if names is not None and options.predicate is not None:
+            names = names | columns_of(options.predicate)
+        self._read_ids = read_field_ids(schema, names)
+        self._now_millis = now_millis
+        self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
+        self.traits = self._plans_for(None, None).traits
+        self._scanner = follow_up_scanner(self.traits)
+        self._range = RangeCheck(directory, self.traits.decoupled_changelog)
+        self._warned_overwrite = False
+
+    # ---- states ----
+
+    def initial(self, consumer_next: int | None = None) -> PlannerState:
+        """The state before the start.
+
+        Args:
+            consumer_next: The next snapshot that a consumer has saved; beats every start but a position.
+        """
+        if consumer_next is not None and self._options.start.position is None:
+            return self.at_snapshot(consumer_next)
+        return PlannerState(start=self._options.start)
+
+    def at_snapshot(self, snapshot_id: int) -> PlannerState:
+        """The state at a saved snapshot id."""
+        return PlannerState(start=None, next_id=snapshot_id)
+
+    def at(self, position: Position) -> PlannerState:
+        """The state at a saved position; it is held against the table by the first step."""
+        return PlannerState(start=Start(StartMode.FROM_POSITION, position=position))
+
+    def position(self, state: PlannerState) -> Position | None:
+        """The position of a state; None before the start is found."""
+        if state.start is not None and state.start.position is not None:
+            return state.start.position
+        if state.next_id is None:
+            return None
+        if state.full is not None:
+            return Position(
+                self._directory.identity, state.full.id, state.full.fingerprint, Phase.FULL, state.unit
+            )
+        inside = state.unit is not None
+        known = state.before is not None and state.before.snapshot_id == state.next_id - (0 if inside else 1)
+        fingerprint = state.before.fingerprint if known and state.before else None
+        return Position(self._directory.identity, state.next_id, fingerprint, Phase.FOLLOW, state.unit)
+
+    # ---- steps ----
+
+    def step(self, state: PlannerState) -> Step:
+        """The next outcome: a plan, nothing new, or the end (`state.ended`).
+
+        Raises:
+            PaimonStreamError: See the class of the error; the state it was called with stays good.
+        """
+        if state.ended:
+            return Step(state)
+        try:
+            if state.start is not None or state.next_id is None:
+                return self._begin(state)
+            if state.full is not None:
+                return self._full(state, state.full)
+            return self._follow(state)
+        except PositionExpiredError as expired:
+            return self._on_expired(state, expired)
+
+    def begun(self, state: PlannerState) -> PlannerState:
+        """The state after finding the start, if it can be found now; nothing is handed out. Asks the store."""
+        if state.start is None or state.ended:
+            return state
+        return self.step(state).state
+
+    def records_of(self, snapshot: Snapshot) -> int | None:
+        """Records that a stream is given for a snapshot, before filter and shard; None if the snapshot does not tell."""
+        if not self._is_read(snapshot):
+            return 0
+        if self._scanner.kind is PlanKind.CHANGELOG:
+            return snapshot.changelog_record_count
+        return snapshot.delta_record_count
+
+    def _begin(self, state: PlannerState) -> Step:
+        assert state.start is not None
+        if state.start.position is not None:
+            return Step(self._resumed(state, state.start.position))
+        end = self._options.end
+        if end is not None and end.latest and state.end_id is None:
+            latest = self._snapshots.latest_id()
+            if latest is None:
+                return Step(replace(state, ended=True))
+            state = replace(state, end_id=latest)
+        beginning = StartingScanner(self._directory, self.traits, state.start).find(state.was_empty)
+        if beginning is None:
+            return Step(self._missed(replace(state, was_empty=True)), idle=True)
+        return Step(self._begun(state, beginning))
+
+    def _begun(self, state: PlannerState, beginning: Beginning) -> PlannerState:
+        state = replace(
+            state, start=None, next_id=beginning.next_id, created_after=beginning.created_after, misses=0
+        )
+        end = self._options.end
+        bound = state.end_id if end is None or end.snapshot_id is None else end.snapshot_id
+        if beginning.full is not None:
+            if bound is not None and beginning.full.id > bound:
+                raise StreamConfigError(
+                    f"The first full plan would be of snapshot {beginning.full.id}, beyond the end at snapshot {bound}. "
+                    f"Start with with_start(snapshot_id={bound}, full=True)."
+                )
+            return replace(state, full=beginning.full, verified=True)
+        mode = self._options.start.mode
+        return replace(state, verified=mode is StartMode.LATEST, ended=self._ended_before(beginning.next_id))
+
+    def _ended_before(self, next_id: int) -> bool:
+        """Whether the snapshot before a start without full plan lies beyond `scan.bounded.watermark` (J§2)."""
+        if self._options.end_watermark is None or next_id <= 1:
+            return False
+        snapshot = self._range.available(next_id - 1)
+        return snapshot is not None and self._beyond_watermark(snapshot)
+
+    def _resumed(self, state: PlannerState, position: Position) -> PlannerState:
+        """The state at a saved position, held against the table: the same table, the same snapshot before it."""
+        if position.table != self._directory.identity:
+            raise TableChangedError(
+                f"The position is one of another table (identity {position.table}; this table is "
+                f"{self._directory.identity}), or the table was re-created since. Start anew with with_start(...)."
+            )
+        state = replace(state, start=None, next_id=position.snapshot, unit=position.unit)
+        if position.phase is Phase.FULL:
+            return self._resumed_full(state, position)
+        last = position.snapshot - (0 if position.unit is not None else 1)
+        found = self._range.check_fingerprint(last, position.fingerprint)
+        if found is not None:
+            return replace(state, before=Mark.of(found))
+        if position.fingerprint is not None:
+            return replace(state, before=Mark(last, position.fingerprint, None))
+        return state
+
+    def _resumed_full(self, state: PlannerState, position: Position) -> PlannerState:
+        """A saved position inside a full plan: its snapshot must still be there, or be kept by the tag to start from."""
+        snapshot = self._range.check_fingerprint(position.snapshot, position.fingerprint)
+        if snapshot is None and self._options.start.tag is not None:
+            snapshot = self._directory.tag(self._options.start.tag)
+        if snapshot is None or snapshot.id != position.snapshot:
+            self._range.check_identity()
+            raise PositionExpiredError(position.snapshot, self._range.earliest_id(), self._snapshots.latest_id())
+        if position.fingerprint not in (None, snapshot.fingerprint):
+            raise rolled_back(snapshot.id)
+        created = self._options.start.millis if self._options.start.mode is StartMode.FROM_FILE_CREATION_TIME else None
+        return replace(state, full=snapshot, created_after=created)
+
+    def _full(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        plans, state = self._reading(state, snapshot)
+        with self._still_there(snapshot):
+            planned = plans.full(snapshot, state.unit)
+        if planned.last is not None:
+            after = replace(state, unit=planned.last)
+        else:
+            after = replace(
+                state,
+                full=None,
+                unit=None,
+                next_id=snapshot.id + 1,
+                before=Mark.of(snapshot),
+                ended=self._beyond_watermark(snapshot) or self._beyond_time(snapshot),
+            )
+        after = replace(after, watermark=snapshot.watermark)
+        return self._handed_out(after, snapshot, PlanKind.FULL, planned)
+
+    def _follow(self, state: PlannerState) -> Step:
+        for _ in range(_MAX_PASSED_OVER):
+            assert state.next_id is not None
+            if self._beyond_end(state, state.next_id):
+                return Step(replace(state, ended=True))
+            snapshot, state = self._next_snapshot(state)
+            if snapshot is None:
+                return Step(replace(state, ended=self._caught_up_in_time()), idle=True)
+            if self._beyond_watermark(snapshot) or self._beyond_time(snapshot):
+                return Step(replace(state, ended=True))
+            if snapshot.time_millis > self._now_millis() - self._options.delay_ms and self._options.delay_ms:
+                return Step(state, idle=True)
+            step = self._followed(state, snapshot)
+            if step.plan is not None:
+                return step
+            state = step.state
+        return Step(state)
+
+    def _next_snapshot(self, state: PlannerState) -> tuple[Snapshot | None, PlannerState]:
+        """The next snapshot if it is there, held against the one before; else the state of a poll that found nothing."""
+        assert state.next_id is not None
+        self._look_ahead(state)
+        snapshot = self._range.available(state.next_id)
+        if snapshot is None:
+            return None, self._missed(state)
+        self._check_unbroken(state.before, snapshot)
+        window = min(state.window * 2, _MAX_WINDOW) if state.misses == 0 else 1
+        return snapshot, replace(state, misses=0, verified=True, window=window)
+
+    def _missed(self, state: PlannerState) -> PlannerState:
+        """Count a poll that found nothing; check the range at the first one after a seek, and at every 16th."""
+        misses = state.misses + 1
+        if state.next_id is not None and (not state.verified or misses % RANGE_CHECK_INTERVAL == 0):
+            self._range.check_missing(state.next_id)
+            if state.before is not None:
+                self._range.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
+        elif state.next_id is None and misses % RANGE_CHECK_INTERVAL == 0:
+            self._range.check_identity()
+        return replace(state, misses=misses, verified=True, window=1)
+
+    def _look_ahead(self, state: PlannerState) -> None:
+        """While snapshots keep coming: fetch a window of them, and what they hold, each round for all at once."""
+        assert state.next_id is not None
+        if state.window <= 2 or self._snapshots.is_cached(state.next_id):
+            return
+        found = self._snapshots.get_snapshots_batch(range(state.next_id, state.next_id + state.window))
+        wanted = [snapshot for snapshot in found.values() if snapshot is not None and self._is_read(snapshot)]
+        lists = [
+            snapshot.changelog_manifest_list if self._scanner.kind is PlanKind.CHANGELOG else snapshot.delta_manifest_list
+            for snapshot in wanted
+        ]
+        self._plans_for(state.schema_id, None).warm([each for each in lists if each])
+
+    def _is_read(self, snapshot: Snapshot) -> bool:
+        if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
+            return True
+        return self._scanner.should_scan(snapshot)
+
+    def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        """Read a snapshot, or pass over it."""
+        overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
+        if overwrite:
+            self._announce_overwrite(snapshot)
+        if not self._is_read(snapshot):
+            return self._handed_out(self._after(state, snapshot), snapshot, self._scanner.kind, Planned([]))
+        plans, state = self._reading(state, snapshot)
+        with self._still_there(snapshot):
+            if overwrite and self._options.read_overwrite:
+                kind = PlanKind.OVERWRITE
+                planned = self._overwritten(plans, state, snapshot)
+            else:
+                kind = self._scanner.kind
+                planned = (plans.changelog if kind is PlanKind.CHANGELOG else plans.delta)(snapshot, state.unit)
+        watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
+        if planned.last is not None:
+            after = replace(state, unit=planned.last, before=Mark.of(snapshot), watermark=watermark)
+        else:
+            after = replace(self._after(state, snapshot), watermark=watermark)
+        return self._handed_out(after, snapshot, kind, planned)
+
+    def _overwritten(self, plans: SnapshotPlans, state: PlannerState, snapshot: Snapshot) -> Planned:
+        if not self.traits.primary_key:
+            return plans.delta(snapshot, state.unit)
+        return plans.overwrite(self._range.available(snapshot.id - 1), snapshot, state.unit)
+
+    def _handed_out(self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned) -> Step:
+        if not planned.splits:
+            return Step(after)
+        position = self.position(after)
+        assert position is not None
+        schema = self._schema_of(after.schema_id)
+        if after.schema_id is not None:
+            for split in planned.splits:
+                split.schema = schema
+        plan = Plan(
+            planned.splits,
+            kind=kind,
+            snapshot_id=snapshot.id,
+            position=position,
+            schema=schema,
+            watermark=snapshot.watermark,
+            commit_time_millis=snapshot.time_millis,
+        )
+        return Step(after, plan, snapshot.id)
+
+    @staticmethod
+    def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
+        return replace(state, next_id=snapshot.id + 1, unit=None, before=Mark.of(snapshot))
+
+    # ---- bounds ----
+
+    def _beyond_end(self, state: PlannerState, next_id: int) -> bool:
+        end = self._options.end
+        bound = state.end_id if end is None or end.snapshot_id is None else end.snapshot_id
+        return bound is not None and next_id > bound
+
+    def _beyond_watermark(self, snapshot: Snapshot) -> bool:
+        bound = self._options.end_watermark
+        return bound is not None and snapshot.watermark is not None and snapshot.watermark > bound
+
+    def _beyond_time(self, snapshot: Snapshot) -> bool:
+        end = self._options.end
+        return end is not None and end.millis is not None and snapshot.time_millis > end.millis
+
+    def _caught_up_in_time(self) -> bool:
+        end = self._options.end
+        return end is not None and end.millis is not None and self._now_millis() > end.millis
+
+    # ---- what may be wrong ----
+
+    def _check_unbroken(self, before: Mark | None, snapshot: Snapshot) -> None:
+        """A snapshot's total less its delta is the total of the one before; else that was another one (B13)."""
+        if before is None or before.snapshot_id != snapshot.id - 1:
+            return
+        total, delta = snapshot.total_record_count, snapshot.delta_record_count
+        if None in (total, delta, before.total_record_count) or total is None or delta is None:
+            return
+        if total - delta != before.total_record_count:
+            raise rolled_back(before.snapshot_id)
+
+    @contextmanager
+    def _still_there(self, snapshot: Snapshot) -> Iterator[None]:
+        """Tell a manifest that expired with its snapshot from one that is missing in a damaged table."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            self._snapshots.forget()
+            if self._range.available(snapshot.id) is None:
+                raise PositionExpiredError(
+                    snapshot.id, self._range.earliest_id(), self._snapshots.latest_id(), "It expired while it was read. "
+                ) from error
+            raise CorruptTableError(
+                str(error.filename or error), f"is missing, though snapshot {snapshot.id} needs it"
+            ) from error
+
+    def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
+        policy = self._options.on_expired
+        if policy is OnExpired.FAIL or expired.wanted < 1:
+            raise expired
+        in_full = state.full is not None or state.start is not None
+        if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:
+            start = Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=expired.earliest)
+        else:
+            modes = {
+                OnExpired.EARLIEST: StartMode.EARLIEST,
+                OnExpired.LATEST: StartMode.LATEST,
+                OnExpired.FULL: StartMode.LATEST_FULL,
+            }
+            start = Start(modes[policy])
+        _LOG.warning("snapshot %d has expired: going on with %s (on_expired)", expired.wanted, start.mode.value)
+        return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id))
+
+    def _announce_overwrite(self, snapshot: Snapshot) -> None:
+        policy = self._options.on_overwrite
+        if policy is OnOverwrite.FAIL:
+            raise TableChangedError(
+                f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
+                "Choose 'skip' or 'read', or start anew after it."
+            )
+        if policy is None and not self._options.read_overwrite and not self._warned_overwrite:
+            self._warned_overwrite = True
+            _LOG.warning(
+                "snapshot %d overwrites data and is passed over, as in Java; choose with_on_overwrite('skip' | 'read' | 'fail')",
+                snapshot.id,
+            )
+
+    # ---- schemas ----
+
+    def _reading(self, state: PlannerState, snapshot: Snapshot) -> tuple[SnapshotPlans, PlannerState]:
+        """Plans under the schema for this snapshot; raises or follows where a newer one changes what is read."""
+        current = self._schema_of(state.schema_id)
+        if snapshot.schema_id > current.id and self._options.on_schema_change is not OnSchemaChange.IGNORE:
+            newer = self._directory.schema(snapshot.schema_id)
+            changed = difference(current, newer, self._read_ids)
+            if changed is not None:
+                if self._options.on_schema_change is OnSchemaChange.FAIL:
+                    raise SchemaChangedError(current.id, newer.id, changed)
+                if self._read_ids is not None and (missing := self._read_ids - {field.id for field in newer.fields}):
+                    raise SchemaChangedError(current.id, newer.id, f"columns with ids {sorted(missing)} were dropped")
+                state = replace(state, schema_id=newer.id)
+        return self._plans_for(state.schema_id, state.created_after), state
+
+    def _schema_of(self, schema_id: int | None) -> TableSchema:
+        return self._schema if schema_id is None else self._directory.schema(schema_id)
+
+    def _plans_for(self, schema_id: int | None, created_after: int | None) -> SnapshotPlans:
+        schema = self._schema_of(schema_id)
+        key = schema.id, created_after
+        if key not in self._plans:
+            self._plans[key] = SnapshotPlans(self._directory, schema, self._options, created_after)
+        return self._plans[key]
+
+
