@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.table_directory import TableDirectory
 
 DEFAULT_BATCH_SIZE = 65536
-# Arrow's decoders and its stores raise the same class.
 _DAMAGE_WORDS = ("thrift", "Unexpected end of stream", "orrupt", "decompress", "alformed", "footer", "Parquet", "ORC")
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
@@ -114,7 +113,7 @@ def _physical_batches(source: FileSource, columns: list[str], batch_size: int) -
         return
     for start in range(0, source.num_rows, batch_size):
         length = min(batch_size, source.num_rows - start)
-        yield pa.RecordBatch.from_struct_array(pa.array([{}] * length, pa.struct([])))
+        yield pa.RecordBatch.from_arrays([pa.nulls(length)], names=["rows"])
 
 
 def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, position: int) -> pa.Array:
@@ -177,11 +176,13 @@ def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
         raise SchemaChangedError(older, newer, f"{error} (in {path})") from error
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, f"the data file is missing: {error}", path) from error
-    except (pa.ArrowInvalid, EOFError) as error:
+    except (ValueError, EOFError) as error:
         raise CorruptTableError(path, f"the file is damaged: {error}") from error
     except OSError as error:
         if isinstance(error, PaimonStreamError):
             raise
-        if any(word in str(error) for word in _DAMAGE_WORDS):
+        # Arrow's decoders and its stores raise the same class; a local disk that fails gives an errno.
+        on_disk = "://" not in path and error.errno is None
+        if on_disk or any(word in str(error) for word in _DAMAGE_WORDS):
             raise CorruptTableError(path, f"the file is damaged: {error}") from error
         raise translated(path, error) from error

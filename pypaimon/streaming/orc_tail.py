@@ -77,9 +77,16 @@ def read_tail(stream: Any, size: int) -> OrcTail:
     """Read postscript and footer from the end of a file.
 
     Raises:
-        ValueError: It is no ORC file.
+        ValueError: The tail is damaged.
         UnsupportedTableError: It is compressed in a way that is not known.
     """
+    try:
+        return _tail(stream, size)
+    except (IndexError, KeyError, zlib.error) as error:
+        raise ValueError(f"the footer cannot be decoded: {error!r}") from error
+
+
+def _tail(stream: Any, size: int) -> OrcTail:
     end = _read(stream, max(0, size - 16384), size)
     length = end[-1]
     postscript = list(_fields(end[-1 - length : -1]))

@@ -117,9 +117,8 @@ class StreamTableRead(TableRead):
         """Read everything into a polars data frame; maps become lists of key and value."""
         import polars
 
-        frame = polars.from_arrow(polars_table(self.to_arrow(splits).combine_chunks()))
-        assert isinstance(frame, polars.DataFrame)
-        return frame
+        batches = list(self.iter_batches(splits)) or [pa.RecordBatch.from_pylist([], self._schema_of(splits))]
+        return polars.concat([_polars_frame(batch) for batch in batches])
 
     def to_duckdb(
         self,
@@ -210,10 +209,12 @@ def _names(kinds: pa.Array | None, length: int) -> pa.Array:
 
 
 def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return _polars_frame(batch).iter_rows() if batch.num_columns else iter([()] * batch.num_rows)
+
+
+def _polars_frame(batch: pa.RecordBatch) -> polars.DataFrame:
     import polars
 
-    if not batch.num_columns:
-        return iter([()] * batch.num_rows)
     frame = polars.from_arrow(polars_table(batch))
     assert isinstance(frame, polars.DataFrame)
-    return frame.iter_rows()
+    return frame

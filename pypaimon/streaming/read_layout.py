@@ -147,7 +147,8 @@ def _layout(
     paths = [output.path for output in outputs]
     if predicate is not None:
         paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
-    used = _pruned(fields, paths)
+    # Without any column a batch could not say how many rows it has.
+    used = _pruned(fields, paths) or schema.fields[:1]
     if predicate is not None:
         filters.check(predicate, _arrow(used))
     on_rowkind, predicate = filters.split_and(predicate, [ROWKIND])

@@ -1,0 +1,368 @@
+"""Data files in the read schema: formats and types, evolved schemas, casts, merged changelog files."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from corpus_cases import load
+from corpus_values import column_values
+from pypaimon import CatalogFactory
+from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
+from pypaimon.schema.schema_change import SchemaChange
+from stream_files import create, meta, put, reader, split, write
+
+from pypaimon.streaming.casts import CastError, cast
+from pypaimon.streaming.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, read_file
+from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, UnsupportedTableError
+from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.schema_mapping import map_columns
+from pypaimon.streaming.table_directory import TableDirectory
+
+FLAT = pa.schema([("id", pa.int32()), ("v", pa.string())])
+
+
+# Every type of the corpus, as Java reads it.
+
+
+@pytest.mark.parametrize(
+    "scenario", ["types_append_parquet", "types_append_orc", "types_before_epoch_parquet", "variant"]
+)
+def test_types_of_append_files(scenario: str) -> None:
+    compare_with_java("java-2.1", scenario, "data-*", SplitMode.ROWS)
+
+
+@pytest.mark.parametrize("scenario", ["types_pk_input", "pk_avro_input", "pk_dedup_part_input"])
+def test_types_of_changelog_files(scenario: str) -> None:
+    compare_with_java("java-2.1", scenario, "changelog-*", SplitMode.CHANGELOG)
+
+
+def test_column_types_that_changed() -> None:
+    """The twelve changes that the scenario makes, file by file."""
+    scenario = load("java-2.1", "schema_type_changes")
+    table = CatalogFactory.create({"warehouse": str(scenario.warehouse)}).get_table("d.t")
+    files = sorted(
+        file_paths(scenario.warehouse, "data-*"), key=lambda path: pq.ParquetFile(path).read()["id"][0].as_py()
+    )
+    metas = [meta(path, 0, schema_id=number * table.table_schema.id) for number, path in enumerate(files)]
+    result = reader(table).to_arrow([split(SplitMode.ROWS, metas)])
+    assert rows_of(result, scenario.fields) == java_rows(scenario)
+
+
+def compare_with_java(archive: str, name: str, pattern: str, mode: SplitMode) -> None:
+    scenario = load(archive, name)
+    table = CatalogFactory.create({"warehouse": str(scenario.warehouse)}).get_table("d.t")
+    metas = [meta(path, 0) for path in file_paths(scenario.warehouse, pattern)]
+    result = reader(table).to_arrow([split(mode, metas)])
+    result.validate(full=True)
+    assert Counter(map(repr, rows_of(result, scenario.fields))) == Counter(map(repr, java_rows(scenario)))
+
+
+def file_paths(warehouse: Path, pattern: str) -> list[Path]:
+    return sorted(path for path in warehouse.rglob(pattern) if path.parent.name.startswith("bucket-"))
+
+
+def rows_of(table: pa.Table, fields: Any) -> list[list[Any]]:
+    kinds = dict(fields)
+    columns = [column_values(table[name], kinds.get(name, "")) for name in table.column_names]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def java_rows(scenario: Any) -> list[list[Any]]:
+    return [row for plan in scenario.reads["restore_1"].java.plans for part in plan.splits for row in part.rows]
+
+
+# Formats.
+
+
+ORC_COLUMNS = pa.schema(
+    [
+        ("near", pa.timestamp("us")),
+        ("far", pa.timestamp("us")),
+        ("many", pa.list_(pa.timestamp("us"))),
+        ("row", pa.struct([("t", pa.timestamp("us"))])),
+        ("map", pa.map_(pa.string(), pa.timestamp("us"))),
+        ("nanos", pa.timestamp("ns")),
+    ]
+)
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "zstd", "zlib", "snappy", "lz4"])
+@pytest.mark.parametrize("far", [datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(1, 1, 1, 0, 0, 0, 1)])
+def test_orc_timestamps_beyond_nanoseconds(warehouse: Any, compression: str, far: datetime) -> None:
+    table = create(warehouse, "t", ORC_COLUMNS, options={"file.format": "orc"})
+    near = datetime(2024, 2, 29, 12, 34, 56, 789_123)
+    full = {"near": near, "far": far, "many": [far, None], "row": {"t": far}, "map": [("k", far)], "nanos": near}
+    data = pa.Table.from_pylist([full, dict.fromkeys(full), full], ORC_COLUMNS)
+    file = put(table, "a.orc", data, compression=compression)
+    assert read_all(table, file).to_pylist() == data.to_pylist()
+
+
+def read_all(table: Any, file: Any, **arguments: Any) -> pa.Table:
+    directory = TableDirectory.of(table)
+    arguments.setdefault("schema_id", table.table_schema.id)
+    return pa.Table.from_batches(read_file(directory, file, table.fields, **arguments))
+
+
+def test_system_columns_are_stored_or_come_from_the_manifest(warehouse: Any) -> None:
+    table = create(warehouse, "t", FLAT)
+    data = pa.table({"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"], "_VALUE_KIND": pa.array([0, 3], pa.int8())})
+    file = put(table, "a.parquet", data, first_row_id=10, max_sequence_number=7)
+    read = read_all(table, file, system_columns=(VALUE_KIND, SEQUENCE_NUMBER, ROW_ID))
+    assert read.column_names == ["id", "v", "_VALUE_KIND", "_SEQUENCE_NUMBER", "_ROW_ID"]
+    assert read["_VALUE_KIND"].to_pylist() == [0, 3]
+    assert read["_SEQUENCE_NUMBER"].to_pylist() == [7, 7]
+    assert read["_ROW_ID"].to_pylist() == [10, 11]
+
+
+@pytest.mark.parametrize("name", ["data.lance", "data.blob", "data.csv"])
+def test_other_formats_are_refused_by_name(warehouse: Any, name: str) -> None:
+    table = create(warehouse, "t", FLAT)
+    with pytest.raises(UnsupportedTableError, match=name.rpartition(".")[2]):
+        read_all(table, meta(Path(str(table.table_path)) / "bucket-0" / name, 1))
+
+
+def avro_bytes(values: list[dict[str, Any]]) -> bytes:
+    import io
+
+    schema = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "id", "type": ["null", "int"]}, {"name": "v", "type": ["null", "string"]}],
+    }
+    out = io.BytesIO()
+    fastavro.writer(out, schema, values)
+    return out.getvalue()
+
+
+def parquet_bytes(values: list[dict[str, Any]]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(values, FLAT), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize(("extension", "encode"), [("cc-parquet", parquet_bytes), ("cc-avro", avro_bytes)])
+def test_merged_changelog_files_are_read_from_their_range(warehouse: Any, extension: str, encode: Any) -> None:
+    table = create(warehouse, "t", FLAT)
+    first, second = encode([{"id": 1, "v": "a"}]), encode([{"id": 2, "v": "b"}])
+    real = Path(str(table.table_path)) / "bucket-0" / f"compacted-changelog-x$0-{len(first)}.{extension}"
+    real.parent.mkdir(parents=True)
+    real.write_bytes(first + second)
+    fake = f"bucket-1/compacted-changelog-x$0-{len(first)}-{len(first)}-{len(second)}.{extension}"
+    assert read_all(table, meta(real, 1)).to_pylist() == [{"id": 1, "v": "a"}]
+    assert read_all(table, meta(Path(str(table.table_path)) / fake, 1)).to_pylist() == [{"id": 2, "v": "b"}]
+    real.write_bytes(first + second[:-1])
+    with pytest.raises(CorruptTableError, match="ends before byte"):
+        read_all(table, meta(Path(str(table.table_path)) / fake, 1))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.avro"])
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"Obj\x01garbage", b"ORC" + bytes(40)])
+def test_garbage_is_a_damaged_file_with_its_path(warehouse: Any, name: str, content: bytes) -> None:
+    table = create(warehouse, "t", FLAT)
+    path = Path(str(table.table_path)) / "bucket-0" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(CorruptTableError) as caught:
+        read_all(table, meta(path, 1))
+    assert caught.value.path == str(path)
+
+
+# Evolved schemas.
+
+
+def test_columns_are_found_by_field_id(warehouse: Any) -> None:
+    table = create(warehouse, "t", pa.schema([("id", pa.int32()), ("a", pa.string()), ("b", pa.int64())]))
+    files = write(table, pa.table({"id": pa.array([1], pa.int32()), "a": ["x"], "b": [5]}))
+    for change in (
+        [SchemaChange.rename_column("a", "renamed")],
+        [SchemaChange.drop_column("b")],
+        [SchemaChange.add_column("b", AtomicType("BIGINT"))],
+        [SchemaChange.add_column("a", AtomicType("STRING"))],
+        [SchemaChange.update_column_type("id", AtomicType("BIGINT"))],
+    ):
+        warehouse.alter_table("db.t", change, False)
+    table = warehouse.get_table("db.t")
+    assert read_all(table, files[0]).to_pylist() == [{"id": 1, "renamed": "x", "b": None, "a": None}]
+    assert read_all(table, files[0]).schema.field("id").type == pa.int64()
+
+
+def test_a_file_without_any_column_that_is_read_still_has_its_rows(warehouse: Any) -> None:
+    table = create(warehouse, "t", FLAT)
+    file = put(table, "a.parquet", pa.table({"other": [1, 2, 3]}))
+    assert read_all(table, file, batch_size=2).to_pylist() == [{"id": None, "v": None}] * 3
+
+
+def test_a_value_of_a_newer_file_that_does_not_fit_is_an_error(warehouse: Any) -> None:
+    table = create(warehouse, "t", FLAT)
+    warehouse.alter_table("db.t", [SchemaChange.update_column_type("id", AtomicType("BIGINT"))], False)
+    fits = put(table, "a.parquet", pa.table({"id": pa.array([1], pa.int64()), "v": ["a"]}), schema_id=1)
+    beyond = put(table, "b.parquet", pa.table({"id": pa.array([1 << 40], pa.int64()), "v": ["a"]}), schema_id=1)
+    assert read_all(table, fits).to_pylist() == [{"id": 1, "v": "a"}]
+    with pytest.raises(SchemaChangedError, match="id") as caught:
+        read_all(table, beyond)
+    assert (caught.value.old, caught.value.new) == (0, 1)
+
+
+def field(number: int, name: str, kind: DataType) -> DataField:
+    return DataField(number, name, kind)
+
+
+INT, BIGINT, TEXT = AtomicType("INT"), AtomicType("BIGINT"), AtomicType("STRING")
+
+
+def test_rows_in_arrays_and_maps_are_mapped_by_field_id() -> None:
+    def nested(fields: list[DataField]) -> DataField:
+        row = RowType(True, fields)
+        return field(
+            0,
+            "n",
+            RowType(
+                True,
+                [
+                    field(1, "list", ArrayType(True, row)),
+                    field(2, "map", MapType(True, AtomicType("INT", False), row)),
+                ],
+            ),
+        )
+
+    old = nested([field(3, "a", INT), field(4, "b", TEXT)])
+    new = nested([field(4, "renamed", TEXT), field(5, "a", TEXT), field(3, "number", BIGINT)])
+    inner = pa.struct([("a", pa.int32()), ("b", pa.string())])
+    stored = pa.schema([("n", pa.struct([("list", pa.list_(inner)), ("map", pa.map_(pa.int32(), inner))]))])
+    values = [
+        {"list": [{"a": 1, "b": "x"}, None], "map": [(1, {"a": 2, "b": None}), (2, None)]},
+        None,
+        {"list": None, "map": []},
+    ]
+    batch = pa.RecordBatch.from_pylist([{"n": value} for value in values], stored)
+    [column] = map_columns(stored, [old], [new], exact=False)
+    row = {"renamed": "x", "a": None, "number": 1}
+    wanted = [
+        {"list": [row, None], "map": [(1, {"renamed": None, "a": None, "number": 2}), (2, None)]},
+        None,
+        {"list": None, "map": []},
+    ]
+    for start in range(3):
+        array = column.read(batch.slice(start))
+        array.validate(full=True)
+        assert array.to_pylist() == wanted[start:]
+        assert array.type == column.target
+
+
+def test_a_row_that_became_a_number_is_refused() -> None:
+    old, new = field(0, "n", RowType(True, [field(1, "a", INT)])), field(0, "n", INT)
+    with pytest.raises(CastError, match="column n"):
+        map_columns(pa.schema([("n", pa.struct([("a", pa.int32())]))]), [old], [new], exact=False)
+
+
+# Casts, as Java's CastExecutors.
+
+CASTS: list[tuple[str, pa.DataType, Any, str, Any]] = [
+    ("INT", pa.int32(), 5, "BIGINT", 5),
+    ("BIGINT", pa.int64(), 5, "TINYINT", 5),
+    ("INT", pa.int32(), 16_777_217, "FLOAT", 16_777_216.0),
+    ("FLOAT", pa.float32(), 1.5, "DOUBLE", 1.5),
+    ("DOUBLE", pa.float64(), -2.9, "INT", -2),
+    ("INT", pa.int32(), 7, "DECIMAL(12, 2)", Decimal("7.00")),
+    ("BIGINT", pa.int64(), -(10**17), "DECIMAL(38, 20)", Decimal(-(10**17))),
+    ("DECIMAL(5, 2)", pa.decimal128(5, 2), Decimal("123.45"), "DECIMAL(12, 4)", Decimal("123.4500")),
+    ("DECIMAL(5, 2)", pa.decimal128(5, 2), Decimal("-1.25"), "DECIMAL(5, 1)", Decimal("-1.3")),
+    ("DECIMAL(5, 2)", pa.decimal128(5, 2), Decimal("-1.75"), "INT", -1),
+    ("DECIMAL(5, 2)", pa.decimal128(5, 2), Decimal("1.25"), "DOUBLE", 1.25),
+    ("DOUBLE", pa.float64(), 1.005, "DECIMAL(5, 2)", Decimal("1.01")),
+    ("BOOLEAN", pa.bool_(), True, "INT", 1),
+    ("BOOLEAN", pa.bool_(), False, "DECIMAL(3, 1)", Decimal("0.0")),
+    ("INT", pa.int32(), -3, "BOOLEAN", True),
+    ("BOOLEAN", pa.bool_(), True, "STRING", "true"),
+    ("BIGINT", pa.int64(), -42, "STRING", "-42"),
+    ("DOUBLE", pa.float64(), 1e10, "STRING", "1.0E10"),
+    ("DOUBLE", pa.float64(), math.inf, "STRING", "Infinity"),
+    ("FLOAT", pa.float32(), 0.10000000149011612, "STRING", "0.1"),
+    ("DECIMAL(10, 8)", pa.decimal128(10, 8), Decimal("0.00000001"), "STRING", "0.00000001"),
+    ("DATE", pa.date32(), date(2024, 2, 29), "STRING", "2024-02-29"),
+    ("TIME(3)", pa.time32("ms"), time(1, 2, 3, 4000), "STRING", "01:02:03.004"),
+    ("TIMESTAMP(3)", pa.timestamp("ms"), datetime(2024, 2, 29, 1, 2, 3, 40_000), "STRING", "2024-02-29 01:02:03.040"),
+    ("TIMESTAMP(0)", pa.timestamp("s"), datetime(2024, 2, 29, 1, 2, 3), "STRING", "2024-02-29 01:02:03"),
+    ("STRING", pa.string(), "abcdef", "VARCHAR(3)", "abc"),
+    ("VARCHAR(3)", pa.string(), "é", "CHAR(3)", "é  "),
+    ("STRING", pa.string(), " 12 ", "INT", 12),
+    ("STRING", pa.string(), "1.255", "DECIMAL(5, 2)", Decimal("1.26")),
+    ("STRING", pa.string(), "YES", "BOOLEAN", True),
+    ("STRING", pa.string(), "2024-02-29", "DATE", date(2024, 2, 29)),
+    ("STRING", pa.string(), "2024-02-29 01:02:03.5", "TIMESTAMP(3)", datetime(2024, 2, 29, 1, 2, 3, 500_000)),
+    ("STRING", pa.string(), "ab", "BINARY(3)", b"ab\0"),
+    ("BINARY(3)", pa.binary(), b"ab\0", "VARBINARY(2)", b"ab"),
+    ("BYTES", pa.binary(), b"ab", "STRING", "ab"),
+    (
+        "TIMESTAMP(3)",
+        pa.timestamp("ms"),
+        datetime(1969, 12, 31, 23, 59, 59, 1000),
+        "TIMESTAMP(6)",
+        datetime(1969, 12, 31, 23, 59, 59, 1000),
+    ),
+    (
+        "TIMESTAMP(6)",
+        pa.timestamp("us"),
+        datetime(1969, 12, 31, 23, 59, 59, 1),
+        "TIMESTAMP(0)",
+        datetime(1969, 12, 31, 23, 59, 59),
+    ),
+    ("TIMESTAMP(3)", pa.timestamp("ms"), datetime(1969, 12, 31, 23), "DATE", date(1969, 12, 31)),
+    ("TIMESTAMP(3)", pa.timestamp("ms"), datetime(1969, 12, 31, 23, 1), "TIME(0)", time(23, 1)),
+    ("DATE", pa.date32(), date(2021, 3, 4), "TIMESTAMP(3)", datetime(2021, 3, 4)),
+    ("TIME(0)", pa.time32("ms"), time(1), "TIMESTAMP(3)", datetime(1970, 1, 1, 1)),
+    ("TIMESTAMP(3)", pa.timestamp("ms"), datetime(1970, 1, 1, 0, 0, 5, 999_000), "BIGINT", 5),
+    ("BIGINT", pa.int64(), 5, "TIMESTAMP(3)", datetime(1970, 1, 1, 0, 0, 5)),
+]
+
+
+@pytest.mark.parametrize(("source", "arrow", "value", "target", "wanted"), CASTS)
+def test_casts(source: str, arrow: pa.DataType, value: Any, target: str, wanted: Any) -> None:
+    convert = cast(AtomicType(source), AtomicType(target), exact=False)
+    assert convert(pa.array([value, None], arrow)).to_pylist() == [wanted, None]
+
+
+LOSSES: list[tuple[str, pa.DataType, Any, str]] = [
+    ("BIGINT", pa.int64(), 1 << 40, "INT"),
+    ("DOUBLE", pa.float64(), math.nan, "INT"),
+    ("DECIMAL(5, 2)", pa.decimal128(5, 2), Decimal("999.99"), "DECIMAL(3, 1)"),
+    ("INT", pa.int32(), 1000, "DECIMAL(4, 2)"),
+    ("STRING", pa.string(), "seven", "INT"),
+    ("STRING", pa.string(), "maybe", "BOOLEAN"),
+    ("STRING", pa.string(), "not a date", "DATE"),
+]
+ROUNDED: list[tuple[str, pa.DataType, Any, str]] = [
+    ("DOUBLE", pa.float64(), 0.1, "FLOAT"),
+    ("DOUBLE", pa.float64(), 2.5, "INT"),
+    ("INT", pa.int32(), 16_777_217, "FLOAT"),
+    ("DECIMAL(5, 2)", pa.decimal128(5, 2), Decimal("1.25"), "DECIMAL(5, 1)"),
+    ("STRING", pa.string(), "abcd", "VARCHAR(3)"),
+    ("BYTES", pa.binary(), b"abcd", "VARBINARY(3)"),
+    ("TIMESTAMP(6)", pa.timestamp("us"), datetime(2024, 1, 1, 0, 0, 0, 1), "TIMESTAMP(3)"),
+]
+
+
+@pytest.mark.parametrize(("source", "arrow", "value", "target"), LOSSES)
+def test_a_value_that_does_not_fit_is_an_error(source: str, arrow: pa.DataType, value: Any, target: str) -> None:
+    with pytest.raises(CastError, match="does not fit"):
+        cast(AtomicType(source), AtomicType(target), exact=False)(pa.array([value], arrow))
+
+
+@pytest.mark.parametrize(("source", "arrow", "value", "target"), [*LOSSES, *ROUNDED])
+def test_exact_casts_lose_nothing(source: str, arrow: pa.DataType, value: Any, target: str) -> None:
+    with pytest.raises(CastError, match="does not fit"):
+        cast(AtomicType(source), AtomicType(target), exact=True)(pa.array([value], arrow))
+
+
+def test_types_without_a_cast_are_refused() -> None:
+    with pytest.raises(CastError, match="DATE cannot be read as INT"):
+        cast(AtomicType("DATE"), AtomicType("INT"), exact=False)

@@ -1,0 +1,94 @@
+"""Splits over real files, for tests of reading: files that pypaimon wrote, or that a test wrote beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+from pypaimon import Schema
+from pypaimon.manifest.schema.data_file_meta import DataFileMeta
+from pypaimon.manifest.schema.simple_stats import SimpleStats
+from pypaimon.table.row.generic_row import GenericRow
+
+from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.read import StreamTableRead
+from pypaimon.streaming.read_layout import ReadSettings
+from pypaimon.streaming.table_directory import TableDirectory
+
+
+def create(catalog: Any, name: str, schema: pa.Schema, **arguments: Any) -> Any:
+    """A new table `db.<name>`."""
+    catalog.create_table(f"db.{name}", Schema.from_pyarrow_schema(schema, **arguments), False)
+    return catalog.get_table(f"db.{name}")
+
+
+def write(table: Any, rows: pa.Table) -> list[DataFileMeta]:
+    """Commit rows with pypaimon; the new files."""
+    known = {file.file_name for file in current_files(table)}
+    builder = table.new_batch_write_builder()
+    writer, commit = builder.new_write(), builder.new_commit()
+    writer.write_arrow(rows)
+    commit.commit(writer.prepare_commit())
+    writer.close()
+    commit.close()
+    return [file for file in current_files(table) if file.file_name not in known]
+
+
+def current_files(table: Any) -> list[DataFileMeta]:
+    """The files of the latest snapshot, as pypaimon plans them."""
+    return [file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files]
+
+
+def put(table: Any, name: str, rows: pa.Table, **changes: Any) -> DataFileMeta:
+    """Put a file into bucket 0 of a table, without a commit: Parquet or ORC by its name."""
+    path = Path(str(table.table_path)) / "bucket-0" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if name.endswith(".orc"):
+        orc.write_table(rows, str(path), compression=changes.pop("compression", "zstd"))
+    else:
+        pq.write_table(rows, path)
+    return meta(path, rows.num_rows, **changes)
+
+
+def meta(path: Path, row_count: int, **changes: Any) -> DataFileMeta:
+    """The manifest's view of a file."""
+    key, stats = GenericRow([], []), SimpleStats.empty_stats()
+    values: dict[str, Any] = {
+        "file_name": path.name,
+        "file_size": path.stat().st_size if path.exists() else 0,
+        "row_count": row_count,
+        "min_key": key,
+        "max_key": key,
+        "key_stats": stats,
+        "value_stats": stats,
+        "min_sequence_number": 0,
+        "max_sequence_number": 0,
+        "schema_id": 0,
+        "level": 0,
+        "extra_files": [],
+        "delete_row_count": 0,
+        "file_path": str(path),
+    }
+    return DataFileMeta(**(values | changes))
+
+
+def records(kinds: Sequence[int], rows: pa.Table) -> pa.Table:
+    """Rows as a primary-key data file holds them."""
+    count = rows.num_rows
+    system = {"_SEQUENCE_NUMBER": pa.array(range(count), pa.int64()), "_VALUE_KIND": pa.array(kinds, pa.int8())}
+    return pa.table(system | {name: rows[name] for name in rows.column_names})
+
+
+def split(mode: SplitMode, files: Sequence[DataFileMeta], **arguments: Any) -> StreamSplit:
+    """A split of bucket 0 of a table without partitions."""
+    return StreamSplit(mode, list(files), GenericRow([], []), 0, snapshot_id=1, **arguments)
+
+
+def reader(table: Any, **settings: Any) -> StreamTableRead:
+    """A read of a table with its own schema."""
+    settings.setdefault("schema", table.table_schema)
+    return StreamTableRead(TableDirectory.of(table), ReadSettings(**settings))
