@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pypaimon.streaming.store import Store
-
 from pypaimon.streaming.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.store import Store
 
 _MAIN = "main"
 
@@ -243,11 +242,14 @@ class ConsumerManager:
             self.delete(name)
 
     def _last_saves(self) -> dict[ConsumerName, datetime | None]:
+        names = {
+            str(status.path).rstrip("/").rpartition("/")[2]: status
+            for status in self._store.list_statuses(self.directory)
+        }
         saves = {}
-        for status in sorted(self._file_io.list_status(self.directory), key=lambda status: str(status.base_name)):
-            name = str(status.base_name)
+        for name in sorted(names):
             if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX:
-                saves[ConsumerName.parse(name[len(CONSUMER_PREFIX) :])] = _utc(status.mtime)
+                saves[ConsumerName.parse(name[len(CONSUMER_PREFIX) :])] = _utc(names[name].mtime)
         return saves
 
 
@@ -261,7 +263,11 @@ def list_consumers(table: Any, latest_id: int | None = None) -> list[ConsumerInf
     Raises:
         CorruptTableError: A file is damaged.
     """
-    return ConsumerManager(table.file_io, table.table_path, table.current_branch()).infos(latest_id)
+    store = Store(table.file_io)
+    try:
+        return ConsumerManager(table.file_io, table.table_path, table.current_branch(), store=store).infos(latest_id)
+    finally:
+        store.close()
 
 
 def _lag(next_snapshot: int, latest_id: int | None) -> int | None:

@@ -54,7 +54,7 @@ class _OwnFile:
         found = self._manager.read(self.name)
         if found is None:
             if self.mine:
-                raise self._conflict("somebody deleted it")
+                raise self._conflict("it was deleted, or consumer.expiration-time has taken it")
         elif found.owner != self._owner:
             by = "Java, a reset or another library" if found.owner is None else f"another reader ({found.owner})"
             raise self._conflict(f"it now belongs to {by}, at snapshot {found.next_snapshot}")
@@ -116,7 +116,7 @@ class Progress:
         self._io = threading.Lock()
         self._file = _OwnFile(manager, name, owner)
         self._fence = _OwnFile(manager, name.fenced, owner)
-        self._stale_fence = False
+        self._may_have_fence = False
         self._created = False
         self._other_layouts = False
         self._state = threading.Lock()
@@ -172,7 +172,7 @@ class Progress:
                 self._file.take_over(now)
                 self._created = not self._file.mine
             names = self._manager.names(self._name.consumer_id)
-            self._stale_fence = self._name.fenced in names
+            self._may_have_fence = self._name.fenced in names
             self._other_layouts = any(self._is_other_layout(name) for name in names)
             if self._file.mine or self._name.member is not None:
                 return self._file.next_snapshot
@@ -193,6 +193,7 @@ class Progress:
             if full:
                 if self._frontier is not None:
                     self._check_owned()
+                self._may_have_fence = True
                 self._fence.write(position.snapshot, now)
             with self._state:
                 order = position.order()
@@ -333,9 +334,9 @@ class Progress:
     def _tidy_up(self) -> None:
         saved = self._file.next_snapshot
         assert saved is not None
-        if self._floor is not None and saved >= self._fence_needed_until and (self._fence.mine or self._stale_fence):
+        if self._floor is not None and saved >= self._fence_needed_until and self._may_have_fence:
             self._fence.delete()
-            self._stale_fence = False
+            self._may_have_fence = False
         if self._other_layouts and self._floor is not None:
             self._drop_other_layouts()
             self._other_layouts = False

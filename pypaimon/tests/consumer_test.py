@@ -8,6 +8,7 @@ import threading
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from corpus_cases import load, unpack
@@ -18,11 +19,17 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.streaming.consumer import Consumer, ConsumerInfo, ConsumerManager, list_consumers
 from pypaimon.streaming.consumer_names import MAX_FILE_NAME_BYTES, ConsumerName, check_consumer_id, reader_name
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
+from pypaimon.streaming.store import Store
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> ConsumerManager:
-    return ConsumerManager(LocalFileIO(), str(tmp_path))
+    return patient(LocalFileIO(), tmp_path)
+
+
+def patient(file_io: Any, path: Path) -> ConsumerManager:
+    """Consumers of a table, asked for again without pauses."""
+    return ConsumerManager(file_io, str(path), store=Store(file_io, sleep=lambda _: None))
 
 
 def put(manager: ConsumerManager, **files: int) -> None:
@@ -119,7 +126,7 @@ def test_a_file_that_is_just_being_written_is_read_again(tmp_path: Path) -> None
             path.write_text('{\n  "nextSnapshot" : 5\n}') if self.opened == 2 else None
             return stream
 
-    assert ConsumerManager(InTheMiddleOfAWrite(), str(tmp_path)).consumer("etl") == Consumer(5)
+    assert patient(InTheMiddleOfAWrite(), tmp_path).consumer("etl") == Consumer(5)
 
 
 def test_a_crash_in_the_middle_of_a_write_leaves_the_old_file(manager: ConsumerManager, tmp_path: Path) -> None:

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dying_store import SCHEME, DyingStore
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.consumer import Consumer, ConsumerManager
 from pypaimon.streaming.consumer_names import ConsumerName, reader_name
-from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StreamConfigError
+from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError, StreamConfigError
 from pypaimon.streaming.position import Phase, Position, Unit
 from pypaimon.streaming.progress import CommitMode, Progress
+from pypaimon.streaming.store import Store
 
 POLL = 10.0
 EXPIRATION = 3600.0
@@ -37,7 +39,7 @@ class Group:
 
     def __init__(self, path: Path) -> None:
         self.io = CountingFileIO()
-        self.manager = ConsumerManager(self.io, str(path))
+        self.manager = ConsumerManager(self.io, str(path), store=Store(self.io, sleep=lambda _: None))
         self._owners = (f"reader-{number}" for number in itertools.count(1))
 
     def reader(self, shard: tuple[int, int] | None = None, member: str | None = None, **settings: Any) -> Progress:
@@ -369,6 +371,34 @@ def test_a_seek_away_from_the_first_plan_keeps_the_fence_while_it_is_unconfirmed
     assert group.files() == {"etl.first-plan": 5}
     progress.confirm(at(6))
     progress.flush(0)
+    assert group.files() == {"etl": 9}
+
+
+def test_a_seek_to_a_full_plan_keeps_its_fence_while_older_plans_are_confirmed(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(4))
+    progress.on_plan(at(5))
+    progress.begin(full(9), 0)
+    progress.confirm(at(4))
+    progress.flush(0)
+    assert group.files() == {"etl": 4, "etl.first-plan": 9}
+    progress.on_plan(at(10))
+    progress.confirm(at(10))
+    progress.flush(0)
+    assert group.files() == {"etl": 10}
+
+
+def test_a_fence_whose_write_seemed_to_fail_is_deleted_by_another_start(group: Group, tmp_path: Path) -> None:
+    dying = DyingStore()
+    store = Store(dying, sleep=lambda _: None)
+    progress = Progress(ConsumerManager(dying, f"{SCHEME}{tmp_path}", store=store), ConsumerName("etl"), owner="me")
+    progress.open(0)
+    dying.dies_after(1)
+    with pytest.raises(StoreError):
+        progress.begin(full(5), 0)
+    assert group.files() == {"etl.first-plan": 5}
+    dying.dies_after(None)
+    progress.begin(at(9), 0)
     assert group.files() == {"etl": 9}
 
 
