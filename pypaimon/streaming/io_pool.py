@@ -6,31 +6,50 @@ import atexit
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
 
 T = TypeVar("T")
-_Job = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+# Waiting is cut into pieces: on Windows a thread that waits for a lock does not see Ctrl-C before it wakes up.
+_TICK_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    future: Future[Any]
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    thread: threading.Thread
+    since: float
 
 
 class IOPool:
     """A bounded set of daemon threads for blocking calls.
 
-    Threads start when they are needed and end when they were idle for a while. A call that does not come back within the
-    time limit is given up: its thread is abandoned, counted and replaced, `max_abandoned` times, then every call fails.
-    Nothing waits for an abandoned thread, not even the interpreter's exit. A pool that is used after a fork starts anew.
+    Threads start when they are needed and end when they were idle for a while. A call that runs for longer than the
+    time limit is given up: its thread is abandoned, counted and replaced; while `max_abandoned` calls hang, every other
+    call fails. Nothing waits for an abandoned thread, not even the interpreter's exit. A pool that is used after a fork
+    starts anew. What runs on a pool must not wait for calls on the same pool.
 
     Args:
         size: Calls that run at the same time.
-        timeout: Seconds that `run` waits for one call.
+        timeout: Seconds that one call may run.
         name: Prefix of the threads' names.
         idle_seconds: Seconds after which an idle thread ends.
-        max_abandoned: Threads that may hang before the pool refuses work.
+        max_abandoned: Calls that may hang before the pool refuses work.
     """
 
     def __init__(
@@ -41,7 +60,9 @@ class IOPool:
         self._name = name
         self._idle_seconds = idle_seconds
         self._max_abandoned = max_abandoned
+        self._closed = False
         self._reset()
+        _pools.add(self)
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -49,14 +70,20 @@ class IOPool:
         self._jobs: deque[_Job] = deque()
         self._workers: set[threading.Thread] = set()
         self._idle = 0
-        self._running: dict[Future[Any], threading.Thread] = {}
+        self._running: dict[Future[Any], _Running] = {}
         self._abandoned = 0
-        self._closed = False
+        self._hanging = 0
+        self._released = False
 
     @property
     def abandoned(self) -> int:
-        """Threads given up because their call hangs, or hung, for longer than the time limit."""
+        """Calls that were given up so far."""
         return self._abandoned
+
+    @property
+    def hanging(self) -> int:
+        """Calls that were given up and still have not come back."""
+        return self._hanging
 
     @property
     def threads(self) -> int:
@@ -67,7 +94,7 @@ class IOPool:
         """Run a call on a thread of the pool.
 
         Raises:
-            StoreError: Too many requests hang.
+            StoreError: Too many calls hang.
             RuntimeError: The pool is closed.
         """
         if self._pid != os.getpid():
@@ -76,11 +103,10 @@ class IOPool:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the IO pool is closed")
-            if self._abandoned >= self._max_abandoned:
-                raise StoreError(
-                    f"{self._abandoned} requests to the store hang. Is it reachable? Then build a new stream."
-                )
-            self._jobs.append((future, function, args))
+            if self._hanging >= self._max_abandoned:
+                raise self._refusal()
+            self._released = False
+            self._jobs.append(_Job(future, function, args))
             self._employ()
         return future
 
@@ -89,39 +115,73 @@ class IOPool:
 
         Raises:
             IOTimeoutError: It did not come back within the time limit.
-            StoreError: Too many requests hang.
+            StoreError: Too many calls hang.
         """
         return self.result(self.submit(function, *args))
 
     def result(self, future: Future[T]) -> T:
-        """Wait for a call that was submitted, for at most the time limit from now; an interrupted wait gives it up."""
-        try:
-            return future.result(self.timeout)
-        except FutureTimeoutError:
-            if future.done():
-                raise
-            self.abandon(future)
-            raise IOTimeoutError(f"a request did not come back within {self.timeout:g} s") from None
+        """Wait for a call that was submitted. Its time limit counts from when it began to run.
+
+        Raises:
+            IOTimeoutError: It did not come back within the time limit.
+            StoreError: It waited for its turn while too many others hung.
+        """
+        tick = min(_TICK_SECONDS, self.timeout / 4)
+        while not future.done() and not wait((future,), tick).done:
+            self._abandon_overdue()
+        return future.result()
 
     def abandon(self, future: Future[Any]) -> None:
         """Give up a call: unless it is done its thread is replaced and never waited for."""
-        if future.cancel():
-            return
+        if not future.cancel():
+            self._give_up(future, IOTimeoutError("a request was given up before it came back"))
+
+    @property
+    def given_up(self) -> bool:
+        """Inside a call: whether it was given up, so that nobody waits for what it still does."""
+        return threading.current_thread() not in self._workers
+
+    def release(self) -> None:
+        """Let idle threads end now, and busy ones once they are done, unless there is more work; may be used again."""
         with self._lock:
-            thread = self._running.pop(future, None)
-            if thread is None or thread not in self._workers:
-                return
-            self._workers.discard(thread)
-            self._abandoned += 1
-            if self._jobs:
-                self._employ()
-        _let_interpreter_exit()
+            self._released = True
+            self._lock.notify_all()
 
     def close(self) -> None:
         """End the threads once their calls are done; waits for none. Idempotent."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
+
+    def _abandon_overdue(self) -> None:
+        limit = time.monotonic() - self.timeout
+        with self._lock:
+            overdue = [future for future, running in self._running.items() if running.since <= limit]
+        for future in overdue:
+            self._give_up(future, IOTimeoutError(f"a request did not come back within {self.timeout:g} s"))
+
+    def _give_up(self, future: Future[Any], error: IOTimeoutError) -> None:
+        refused: list[_Job] = []
+        with self._lock:
+            running = self._running.pop(future, None)
+            if running is None:
+                return
+            self._workers.discard(running.thread)
+            self._abandoned += 1
+            self._hanging += 1
+            if self._hanging >= self._max_abandoned:
+                refused = list(self._jobs)
+                self._jobs.clear()
+            elif self._jobs:
+                self._employ()
+        future.set_exception(error)
+        for job in refused:
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_exception(self._refusal())
+        _let_interpreter_exit()
+
+    def _refusal(self) -> StoreError:
+        return StoreError(f"{self._hanging} requests to the store hang. Is it reachable? Try again when it is.")
 
     def _employ(self) -> None:
         """See to it that a thread takes the newest job; called with the lock held."""
@@ -130,42 +190,61 @@ class IOPool:
         elif len(self._workers) < self.size:
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._workers)}", daemon=True)
             self._workers.add(thread)
+            _before_exit()
             thread.start()
 
     def _work(self) -> None:
         thread = threading.current_thread()
         while (job := self._next_job(thread)) is not None:
-            self._do(job, thread)
+            self._do(job)
 
     def _next_job(self, thread: threading.Thread) -> _Job | None:
         """The next job, or None when this thread has to end: abandoned, closed, or idle for long."""
         with self._lock:
             if thread not in self._workers:
+                self._hanging -= 1
                 return None
-            if not self._jobs and not self._closed:
-                self._idle += 1
-                self._lock.wait_for(lambda: self._jobs or self._closed, self._idle_seconds)
-                self._idle -= 1
-            if self._jobs:
-                return self._jobs.popleft()
-            self._workers.discard(thread)
-            return None
+            while True:
+                if not (self._jobs or self._closed or self._released):
+                    self._idle += 1
+                    self._lock.wait_for(lambda: self._jobs or self._closed or self._released, self._idle_seconds)
+                    self._idle -= 1
+                if not self._jobs:
+                    self._workers.discard(thread)
+                    return None
+                job = self._jobs.popleft()
+                if job.future.set_running_or_notify_cancel():
+                    self._running[job.future] = _Running(thread, time.monotonic())
+                    return job
 
-    def _do(self, job: _Job, thread: threading.Thread) -> None:
-        future, function, args = job
-        if not future.set_running_or_notify_cancel():
-            return
-        with self._lock:
-            self._running[future] = thread
+    def _do(self, job: _Job) -> None:
         try:
-            result = function(*args)
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-        finally:
-            with self._lock:
-                self._running.pop(future, None)
+            settle = partial(job.future.set_result, job.function(*job.args))
+        except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits for the call
+            settle = partial(job.future.set_exception, error)
+        with self._lock:
+            wanted = self._running.pop(job.future, None) is not None
+        if wanted:
+            settle()
+
+
+_pools: WeakSet[IOPool] = WeakSet()
+
+
+def _before_exit() -> None:
+    """Have `_at_exit` called at exit, before the hooks that were registered by now."""
+    global _registered
+    if not _registered:
+        _registered = True
+        atexit.register(_at_exit)
+
+
+_registered = False
+
+
+def _at_exit() -> None:
+    if any(pool._running or pool._hanging for pool in _pools):
+        _let_interpreter_exit()
 
 
 def _let_interpreter_exit() -> None:
