@@ -1,0 +1,83 @@
+"""A consumer directory, readers of one consumer id on it, and positions in short."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pypaimon.filesystem.local_file_io import LocalFileIO
+
+from pypaimon.streaming.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumer_names import ConsumerName, reader_name
+from pypaimon.streaming.position import Phase, Position, Unit
+from pypaimon.streaming.progress import Progress
+from pypaimon.streaming.store import Store
+
+POLL = 10.0
+EXPIRATION = 3600.0
+
+
+def at(snapshot: int, unit: int | None = None) -> Position:
+    """Among the changes: before a snapshot, or inside it after a unit."""
+    return Position("t", snapshot, unit=None if unit is None else Unit((), 0, f"file-{unit}", unit))
+
+
+def full(snapshot: int, unit: int | None = None) -> Position:
+    """In the first full plan of a snapshot."""
+    return Position("t", snapshot, phase=Phase.FULL, unit=at(snapshot, unit).unit)
+
+
+class Group:
+    """A table's consumer directory, and readers of the consumer id `etl` on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.io = CountingFileIO()
+        self.manager = ConsumerManager(self.io, str(path), store=Store(self.io, sleep=lambda _: None))
+        self._owners = (f"reader-{number}" for number in itertools.count(1))
+
+    def reader(self, shard: tuple[int, int] | None = None, member: str | None = None, **settings: Any) -> Progress:
+        name = reader_name("etl", shard=shard, member=member)
+        settings = {"commit": "manual", "poll_interval": POLL, **settings}
+        return Progress(self.manager, name, owner=next(self._owners), **settings)
+
+    def started(self, position: Position, **settings: Any) -> Progress:
+        progress = self.reader(**settings)
+        progress.open(0)
+        progress.begin(position, 0)
+        return progress
+
+    def files(self) -> dict[str, int]:
+        return {info.name.text: info.next_snapshot for info in self.manager.infos()}
+
+    def put(self, **files: int) -> None:
+        """Files as Java writes them; `s0of2` stands for a shard, `_first` at the end for a fence."""
+        for text, next_snapshot in files.items():
+            base, fence, _ = text.partition("_first")
+            shard = None if base == "etl" else tuple(int(part) for part in base[1:].split("of"))
+            self.manager.write(ConsumerName("etl", shard, fence=bool(fence)), Consumer(next_snapshot))  # type: ignore[arg-type]
+
+
+class CountingFileIO(LocalFileIO):
+    """A local store that counts what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    def new_input_stream(self, path: str) -> Any:
+        self.asked["GET"] += 1
+        return super().new_input_stream(path)
+
+    def new_output_stream(self, path: str) -> Any:
+        self.asked["PUT"] += 1
+        return super().new_output_stream(path)
+
+    def list_status(self, path: str) -> Any:
+        self.asked["LIST"] += 1
+        return super().list_status(path)
+
+    def delete(self, path: str, recursive: bool = False) -> bool:
+        self.asked["DELETE"] += 1
+        return super().delete(path, recursive)

@@ -1,0 +1,350 @@
+"""The files of one reader: fences, shards, members, owners (B27, B28)."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from consumer_group import EXPIRATION, Group, at, full
+from dying_store import SCHEME, DyingStore
+
+from pypaimon.streaming.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumer_names import ConsumerName
+from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
+from pypaimon.streaming.progress import Progress
+from pypaimon.streaming.store import Store
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Group:
+    return Group(tmp_path)
+
+
+# B27: the fence of the first full plan.
+
+
+def test_the_first_full_plan_is_fenced_until_the_first_save(group: Group) -> None:
+    progress = group.started(full(5))
+    assert group.files() == {"etl.first-plan": 5}
+    assert progress.saved is None
+    progress.on_plan(full(5, unit=3))
+    progress.on_plan(at(6))
+    progress.confirm(full(5, unit=3))
+    progress.flush(99, force=True)
+    assert group.files() == {"etl.first-plan": 5}
+    progress.confirm(at(6))
+    progress.flush(99)
+    assert group.files() == {"etl": 6}
+
+
+def test_a_full_plan_without_rows_is_passed_over(group: Group) -> None:
+    progress = group.started(full(5))
+    progress.on_passed_over(at(6))
+    progress.flush(0)
+    assert group.files() == {"etl": 6}
+
+
+@pytest.mark.parametrize(
+    ("settings", "fence"),
+    [
+        ({}, "etl.first-plan"),
+        ({"shard": (1, 3)}, "etl.shard-1-of-3.first-plan"),
+        ({"member": "a"}, "etl.member-a.first-plan"),
+    ],
+)
+def test_the_fence_bears_the_name_of_its_progress_file(group: Group, settings: dict[str, Any], fence: str) -> None:
+    progress = group.started(full(5), **settings)
+    assert group.files() == {fence: 5}
+    progress.on_plan(at(6))
+    progress.confirm(at(6))
+    progress.flush(0)
+    assert group.files() == {fence.removesuffix(".first-plan"): 6}
+
+
+def test_after_a_crash_in_the_first_plan_the_start_is_as_configured(group: Group) -> None:
+    group.started(full(5)).on_plan(at(6))
+    again = group.reader()
+    assert again.open(0) is None
+    again.begin(full(8), 0)
+    assert group.files() == {"etl.first-plan": 8}
+
+
+def test_a_resumed_first_plan_keeps_its_fence(group: Group) -> None:
+    group.started(full(5)).on_plan(full(5, unit=1))
+    resumed = group.started(full(5, unit=1))
+    assert group.files() == {"etl.first-plan": 5}
+    resumed.on_plan(at(6))
+    resumed.confirm(at(6))
+    resumed.flush(0)
+    assert group.files() == {"etl": 6}
+
+
+def test_any_other_start_deletes_a_stale_fence(group: Group) -> None:
+    group.put(etl_first=5)
+    group.started(at(9))
+    assert group.files() == {"etl": 9}
+    group.put(etl_first=5)
+    group.started(at(9))
+    assert group.files() == {"etl": 9}
+
+
+def test_a_fence_left_by_a_crash_after_the_first_save_is_deleted(group: Group) -> None:
+    group.put(etl=6, etl_first=5)
+    progress = group.reader()
+    assert progress.open(0) == 6
+    progress.begin(at(6), 0)
+    assert group.files() == {"etl": 6}
+
+
+def test_a_seek_away_from_the_first_plan_keeps_the_fence_while_it_is_unconfirmed(group: Group) -> None:
+    progress = group.started(full(5))
+    progress.on_plan(at(6))
+    progress.begin(at(9), 0)
+    assert group.files() == {"etl.first-plan": 5}
+    progress.confirm(at(6))
+    progress.flush(0)
+    assert group.files() == {"etl": 9}
+
+
+def test_a_seek_to_a_full_plan_keeps_its_fence_while_older_plans_are_confirmed(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(4))
+    progress.on_plan(at(5))
+    progress.begin(full(9), 0)
+    progress.confirm(at(4))
+    progress.flush(0)
+    assert group.files() == {"etl": 4, "etl.first-plan": 9}
+    progress.on_plan(at(10))
+    progress.confirm(at(10))
+    progress.flush(0)
+    assert group.files() == {"etl": 10}
+
+
+def test_a_fence_whose_write_seemed_to_fail_is_deleted_by_another_start(group: Group, tmp_path: Path) -> None:
+    dying = DyingStore()
+    store = Store(dying, sleep=lambda _: None)
+    progress = Progress(ConsumerManager(dying, f"{SCHEME}{tmp_path}", store=store), ConsumerName("etl"), owner="me")
+    progress.open(0)
+    dying.dies_after(1)
+    with pytest.raises(StoreError):
+        progress.begin(full(5), 0)
+    assert group.files() == {"etl.first-plan": 5}
+    dying.dies_after(None)
+    progress.begin(at(9), 0)
+    assert group.files() == {"etl": 9}
+
+
+def test_a_start_without_a_full_plan_is_saved_as_soon_as_it_is_found(group: Group) -> None:
+    group.started(at(7))
+    assert group.files() == {"etl": 7}
+
+
+def test_ignoring_progress_may_go_backward(group: Group) -> None:
+    group.put(etl=50)
+    progress = group.reader()
+    assert progress.open(0) == 50
+    progress.begin(full(10), 0)
+    assert group.files() == {"etl": 50, "etl.first-plan": 10}
+    progress.on_plan(at(11))
+    progress.confirm(at(11))
+    progress.flush(0)
+    assert group.files() == {"etl": 11}
+
+
+def test_an_idle_stream_keeps_its_files_alive(group: Group, tmp_path: Path) -> None:
+    progress = group.started(at(7), expiration=EXPIRATION)
+    assert progress.keep_alive_after == EXPIRATION / 3
+    path = tmp_path / "consumer" / "consumer-etl"
+    for hour in range(1, 4):
+        os.utime(path, (0, 0))
+        progress.keep_alive((hour - 1) * EXPIRATION + EXPIRATION / 4)
+        assert path.stat().st_mtime == 0
+        progress.keep_alive(hour * EXPIRATION)
+        assert path.stat().st_mtime > 0
+    assert group.files() == {"etl": 7}
+    assert group.started(at(7)).keep_alive_after is None
+
+
+def test_the_fence_is_kept_alive_too(group: Group, tmp_path: Path) -> None:
+    progress = group.started(full(7), expiration=EXPIRATION)
+    path = tmp_path / "consumer" / "consumer-etl.first-plan"
+    os.utime(path, (0, 0))
+    progress.keep_alive(EXPIRATION / 3)
+    assert path.stat().st_mtime > 0
+
+
+# B28: shards, members, owners.
+
+
+def test_a_start_takes_its_own_file(group: Group) -> None:
+    group.put(etl=3, s0of2=7, s1of2=9)
+    assert group.reader(shard=(1, 2)).open(0) == 9
+    assert group.reader().open(0) == 3
+
+
+def test_a_start_takes_the_smallest_of_a_complete_former_layout(group: Group) -> None:
+    group.put(s0of2=7, s1of2=5)
+    assert group.reader().open(0) == 5
+    assert group.reader(shard=(2, 4)).open(0) == 5
+
+
+def test_the_plain_id_is_a_complete_former_layout(group: Group) -> None:
+    group.put(etl=5)
+    assert group.reader(shard=(2, 4)).open(0) == 5
+
+
+def test_an_incomplete_layout_does_not_count_and_neither_do_fences(group: Group) -> None:
+    group.put(s0of2=7, s1of2_first=5, etl_first=3)
+    assert group.reader().open(0) is None
+    assert group.reader(shard=(2, 4)).open(0) is None
+
+
+def test_of_several_complete_layouts_the_furthest_counts(group: Group) -> None:
+    group.put(etl=4, s0of2=9, s1of2=7)
+    assert group.reader(shard=(0, 3)).open(0) == 7
+
+
+def test_a_member_starts_as_configured(group: Group) -> None:
+    group.put(etl=4, s0of1=9)
+    assert group.reader(member="a").open(0) is None
+    group.started(at(6), member="a")
+    assert group.files() == {"etl": 4, "etl.member-a": 6, "etl.shard-0-of-1": 9}
+    assert group.reader(member="a").open(0) == 6
+    assert group.reader(shard=(0, 2)).open(0) == 9
+
+
+def test_the_slowest_shard_fences(group: Group) -> None:
+    slow, fast = (group.started(at(3), shard=(index, 2)) for index in range(2))
+    for snapshot in range(4, 9):
+        fast.on_plan(at(snapshot))
+        fast.confirm(at(snapshot))
+        fast.flush(0)
+    assert slow.saved == 3
+    assert group.files() == {"etl.shard-0-of-2": 3, "etl.shard-1-of-2": 8}
+    assert group.manager.min_next_snapshot() == 3
+
+
+def test_the_former_layout_goes_once_the_new_one_is_complete(group: Group) -> None:
+    group.put(s0of2=7, s1of2=5, s0of2_first=1)
+    for index in range(3):
+        assert {"etl.shard-0-of-2", "etl.shard-1-of-2"} < group.files().keys()
+        progress = group.reader(shard=(index, 3))
+        position = progress.open(0)
+        assert position == 5
+        progress.begin(at(position), 0)
+    assert group.files() == {f"etl.shard-{index}-of-3": 5 for index in range(3)}
+
+
+def test_a_former_layout_that_survived_a_crash_goes_at_the_next_start(group: Group) -> None:
+    group.put(etl=5, s0of2=5, s1of2=6)
+    progress = group.reader(shard=(1, 2))
+    assert progress.open(0) == 6
+    progress.begin(at(6), 0)
+    assert group.files() == {"etl.shard-0-of-2": 5, "etl.shard-1-of-2": 6}
+
+
+def test_a_layout_that_is_being_built_survives_a_restart_of_the_former_one(group: Group) -> None:
+    group.put(etl=5, s0of2=7)
+    progress = group.reader()
+    assert progress.open(0) == 5
+    progress.begin(at(5), 0)
+    assert group.files() == {"etl": 5, "etl.shard-0-of-2": 7}
+
+
+def test_the_newest_reader_takes_over(group: Group) -> None:
+    old = group.started(at(3))
+    new = group.reader()
+    assert new.open(0) == 3
+    old.on_plan(at(4))
+    old.confirm(at(4))
+    with pytest.raises(ConsumerConflictError, match="another reader"):
+        old.flush(0)
+    assert group.manager.read(old.name) == Consumer(3, "reader-2")
+    new.begin(at(3), 0)
+    new.on_plan(at(4))
+    new.confirm(at(4))
+    new.flush(0)
+    assert group.files() == {"etl": 4}
+
+
+def test_the_newest_reader_takes_over_in_the_first_plan(group: Group) -> None:
+    old, new = group.started(full(3)), group.started(full(4))
+    for progress, position in ((old, at(4)), (new, at(5))):
+        progress.on_plan(position)
+        progress.confirm(position)
+    with pytest.raises(ConsumerConflictError):
+        old.flush(0)
+    assert group.files() == {"etl.first-plan": 4}
+    new.flush(0)
+    assert group.files() == {"etl": 5}
+    with pytest.raises(ConsumerConflictError):
+        old.flush(0)
+    with pytest.raises(ConsumerConflictError):
+        old.begin(full(9), 0)
+    with pytest.raises(ConsumerConflictError):
+        old.open(0)
+    assert group.files() == {"etl": 5}
+
+
+def test_a_file_that_is_gone_is_a_conflict(group: Group) -> None:
+    progress = group.started(at(3))
+    group.manager.delete_consumer("etl")
+    progress.on_plan(at(4))
+    progress.confirm(at(4))
+    for _ in range(2):
+        with pytest.raises(ConsumerConflictError, match="deleted"):
+            progress.flush(0)
+    assert group.files() == {}
+
+
+def test_a_reset_stops_a_running_reader(group: Group) -> None:
+    progress = group.started(at(3), expiration=EXPIRATION)
+    group.manager.reset_consumer("etl", Consumer(1))
+    with pytest.raises(ConsumerConflictError, match="Java, a reset or another library, at snapshot 1"):
+        progress.keep_alive(EXPIRATION)
+    with pytest.raises(ConsumerConflictError):
+        progress.begin(at(9), 0)
+    assert group.files() == {"etl": 1}
+    assert group.reader().open(0) == 1
+
+
+def test_a_file_of_java_is_taken_over_at_the_start(group: Group) -> None:
+    group.put(etl=3)
+    progress = group.reader()
+    assert progress.open(0) == 3
+    assert group.manager.read(progress.name) == Consumer(3, "reader-1")
+
+
+def test_a_file_that_appeared_since_the_start_is_a_conflict(group: Group) -> None:
+    progress = group.reader()
+    assert progress.open(0) is None
+    group.put(etl=8)
+    with pytest.raises(ConsumerConflictError):
+        progress.begin(at(2), 0)
+    assert group.files() == {"etl": 8}
+
+
+def test_a_damaged_file_is_an_error_at_the_start(group: Group, tmp_path: Path) -> None:
+    group.put(etl=3)
+    (tmp_path / "consumer" / "consumer-etl").write_text("")
+    with pytest.raises(CorruptTableError, match="consumer-etl"):
+        group.reader().open(0)
+
+
+def test_commits_from_many_threads(group: Group) -> None:
+    progress = group.started(at(0))
+    last = 200
+    for snapshot in range(1, last + 1):
+        progress.on_plan(at(snapshot))
+
+    def commit(start: int) -> None:
+        for snapshot in range(start, last + 1, 4):
+            progress.confirm(at(snapshot))
+            progress.flush(0)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(commit, range(1, 5)))
+    assert group.files() == {"etl": last}
