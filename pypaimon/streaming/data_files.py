@@ -176,7 +176,7 @@ def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
         raise SchemaChangedError(older, newer, f"{error} (in {path})") from error
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, f"the data file is missing: {error}", path) from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise CorruptTableError(path, f"the file is damaged: {error}") from error
     except OSError as error:
         if isinstance(error, PaimonStreamError):

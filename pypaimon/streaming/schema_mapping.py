@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -125,7 +126,25 @@ def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Conver
         return None
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(arrow):
         return lambda array: _timestamps(array, arrow)
+    if pa.types.is_decimal(arrow) and (pa.types.is_binary(stored) or pa.types.is_large_binary(stored)):
+        return lambda array: _decimals(array, arrow)
     return lambda array: array.cast(arrow)
+
+
+def _decimals(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Decimals of big-endian bytes in two's complement, as Avro has them."""
+    array = array.cast(pa.large_binary())
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    content = np.frombuffer(array.buffers()[2] or b"\0", np.uint8)
+    starts, ends = offsets[:-1, np.newaxis], offsets[1:, np.newaxis]
+    if len(array) and (ends - starts).max() > 16:
+        raise ValueError("a decimal is longer than 16 bytes")
+    places = ends - 1 - np.arange(16)
+    letters = content[np.clip(places, 0, len(content) - 1)]
+    signs = np.where(content[np.clip(starts, 0, len(content) - 1)] > 127, 255, 0)
+    words = np.ascontiguousarray(np.where(places >= starts, letters, signs).astype(np.uint8))
+    validity = None if not array.null_count else pa.array(array.is_valid()).buffers()[1]
+    return pa.Array.from_buffers(arrow, len(array), [validity, pa.py_buffer(words)])
 
 
 def _timestamps(array: pa.Array, arrow: pa.DataType) -> pa.Array:
@@ -196,21 +215,31 @@ def _list_converter(
 def _map_converter(
     stored: pa.DataType, source: MapType, target: MapType, exact: bool, trim_char: bool
 ) -> Convert | None:
-    if not pa.types.is_map(stored):
+    as_map = pa.types.is_map(stored)
+    if not as_map and not (_is_list(stored) and pa.types.is_struct(stored.value_type)):
         raise CastError(f"{source} is stored as {stored}")
+    # Avro maps with keys other than text are lists of rows of key and value.
+    stored_key, stored_item = (stored.key_type, stored.item_type) if as_map else (f.type for f in stored.value_type)
     arrow = PyarrowFieldParser.from_paimon_type(target)
-    key = _converter(stored.key_type, source.key, target.key, exact, trim_char)
-    item = _converter(stored.item_type, source.value, target.value, exact, trim_char)
+    key = _converter(stored_key, source.key, target.key, exact, trim_char)
+    item = _converter(stored_item, source.value, target.value, exact, trim_char)
     if stored == arrow and key is None and item is None:
         return None
 
-    def convert(array: pa.MapArray) -> pa.Array:
-        keys = array.keys if key is None else key(array.keys)
-        items = array.items if item is None else item(array.items)
+    def convert(array: pa.Array) -> pa.Array:
+        if not as_map:
+            array = array.cast(pa.list_(stored.value_type))
+        keys, items = (array.keys, array.items) if as_map else (array.values.field(0), array.values.field(1))
+        keys = keys if key is None else key(keys)
+        items = items if item is None else item(items)
         entries = pa.StructArray.from_arrays([keys, items], fields=[arrow.key_field, arrow.item_field])
         return _rebuilt(arrow, array, entries)
 
     return convert
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _rebuilt(arrow: pa.DataType, array: pa.Array, values: pa.Array) -> pa.Array:

@@ -34,7 +34,8 @@ FLAT = pa.schema([("id", pa.int32()), ("v", pa.string())])
 
 
 @pytest.mark.parametrize(
-    "scenario", ["types_append_parquet", "types_append_orc", "types_before_epoch_parquet", "variant"]
+    "scenario",
+    ["types_append_parquet", "types_append_orc", "types_before_epoch_parquet", "variant", "schema_type_changes"],
 )
 def test_types_of_append_files(scenario: str) -> None:
     compare_with_java("java-2.1", scenario, "data-*", SplitMode.ROWS)
@@ -43,18 +44,6 @@ def test_types_of_append_files(scenario: str) -> None:
 @pytest.mark.parametrize("scenario", ["types_pk_input", "pk_avro_input", "pk_dedup_part_input"])
 def test_types_of_changelog_files(scenario: str) -> None:
     compare_with_java("java-2.1", scenario, "changelog-*", SplitMode.CHANGELOG)
-
-
-def test_column_types_that_changed() -> None:
-    """The twelve changes that the scenario makes, file by file."""
-    scenario = load("java-2.1", "schema_type_changes")
-    table = CatalogFactory.create({"warehouse": str(scenario.warehouse)}).get_table("d.t")
-    files = sorted(
-        file_paths(scenario.warehouse, "data-*"), key=lambda path: pq.ParquetFile(path).read()["id"][0].as_py()
-    )
-    metas = [meta(path, 0, schema_id=number * table.table_schema.id) for number, path in enumerate(files)]
-    result = reader(table).to_arrow([split(SplitMode.ROWS, metas)])
-    assert rows_of(result, scenario.fields) == java_rows(scenario)
 
 
 def compare_with_java(archive: str, name: str, pattern: str, mode: SplitMode) -> None:
@@ -110,6 +99,63 @@ def read_all(table: Any, file: Any, **arguments: Any) -> pa.Table:
     directory = TableDirectory.of(table)
     arguments.setdefault("schema_id", table.table_schema.id)
     return pa.Table.from_batches(read_file(directory, file, table.fields, **arguments))
+
+
+def optional(kind: Any) -> list[Any]:
+    return ["null", kind]
+
+
+AVRO_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}
+AVRO_ENTRY = [{"name": "key", "type": "int"}, {"name": "value", "type": optional(AVRO_DECIMAL)}]
+AVRO_ROW = [{"name": "k", "type": optional("string")}, {"name": "t", "type": optional("long")}]
+AVRO_FIELDS: dict[str, tuple[Any, pa.DataType]] = {
+    "dec": (AVRO_DECIMAL, pa.decimal128(12, 3)),
+    "list": ({"type": "array", "items": optional("int")}, pa.list_(pa.int32())),
+    "rows": (
+        {"type": "array", "items": optional({"type": "record", "name": "row", "fields": AVRO_ROW})},
+        pa.list_(pa.struct([("k", pa.string()), ("t", pa.timestamp("us"))])),
+    ),
+    # As Java writes maps whose keys are no text.
+    "numbered": (
+        {"type": "array", "logicalType": "map", "items": {"type": "record", "name": "entry", "fields": AVRO_ENTRY}},
+        pa.map_(pa.int32(), pa.decimal128(12, 3)),
+    ),
+    "named": ({"type": "map", "values": optional("long")}, pa.map_(pa.string(), pa.int64())),
+}
+
+
+@pytest.mark.parametrize("names", [list(AVRO_FIELDS)[:4], list(AVRO_FIELDS)], ids=["polars", "fastavro"])
+def test_avro_decimals_arrays_and_maps(warehouse: Any, names: list[str]) -> None:
+    table = create(warehouse, "t", pa.schema([(name, AVRO_FIELDS[name][1]) for name in names]))
+    stored = [
+        {
+            "dec": Decimal(text),
+            "list": [1, None],
+            "rows": [{"k": "z", "t": 1}, None],
+            "numbered": [{"key": 1, "value": Decimal(text)}, {"key": 2, "value": None}],
+            "named": {"a": 1, "b": None},
+        }
+        for text in ("-1.234", "0.000", "999999999.999", "-999999999.999", "0.128", "-0.128")
+    ]
+    fields = [{"name": name, "type": optional(AVRO_FIELDS[name][0])} for name in names]
+    path = Path(str(table.table_path)) / "bucket-0" / "a.avro"
+    path.parent.mkdir(parents=True)
+    schema = fastavro.parse_schema({"type": "record", "name": "r", "fields": fields})
+    with path.open("wb") as out:
+        fastavro.writer(out, schema, [{name: row[name] for name in names} for row in [*stored, dict.fromkeys(names)]])
+    read = read_all(table, meta(path, 7))
+    read.validate(full=True)
+    assert read.to_pylist() == [
+        {
+            name: {
+                "rows": [{"k": "z", "t": datetime(1970, 1, 1, 0, 0, 0, 1)}, None],
+                "numbered": [(1, row["dec"]), (2, None)],
+                "named": [("a", 1), ("b", None)],
+            }.get(name, row[name])
+            for name in names
+        }
+        for row in stored
+    ] + [dict.fromkeys(names)]
 
 
 def test_system_columns_are_stored_or_come_from_the_manifest(warehouse: Any) -> None:
