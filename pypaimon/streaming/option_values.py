@@ -33,6 +33,10 @@ class OptionValues:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
 
+    def with_value(self, key: str, value: str) -> OptionValues:
+        """These options with one more."""
+        return OptionValues({**self._options, key: value})
+
     def text(self, *keys: str) -> str | None:
         """The value of the first key that is set (aliases after the main key)."""
         for key in keys:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pypaimon.streaming.errors import (
-    CorruptTableError,
     PositionExpiredError,
     SchemaChangedError,
     StreamConfigError,
@@ -441,14 +440,7 @@ class Planner:
         try:
             yield
         except FileNotFoundError as error:
-            self._snapshots.forget()
-            if self._range.available(snapshot.id) is None:
-                raise PositionExpiredError(
-                    snapshot.id, self._range.earliest_id(), self._snapshots.latest_id(), "It expired while it was read. "
-                ) from error
-            raise CorruptTableError(
-                str(error.filename or error), f"is missing, though snapshot {snapshot.id} needs it"
-            ) from error
+            raise self._range.missing_file(snapshot.id, error) from error
 
     def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
         policy = self._options.on_expired

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypaimon.streaming.errors import (
     CorruptTableError,
+    PaimonStreamError,
     PositionBeyondLatestError,
     PositionExpiredError,
     TableChangedError,
@@ -48,12 +49,12 @@ class RangeCheck:
         snapshots.forget()
         self.check_identity()
         latest = snapshots.latest_id()
-        if wanted < 1:
-            raise PositionExpiredError(wanted, self.earliest_id(), latest)
         if latest is None:
             if wanted > 1:
                 raise PositionBeyondLatestError(wanted, None)
             return
+        if wanted < 1:
+            raise PositionExpiredError(wanted, self.earliest_id(), latest)
         if wanted > latest + 1:
             raise PositionBeyondLatestError(wanted, latest)
         if wanted == latest + 1 or self.available(wanted) is not None:
@@ -101,6 +102,16 @@ class RangeCheck:
         if found is not None and fingerprint is not None and found.fingerprint != fingerprint:
             raise rolled_back(snapshot_id)
         return found
+
+    def missing_file(self, snapshot_id: int, error: FileNotFoundError) -> PaimonStreamError:
+        """The error for a file of a snapshot that is not there: expired with its snapshot, or missing from a live one."""
+        snapshots = self._directory.snapshots
+        snapshots.forget()
+        if self.available(snapshot_id) is None:
+            detail = "It expired while it was read. "
+            return PositionExpiredError(snapshot_id, self.earliest_id(), snapshots.latest_id(), detail)
+        path = str(error.filename or error)
+        return CorruptTableError(path, f"this file is missing, though snapshot {snapshot_id} needs it")
 
     def available(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot, or the long-lived changelog that is left of it."""

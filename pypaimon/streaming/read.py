@@ -13,8 +13,10 @@ from pypaimon.streaming.errors import IOTimeoutError
 from pypaimon.streaming.internals import OffsetRow, TableRead, polars_table
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.plan import StreamSplit
+from pypaimon.streaming.range_check import RangeCheck
 from pypaimon.streaming.read_layout import Layout, ReadSettings, follow, layout
 from pypaimon.streaming.split_reader import Records, SplitReader
+from pypaimon.streaming.table_traits import TableTraits
 from pypaimon.streaming.views import ROWKIND
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ class StreamTableRead(TableRead):
     in stored order in each of them. Reading keeps no state: a split may be read again, also after an error.
 
     All reading methods raise:
-        FileNotFoundError: A data file is missing.
-        CorruptTableError: A data file is damaged.
+        PositionExpiredError: A data file is gone, and so is its snapshot.
+        CorruptTableError: A data file is damaged, or missing though its snapshot is there.
         SchemaChangedError: A value does not fit the type that is read.
         UnsupportedTableError: A file has a format, or a split a mode, that cannot be read.
     """
@@ -77,8 +79,12 @@ class StreamTableRead(TableRead):
                 keep_deletes=self._settings.view == "audit_log",
                 batch_size=self._settings.batch_size,
             )
-            for records in reader.read(split):
-                yield from self._output(records, bound, schema)
+            try:
+                for records in reader.read(split):
+                    yield from self._output(records, bound, schema)
+            except FileNotFoundError as error:
+                changelogs = TableTraits.of(bound.schema).decoupled_changelog
+                raise RangeCheck(self._directory, changelogs).missing_file(split.snapshot_id, error) from error
 
     async def iter_batches_async(self, splits: Sequence[StreamSplit]) -> AsyncIterator[pa.RecordBatch]:
         """As `iter_batches`, without blocking the event loop: batch by batch on a thread.

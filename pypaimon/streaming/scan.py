@@ -27,11 +27,19 @@ from pypaimon.streaming.table_directory import TableDirectory
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a worker found: a step that was taken, or that the stream ends here."""
+    """What a worker found.
 
-    taken: Ahead | None
+    Attributes:
+        state: Where the stream goes on.
+        position: Of that state.
+        taken: The step that led there; None if the consumer's position did, or the stream ends.
+        ended: The stream ends here.
+    """
+
     state: PlannerState
     position: Position | None
+    taken: Ahead | None = None
+    ended: bool = False
 
 
 class AsyncStreamingTableScan:
@@ -275,11 +283,12 @@ class AsyncStreamingTableScan:
         """On a worker: save progress, take the next step, fence what it hands out. Changes nothing of the scan."""
         now = self._clock.monotonic
         if self._progress is not None:
-            state = self._opened_state(state, self._progress)
+            if not self._opened:
+                return self._open(state, self._progress)
             self._progress.flush(now(), force=self._stopping.is_set() or state.ended)
             self._progress.keep_alive(now())
         if self._stopping.is_set() or state.ended:
-            return Advance(None, state, self._planner.position(state))
+            return Advance(state, self._planner.position(state), ended=True)
         taken = self._prefetcher.request(state, max_age)
         step = taken.future.result()
         position = self._planner.position(step.state)
@@ -288,18 +297,17 @@ class AsyncStreamingTableScan:
         if self._progress is not None and not self._began and position is not None:
             self._progress.begin(self._first_position(state, step, position), now())
             self._began = True
-        return Advance(taken, step.state, position)
+        return Advance(step.state, position, taken)
 
-    def _opened_state(self, state: PlannerState, progress: Progress) -> PlannerState:
-        if self._opened:
-            return state
+    def _open(self, state: PlannerState, progress: Progress) -> Advance:
+        """Take over the consumer's file; its position beats a configured start."""
         saved = progress.open(self._clock.monotonic())
-        consumer = self._options.consumer
         self._opened = True
-        untouched = state.next_id is None and state.start is self._options.start
-        if saved is None or not untouched or (consumer is not None and consumer.ignore_progress):
-            return state
-        return self._planner.initial(saved)
+        consumer = self._options.consumer
+        configured = state.next_id is None and state.start is self._options.start
+        if saved is not None and configured and not (consumer is not None and consumer.ignore_progress):
+            state = self._planner.initial(saved)
+        return Advance(state, self._planner.position(state))
 
     def _first_position(self, state: PlannerState, step: Step, position: Position) -> Position:
         """Where a stream begins that has just found its start: before the plan of this step, if it has one."""
@@ -311,9 +319,12 @@ class AsyncStreamingTableScan:
         if self._pending is None or self._pending[1] is not advance:
             return None
         self._pending = None
-        taken = outcome.taken
-        if taken is None or self._stopping.is_set():
+        if outcome.ended or self._stopping.is_set():
             raise EndOfScan("the stream was stopped" if self._stopping.is_set() else "the stream has reached its end")
+        taken = outcome.taken
+        if taken is None:
+            self._go_to(outcome.state, outcome.position)
+            return None
         step = taken.future.result()
         self._prefetcher.accept(taken)
         if self._progress is not None and outcome.position is not None:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from cachetools import LRUCache
 
+from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
+from pypaimon.streaming.internals import JSON, TableNoPermissionException, TableNotExistException
 from pypaimon.streaming.store import Store
 
+_LOG = logging.getLogger(__name__)
+
 _CACHED_SNAPSHOTS = 4096
+_MAX_WINDOW = 64
+# Flink commits with it where no watermark has come yet.
+_NO_WATERMARK = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,37 +80,42 @@ class Snapshot:
         value = json.loads(data)
         if not isinstance(value, dict):
             raise ValueError("no JSON object")
+        watermark = _optional(value, "watermark", int)
         return Snapshot(
             id=_field(value, "id", int),
             schema_id=_field(value, "schemaId", int),
             base_manifest_list=_field(value, "baseManifestList", str),
             delta_manifest_list=_field(value, "deltaManifestList", str),
-            changelog_manifest_list=value.get("changelogManifestList"),
-            index_manifest=value.get("indexManifest"),
+            changelog_manifest_list=_optional(value, "changelogManifestList", str),
+            index_manifest=_optional(value, "indexManifest", str),
             commit_user=_field(value, "commitUser", str),
             commit_identifier=_field(value, "commitIdentifier", int),
             commit_kind=_field(value, "commitKind", str),
             time_millis=_field(value, "timeMillis", int),
-            total_record_count=value.get("totalRecordCount"),
-            delta_record_count=value.get("deltaRecordCount"),
-            changelog_record_count=value.get("changelogRecordCount"),
-            watermark=value.get("watermark"),
-            uuid=value.get("uuid"),
+            total_record_count=_optional(value, "totalRecordCount", int),
+            delta_record_count=_optional(value, "deltaRecordCount", int),
+            changelog_record_count=_optional(value, "changelogRecordCount", int),
+            watermark=None if watermark == _NO_WATERMARK else watermark,
+            uuid=_optional(value, "uuid", str),
             is_changelog=is_changelog,
         )
 
 
 def _field(value: dict[str, Any], name: str, kind: type) -> Any:
     found = value.get(name)
-    if not isinstance(found, kind):
+    if not isinstance(found, kind) or isinstance(found, bool):
         raise ValueError(f"field {name!r} is {found!r}")
     return found
+
+
+def _optional(value: dict[str, Any], name: str, kind: type) -> Any:
+    return None if value.get(name) is None else _field(value, name, kind)
 
 
 def branch_directory(table_path: str, branch: str | None) -> str:
     """Where a branch keeps snapshots, changelogs, schemas, tags and consumers; the table's root for `main`."""
     root = table_path.rstrip("/")
-    return root if branch in (None, "main") else f"{root}/branch/branch-{branch}"
+    return root if branch in (None, "", "main") else f"{root}/branch/branch-{branch}"
 
 
 class _Numbered:
@@ -137,8 +152,28 @@ class _Numbered:
         paths = [self.path(number) for number in missing]
         for number, path, data in zip(missing, paths, self._store.read_many(paths), strict=True):
             if data is not None:
-                found[number] = self.keep(self._store.parse_data(path, data, self._parser))
+                with suppress(FileNotFoundError):
+                    found[number] = self.keep(self._store.parse_data(path, data, self._parser))
         return found
+
+    def fetch_ahead(self, numbers: Iterable[int]) -> list[Snapshot]:
+        """As `fetch`, up to the first that is missing or cannot be read: the reason is for him who needs that one."""
+        missing = [number for number in numbers if self.cached(number) is None]
+        try:
+            self.fetch(missing)
+        except (CorruptTableError, StoreError) as error:
+            _LOG.debug("%s: not all of %s can be read ahead: %s", self._directory, missing, error)
+        found = (self.cached(number) for number in numbers)
+        return [snapshot for snapshot in takewhile(lambda snapshot: snapshot is not None, found) if snapshot]
+
+    def refreshed(self, number: int) -> Snapshot | None:
+        """A file as it is in the store now, past the cache."""
+        try:
+            return self.keep(self._store.parse(self.path(number), self._parser))
+        except FileNotFoundError:
+            with self._lock:
+                self._cache.pop(number, None)
+            return None
 
     def get(self, number: int) -> Snapshot | None:
         return self.fetch((number,))[number]
@@ -159,26 +194,29 @@ class _Numbered:
         """Smallest id: the hint if its file is there and the one before it is not, else by listing."""
         hint = self.hint("EARLIEST")
         if hint is not None:
-            probe = self.fetch((hint - 1, hint))
-            if probe[hint] is not None and probe[hint - 1] is None:
+            there, before = self._store.read_many([self.path(hint), self.path(hint - 1)])
+            if there is not None and before is None:
                 return hint
         return min(self.ids(), default=None)
 
-    def latest(self) -> int | None:
-        """Greatest id: the hint if its file is there and the one after it is not, else by listing."""
+    def latest(self) -> Snapshot | None:
+        """That of greatest id: the hint's if its file is there and the one after it is not, else by listing."""
         hint = self.hint("LATEST")
         if hint is not None:
-            probe = self.fetch((hint, hint + 1))
-            if probe[hint] is not None and probe[hint + 1] is None:
-                return hint
-        return max(self.ids(), default=None)
+            there, after = self._store.read_many([self.path(hint), self.path(hint + 1)])
+            if there is not None and after is None:
+                with suppress(FileNotFoundError):
+                    return self.keep(self._store.parse_data(self.path(hint), there, self._parser))
+        # One that was listed may be gone by now, through a rollback.
+        found = (self.refreshed(number) for number in reversed(self.ids()))
+        return next((snapshot for snapshot in found if snapshot is not None), None)
 
 
 class SnapshotManager:
     """Snapshots and long-lived changelogs of one branch of a table.
 
-    What was read is cached by id. An id is not for ever: after a rollback another snapshot may carry it, so the cache is
-    dropped (`forget`) on restore, on a failed range check and when the table has changed. Thread-safe.
+    What was read is cached by id. An id is not for ever: after a rollback another snapshot may carry it, so the cache
+    is dropped (`forget`) on restore, on a failed range check and when the table has changed. Thread-safe.
 
     Args:
         store: A `Store`, or pypaimon's `FileIO`.
@@ -190,6 +228,7 @@ class SnapshotManager:
     def __init__(self, store: Any, table_path: str, branch: str | None = "main", loader: Any = None) -> None:
         self._store = store if isinstance(store, Store) else Store(store)
         self._loader = loader
+        self._table_path = table_path
         home = branch_directory(table_path, branch)
         self._snapshots = _Numbered(self._store, f"{home}/snapshot", "snapshot-", Snapshot.from_json)
         self._changelogs = _Numbered(self._store, f"{home}/changelog", "changelog-", _changelog)
@@ -207,6 +246,10 @@ class SnapshotManager:
         """
         return self._snapshots.get(snapshot_id)
 
+    def is_cached(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is known without a request."""
+        return self._snapshots.cached(snapshot_id) is not None
+
     def get_snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
         """As `try_get`, under pypaimon's name."""
         return self.try_get(snapshot_id)
@@ -215,38 +258,54 @@ class SnapshotManager:
         """A snapshot that must be there.
 
         Raises:
-            FileNotFoundError: It is not.
+            CorruptTableError: It is not.
         """
         snapshot = self.try_get(snapshot_id)
         if snapshot is None:
-            raise FileNotFoundError(self.get_snapshot_path(snapshot_id))
+            raise CorruptTableError(
+                self.get_snapshot_path(snapshot_id), "this snapshot is missing in the middle of others"
+            )
         return snapshot
 
     def refreshed(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot as it is in the store now, past the cache. One request."""
-        path = self._snapshots.path(snapshot_id)
-        try:
-            return self._snapshots.keep(self._store.parse(path, Snapshot.from_json))
-        except FileNotFoundError:
-            return None
+        return self._snapshots.refreshed(snapshot_id)
 
     def get_snapshots_batch(self, snapshot_ids: Iterable[int], max_workers: int = 0) -> dict[int, Snapshot | None]:
         """Several snapshots, asked for at the same time; None for those that are missing."""
         return self._snapshots.fetch(snapshot_ids)
+
+    def look_ahead(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
+        """Those snapshots, asked for at the same time, up to the first that is missing or cannot be read.
+
+        What is wrong with that one is raised by the call that asks for it alone, after those before it were read.
+        """
+        return self._snapshots.fetch_ahead(list(snapshot_ids))
 
     def find_next_scannable(
         self, start_id: int, should_scan: Callable[[Snapshot], bool], lookahead_size: int = 10, max_workers: int = 0
     ) -> tuple[Snapshot | None, int, int]:
         """The first snapshot from `start_id` on that is to be scanned, looking ahead in windows that grow.
 
-        The first request asks for one snapshot; while all asked for are there the window doubles, up to `lookahead_size`.
+        The first request asks for one snapshot; while all are there the window doubles, up to `lookahead_size`.
+        No file is fetched twice, and one that cannot be read is an error only once all before it were passed over.
 
         Returns:
             The snapshot or None, the id to go on with, and how many were passed over.
+
+        Raises:
+            CorruptTableError: The next snapshot cannot be decoded, or may not be read.
+            StoreError: The store kept failing (retriable).
         """
         number, window, passed = start_id, 1, 0
         while True:
-            found = self._snapshots.fetch(range(number, number + window))
+            try:
+                found = self._snapshots.fetch(range(number, number + window))
+            except (CorruptTableError, StoreError):
+                if window == 1:
+                    raise
+                window = 1
+                continue
             for snapshot in found.values():
                 if snapshot is None:
                     return None, number, passed
@@ -257,17 +316,37 @@ class SnapshotManager:
             window = min(window * 2, max(1, lookahead_size))
 
     def get_latest_snapshot(self) -> Snapshot | None:
-        """The latest snapshot; from the catalog where it knows, else by hint, else by listing. None: no snapshot."""
+        """The latest snapshot as it is now: from the catalog where that knows, else by hint, else by listing.
+
+        Returns:
+            None: there is no snapshot.
+
+        Raises:
+            TableChangedError: The catalog does not know the table any more.
+            CorruptTableError: The snapshot cannot be decoded, or may not be read.
+            StoreError: The store, or the catalog, kept failing (retriable).
+        """
         if self._loader is not None:
             try:
-                loaded = self._loader.load()
+                return self._store.call("catalog", self._table_path, self._load_latest)
             except NotImplementedError:
-                loaded = None
-            if loaded is not None:
-                text = loaded if isinstance(loaded, (str, bytes)) else _json_of(loaded)
-                return self._snapshots.keep(Snapshot.from_json(text))
-        latest = self._snapshots.latest()
-        return None if latest is None else self._snapshots.get(latest)
+                self._loader = None
+        return self._snapshots.latest()
+
+    def _load_latest(self, table_path: str) -> Snapshot | None:
+        try:
+            loaded = self._loader.load()
+        except NotImplementedError:
+            raise
+        except RuntimeError as error:
+            raise _catalog_error(error.__context__ or error) from error
+        if loaded is None:
+            return None
+        text = loaded if isinstance(loaded, (str, bytes)) else JSON.to_json(loaded)
+        try:
+            return self._snapshots.keep(Snapshot.from_json(text))
+        except ValueError as error:
+            raise CorruptTableError(table_path, f"the catalog's latest snapshot cannot be decoded: {error}") from error
 
     def try_get_earliest_snapshot(self) -> Snapshot | None:
         """The earliest snapshot that has not expired, or None."""
@@ -306,7 +385,8 @@ class SnapshotManager:
 
     def latest_changelog_id(self) -> int | None:
         """Id of the latest long-lived changelog, None if there is none."""
-        return self._changelogs.latest()
+        latest = self._changelogs.latest()
+        return None if latest is None else latest.id
 
     def earlier_or_equal_time_mills(self, timestamp: int) -> Snapshot | None:
         """The last snapshot committed at this time (epoch milliseconds) or before."""
@@ -328,16 +408,25 @@ class SnapshotManager:
         best = None
         while low is not None and high is not None and low <= high:
             middle = (low + high) // 2
-            snapshot = self.try_get(middle)
-            if snapshot is None and with_changelogs:
-                snapshot = self.try_get_changelog(middle)
-            if snapshot is None or snapshot.time_millis < millis:
-                # One that has expired meanwhile was committed earlier than those that are still there.
-                best = snapshot or best
-                low = middle + 1
+            snapshot = self._first_from(middle, high, with_changelogs)
+            if snapshot is not None and snapshot.time_millis < millis:
+                best, low = snapshot, snapshot.id + 1
             else:
                 high = middle - 1
         return best
+
+    def _first_from(self, number: int, last: int, with_changelogs: bool) -> Snapshot | None:
+        """The first that is there: others may have expired meanwhile, or be lost."""
+        window = 1
+        while number <= last:
+            found = self._snapshots.fetch(range(number, min(number + window, last + 1)))
+            if with_changelogs:
+                found.update(self._changelogs.fetch([each for each, snapshot in found.items() if snapshot is None]))
+            for snapshot in found.values():
+                if snapshot is not None:
+                    return snapshot
+            number, window = number + window, min(window * 2, _MAX_WINDOW)
+        return None
 
     def forget(self) -> None:
         """Drop what is cached."""
@@ -349,8 +438,12 @@ def _changelog(data: bytes) -> Snapshot:
     return Snapshot.from_json(data, is_changelog=True)
 
 
-def _json_of(snapshot: Any) -> str:
-    from pypaimon.streaming.internals import JSON
-
-    text: str = JSON.to_json(snapshot)
-    return text
+def _catalog_error(error: BaseException) -> Exception:
+    """What an error of a catalog means: the table is gone, is forbidden, or the catalog fails for now."""
+    if isinstance(error, TableNotExistException):
+        return TableChangedError(
+            f"The table was dropped: {error}. Close this stream; load the table anew if it comes back."
+        )
+    if isinstance(error, TableNoPermissionException):
+        return PermissionError(str(error))
+    return OSError(f"the catalog failed: {error}")

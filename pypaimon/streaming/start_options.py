@@ -76,6 +76,7 @@ def start_of_options(options: OptionValues) -> Start:
     Raises:
         StreamConfigError: The options contradict each other, or ask for what only batch reads can do.
     """
+    options = _adapted(options)
     mode = _resolve_mode(options)
     _validate(options, mode)
     if mode == "latest-delta":
@@ -99,6 +100,14 @@ def start_of_options(options: OptionValues) -> Start:
         millis = None
     snapshot_id = options.integer(_SNAPSHOT) if mode in ("from-snapshot", "from-snapshot-full") else None
     return Start(StartMode(mode), snapshot_id=snapshot_id, millis=millis)
+
+
+def _adapted(options: OptionValues) -> OptionValues:
+    """`scan.version` of digits is a snapshot id, as in Java's `TimeTravelUtil.adaptScanVersion`; others name tags."""
+    version = options.text("scan.version")
+    if version is None or not version.isdecimal() or options.text(_SNAPSHOT) is not None:
+        return options
+    return options.with_value(_SNAPSHOT, version)
 
 
 def _millis(options: OptionValues) -> int | None:
