@@ -1,5 +1,6 @@
 """The one door to what is internal in pypaimon, so that a new release of it breaks in one place."""
 
+from pypaimon.catalog.catalog_exception import TableNoPermissionException, TableNotExistException
 from pypaimon.common.json_util import JSON
 from pypaimon.common.predicate import Predicate
 from pypaimon.common.predicate_builder import PredicateBuilder
@@ -62,6 +63,8 @@ __all__ = [
     "RowType",
     "SimpleStats",
     "SpecialFields",
+    "TableNoPermissionException",
+    "TableNotExistException",
     "TableRead",
     "TableSchema",
     "Timestamp",
