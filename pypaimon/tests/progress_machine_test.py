@@ -275,6 +275,7 @@ class ProgressMachine(RuleBasedStateMachine):
         slot, zombie = data.draw(st.sampled_from(self.zombies))
         newer = self.readers.get(slot)
         if zombie.position.phase is Phase.FOLLOW:
+            self.confirmed |= self.rows(zombie.progress.name, zombie.position.snapshot, zombie.position.snapshot)
             zombie.position = Position("t", zombie.position.snapshot + 1)
             zombie.progress.on_passed_over(zombie.position)
         before = self.files()
