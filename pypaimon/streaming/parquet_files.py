@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from pypaimon.streaming.errors import UnsupportedTableError
+
+# Microseconds that nanoseconds can hold, and how far Arrow is off where Java wrote a negative time of day (before 1970).
+_LIMIT = (1 << 63) // 1000
+_NEGATIVE_TIME_OF_DAY = (1 << 64) // 1000
 
 
 class ParquetSource:
@@ -18,10 +25,50 @@ class ParquetSource:
     """
 
     def __init__(self, stream: Any) -> None:
+        self._stream = stream
         self._file = pq.ParquetFile(stream)
         self.schema: pa.Schema = self._file.schema_arrow
         self.num_rows: int = self._file.metadata.num_rows
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """All rows in stored order; of the columns named, at least one."""
-        return self._file.iter_batches(batch_size, columns=list(columns), use_threads=False)  # type: ignore[no-any-return]
+        """All rows in stored order; of the columns named, at least one.
+
+        Raises:
+            UnsupportedTableError: A timestamp of precision 7 to 9 is beyond what Arrow's nanoseconds hold.
+        """
+        self._check_int96(columns, batch_size)
+        yield from self._file.iter_batches(batch_size, columns=list(columns), use_threads=False)
+
+    def _check_int96(self, columns: Sequence[str], batch_size: int) -> None:
+        """Look at INT96 timestamps as microseconds first: as nanoseconds Arrow wraps them silently.
+
+        Years 2262 to 2846 cannot be told from times before 1970 as Java writes them, and pass.
+        """
+        leaves = (self._file.schema.column(index) for index in range(len(self._file.schema)))
+        paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+        names = [name for name in columns if any(path == name or path.startswith(f"{name}.") for path in paths)]
+        if not names:
+            return
+        coarse = pq.ParquetFile(self._stream, coerce_int96_timestamp_unit="us")
+        for batch in coarse.iter_batches(batch_size, columns=names, use_threads=False):
+            for array in batch.columns:
+                _check_nanoseconds(array)
+
+
+def _check_nanoseconds(array: pa.Array) -> None:
+    if pa.types.is_struct(array.type):
+        for child in array.flatten():
+            _check_nanoseconds(child)
+    elif pa.types.is_map(array.type):
+        _check_nanoseconds(array.keys)
+        _check_nanoseconds(array.items)
+    elif pa.types.is_list(array.type):
+        _check_nanoseconds(array.flatten())
+    elif pa.types.is_timestamp(array.type) and array.type.unit == "us":
+        micros = array.cast(pa.int64())
+        moved = pc.subtract(micros, _NEGATIVE_TIME_OF_DAY)
+        fits = pc.or_(pc.less_equal(pc.abs(micros), _LIMIT), pc.less_equal(pc.abs(moved), _LIMIT + 1))
+        if not pc.all(fits, min_count=0).as_py():
+            raise UnsupportedTableError(
+                "A timestamp of precision 7 to 9 lies before 1677 or after 2262, where Arrow's nanoseconds end."
+            )

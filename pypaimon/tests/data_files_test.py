@@ -101,6 +101,21 @@ def read_all(table: Any, file: Any, **arguments: Any) -> pa.Table:
     return pa.Table.from_batches(read_file(directory, file, table.fields, **arguments))
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_parquet_timestamps_beyond_nanoseconds_are_refused(warehouse: Any, nested: bool) -> None:
+    """TIMESTAMP(9) is INT96, which Arrow would wrap to another time."""
+    stored, wanted = pa.timestamp("us"), pa.timestamp("ns")
+    values = [datetime(9999, 12, 31), datetime(2262, 4, 11), None]
+    columns = [pa.array([[value] if nested else value], pa.list_(stored) if nested else stored) for value in values]
+    table = create(warehouse, "t", pa.schema([("ts", pa.list_(wanted) if nested else wanted)]))
+    far, near, none = (
+        put(table, f"{place}.parquet", pa.table({"ts": column}), int96=True) for place, column in enumerate(columns)
+    )
+    assert read_all(table, near).num_rows == read_all(table, none).num_rows == 1
+    with pytest.raises(UnsupportedTableError, match="after 2262"):
+        read_all(table, far)
+
+
 def optional(kind: Any) -> list[Any]:
     return ["null", kind]
 

@@ -50,7 +50,7 @@ def put(table: Any, name: str, rows: pa.Table, **changes: Any) -> DataFileMeta:
     if name.endswith(".orc"):
         orc.write_table(rows, str(path), compression=changes.pop("compression", "zstd"))
     else:
-        pq.write_table(rows, path)
+        pq.write_table(rows, path, use_deprecated_int96_timestamps=changes.pop("int96", False))
     return meta(path, rows.num_rows, **changes)
 
 
