@@ -15,7 +15,7 @@ demo: $(VENV)/ready ## Follow a live table for a minute (SECONDS=n for another t
 	@$(RUN) -m pypaimon.streaming.demo --seconds $(or $(SECONDS),60)
 
 test: $(VENV)/ready ## Every test (ARGS="-k name" for some)
-	$(RUN) -m pytest -n auto --dist loadgroup $(ARGS)
+	$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
 
 lint: $(VENV)/ready ## Style and types
 	$(RUN) -m ruff check .

@@ -29,8 +29,6 @@ for module in pkgutil.walk_packages(ours.__path__, "pypaimon.streaming."):
 print(ours.__file__)
 """
 
-pytestmark = pytest.mark.xdist_group("packaging")
-
 
 def run(*command: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
     """The output of a command, which must succeed."""
