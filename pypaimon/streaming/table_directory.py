@@ -1,11 +1,10 @@
-"""`TableDirectory`: what is in the directory of one branch of a table: its store, snapshots, manifests, schemas, tags."""
+"""`TableDirectory`: what lies in the directory of a table, for one branch: snapshots, manifests, schemas, tags."""
 
 from __future__ import annotations
 
 import json
 import threading
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.manifests import ManifestReader
@@ -13,7 +12,7 @@ from pypaimon.streaming.snapshots import Snapshot, SnapshotManager, branch_direc
 from pypaimon.streaming.store import Store
 
 _TAG_PREFIX, _SCHEMA_PREFIX = "tag-", "schema-"
-_shared: WeakKeyDictionary[Any, dict[float, TableDirectory]] = WeakKeyDictionary()
+_SHARED = "_pypaimon_streaming_directories"
 _shared_lock = threading.Lock()
 
 
@@ -47,10 +46,10 @@ class TableDirectory:
     def of(table: Any, io_timeout: float = 60.0) -> TableDirectory:
         """The directory of a table handle; the same object for the same handle and time limit."""
         with _shared_lock:
-            directories = _shared.setdefault(table, {})
-            if io_timeout not in directories:
-                directories[io_timeout] = TableDirectory(table, Store(table.file_io, io_timeout))
-            return directories[io_timeout]
+            shared: _Shared = vars(table).setdefault(_SHARED, _Shared())
+            if io_timeout not in shared:
+                shared[io_timeout] = TableDirectory(table, Store(table.file_io, io_timeout))
+            return shared[io_timeout]
 
     def schema(self, schema_id: int) -> TableSchema:
         """A schema by id. One request unless it is known.
@@ -66,7 +65,7 @@ class TableDirectory:
 
     @property
     def identity(self) -> str:
-        """Tells this table from one that is created later in its place: the catalog's uuid, else when it was created."""
+        """Tells this table from a later one in its place: the catalog's uuid, else when it was created."""
         if self._identity is None:
             self._identity = self.current_identity()
         return self._identity
@@ -109,13 +108,21 @@ class TableDirectory:
             FileNotFoundError: The table is gone.
         """
         names = self.store.list_names(f"{self._home}/schema")
-        ids = [int(name[len(_SCHEMA_PREFIX) :]) for name in names if name[len(_SCHEMA_PREFIX) :].isdecimal()]
+        numbers = [name[len(_SCHEMA_PREFIX) :] for name in names if name.startswith(_SCHEMA_PREFIX)]
+        ids = [int(number) for number in numbers if number.isdecimal()]
         if not ids:
             raise FileNotFoundError(f"{self._home}/schema")
         return self.schema(max(ids))
 
     def _schema_path(self, schema_id: int) -> str:
         return f"{self._home}/schema/{_SCHEMA_PREFIX}{schema_id}"
+
+
+class _Shared(dict[float, TableDirectory]):
+    """The directories of a table handle. They lie on the handle, so that they go with it; its copies get none."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 def _parse_schema(data: bytes) -> TableSchema:
