@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import UnsupportedTableError
 
-# Microseconds that nanoseconds can hold, and how far Arrow is off where Java wrote a negative time of day (before 1970).
+# Microseconds that nanoseconds can hold; how far Arrow is off where Java wrote a negative time of day (before 1970).
 _LIMIT = (1 << 63) // 1000
 _NEGATIVE_TIME_OF_DAY = (1 << 64) // 1000
 

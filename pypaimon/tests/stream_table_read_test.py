@@ -17,7 +17,13 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.table.row.generic_row import GenericRow
 from stream_files import create, put, reader, records, split, write
 
-from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, SchemaChangedError, StreamConfigError
+from pypaimon.streaming.errors import (
+    CorruptTableError,
+    IOTimeoutError,
+    PositionExpiredError,
+    SchemaChangedError,
+    StreamConfigError,
+)
 from pypaimon.streaming.plan import SplitMode
 from pypaimon.streaming.read import StreamTableRead
 
@@ -258,8 +264,19 @@ def test_following_a_newer_schema_by_field_id(warehouse: Any, append: Any) -> No
 def test_a_missing_file_is_named(append: Any) -> None:
     files = write(append, rows((1, "a")))
     os.remove(files[0].file_path)
-    with pytest.raises(FileNotFoundError, match=files[0].file_name):
+    with pytest.raises(CorruptTableError, match="missing, though snapshot 1 needs it") as caught:
         reader(append).to_arrow([split(SplitMode.ROWS, files)])
+    assert caught.value.path == files[0].file_path
+
+
+def test_a_file_that_is_gone_with_its_snapshot_has_expired(append: Any) -> None:
+    files = write(append, rows((1, "a")))
+    write(append, rows((2, "b")))
+    os.remove(files[0].file_path)
+    os.remove(append.snapshot_manager().get_snapshot_path(1))
+    with pytest.raises(PositionExpiredError) as caught:
+        reader(append).to_arrow([split(SplitMode.ROWS, files)])
+    assert caught.value.wanted == 1
 
 
 def test_a_damaged_file_is_named(append: Any) -> None:
