@@ -1,0 +1,252 @@
+"""Blocking calls on daemon threads: limits in number and time, threads that end, and an exit that nothing holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+
+import pytest
+
+from pypaimon.streaming.errors import IOTimeoutError, StoreError
+from pypaimon.streaming.io_pool import IOPool
+
+LONG = 30.0
+SHORT = 0.05
+
+
+@contextmanager
+def gate() -> Iterator[threading.Event]:
+    """An event that calls wait for; it is set in the end, so that no thread outlives its test."""
+    event = threading.Event()
+    try:
+        yield event
+    finally:
+        event.set()
+
+
+def join(name: str) -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith(name):
+            thread.join(LONG)
+            assert not thread.is_alive()
+
+
+def test_a_call_runs_on_a_thread_of_the_pool_and_its_outcome_comes_back() -> None:
+    pool = IOPool(2, LONG, name="outcome")
+    assert pool.threads == 0
+    assert pool.run(divmod, 7, 2) == (3, 1)
+    assert pool.run(lambda: threading.current_thread().name).startswith("outcome-")
+    with pytest.raises(ZeroDivisionError):
+        pool.run(divmod, 7, 0)
+    pool.close()
+
+
+def test_as_many_calls_run_as_the_pool_is_large_and_no_more() -> None:
+    pool = IOPool(3, LONG)
+    barrier = threading.Barrier(3)
+    assert sorted(map(pool.result, [pool.submit(barrier.wait, LONG) for _ in range(3)])) == [0, 1, 2]
+    with gate() as event:
+        futures = [pool.submit(event.wait, LONG) for _ in range(20)]
+        assert pool.threads == 3
+        event.set()
+        assert all(map(pool.result, futures))
+    pool.close()
+
+
+def test_threads_are_used_again_and_end_when_they_are_idle() -> None:
+    pool = IOPool(8, LONG, name="idle", idle_seconds=0.02)
+    names = {pool.run(lambda: threading.current_thread().name) for _ in range(5)}
+    assert len(names) <= 2
+    join("idle")
+    assert pool.threads == 0
+    assert pool.run(len, "again") == 5
+    join("idle")
+
+
+def test_released_threads_end_now_and_the_pool_goes_on() -> None:
+    pool = IOPool(4, LONG, name="released", idle_seconds=LONG)
+    assert pool.run(len, "one") == 3
+    pool.release()
+    join("released")
+    assert pool.run(len, "more") == 4
+    pool.release()
+    join("released")
+
+
+def test_a_closed_pool_finishes_what_it_was_given_and_takes_nothing_more() -> None:
+    pool = IOPool(1, LONG, name="closed", idle_seconds=LONG)
+    with gate() as event:
+        futures = [pool.submit(event.wait, LONG) for _ in range(3)]
+        pool.close()
+        pool.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            pool.submit(len, "")
+        event.set()
+        assert all(map(pool.result, futures))
+    join("closed")
+
+
+def test_a_call_that_hangs_is_given_up_and_its_thread_replaced() -> None:
+    pool = IOPool(1, SHORT, name="hang", idle_seconds=0.02)
+    with gate() as event:
+        with pytest.raises(IOTimeoutError, match=r"0\.05 s") as raised:
+            pool.run(event.wait, LONG)
+        assert raised.value.retriable
+        assert (pool.abandoned, pool.hanging) == (1, 1)
+        assert pool.run(len, "next") == 4
+    join("hang")
+    assert (pool.abandoned, pool.hanging) == (1, 0)
+
+
+def test_the_time_limit_counts_from_when_a_call_runs_not_while_it_waits_for_its_turn() -> None:
+    pool = IOPool(1, 0.4)
+    pauses = threading.Event()
+    futures = [pool.submit(pauses.wait, 0.15) for _ in range(6)]
+    assert [pool.result(future) for future in futures] == [False] * 6
+    assert pool.abandoned == 0
+    pool.close()
+
+
+def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
+    """A call whose submitter went away would else hold the only thread for ever."""
+    pool = IOPool(1, SHORT)
+    with gate() as event:
+        left = pool.submit(event.wait, LONG)
+        assert pool.run(len, "mine") == 4
+        assert isinstance(left.exception(0), IOTimeoutError)
+    pool.close()
+
+
+def test_while_too_many_calls_hang_others_fail_at_once_and_later_ones_succeed() -> None:
+    pool = IOPool(2, SHORT, name="few", idle_seconds=0.02, max_abandoned=2)
+    with gate() as event:
+        hanging = [pool.submit(event.wait, LONG) for _ in range(2)]
+        waiting = pool.submit(len, "waits for its turn")
+        with pytest.raises(StoreError, match="2 requests") as raised:
+            pool.result(waiting)
+        assert not isinstance(raised.value, IOTimeoutError)
+        assert all(isinstance(future.exception(0), IOTimeoutError) for future in hanging)
+        with pytest.raises(StoreError, match="2 requests"):
+            pool.run(len, "")
+    join("few")
+    assert pool.run(len, "back") == 4
+    join("few")
+
+
+def test_the_call_s_own_timeout_error_is_not_taken_for_the_pool_s() -> None:
+    pool = IOPool(1, LONG)
+
+    def fail() -> None:
+        raise TimeoutError("the socket's own")
+
+    with pytest.raises(TimeoutError, match="own") as raised:
+        pool.run(fail)
+    assert not isinstance(raised.value, IOTimeoutError)
+    assert pool.abandoned == 0
+    pool.close()
+
+
+def test_a_call_knows_that_it_was_given_up() -> None:
+    pool = IOPool(2, SHORT)
+    told: list[bool] = []
+
+    def slow(event: threading.Event) -> None:
+        told.append(pool.given_up)
+        event.wait(LONG)
+        told.append(pool.given_up)
+        done.set()
+
+    done = threading.Event()
+    with gate() as event, pytest.raises(IOTimeoutError):
+        pool.run(slow, event)
+    assert done.wait(LONG)
+    assert told == [False, True]
+    pool.close()
+
+
+def test_a_call_that_waits_for_its_turn_can_be_cancelled() -> None:
+    pool = IOPool(1, LONG)
+    with gate() as event:
+        first, second = pool.submit(event.wait, LONG), pool.submit(len, "never")
+        pool.abandon(second)
+        with pytest.raises(CancelledError):
+            second.result(0)
+        event.set()
+        assert pool.result(first)
+    assert pool.abandoned == 0
+    pool.close()
+
+
+def test_ctrl_c_interrupts_a_caller_that_waits() -> None:
+    pool = IOPool(1, LONG)
+    with gate() as event:
+
+        def interrupt() -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            event.wait(LONG)
+
+        with pytest.raises(KeyboardInterrupt):
+            pool.run(interrupt)
+    assert pool.run(len, "usable") == 6
+    pool.close()
+
+
+def run_script(text: str) -> str:
+    """Run a script of its own; one that does not end fails."""
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True)
+    return ran.stdout.strip()
+
+
+PRELUDE = """
+import os, socket, threading
+from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.errors import IOTimeoutError
+pool = IOPool(1, timeout=0.1)
+never = threading.Event()
+"""
+S3 = """
+import pyarrow.fs
+server = socket.create_server(("127.0.0.1", 0))
+port = server.getsockname()[1]
+settings = dict(access_key="a", secret_key="b", region="r", request_timeout=600, connect_timeout=600)
+store = pyarrow.fs.S3FileSystem(endpoint_override=f"http://127.0.0.1:{port}", **settings)
+"""
+GIVE_UP = """
+try:
+    pool.run({call})
+except IOTimeoutError:
+    print("given up")
+"""
+
+
+def test_a_call_that_hangs_does_not_hold_the_interpreter() -> None:
+    assert run_script(PRELUDE + GIVE_UP.format(call="never.wait")) == "given up"
+
+
+def test_a_request_that_hangs_in_pyarrow_s_s3_does_not_hold_the_interpreter() -> None:
+    call = "store.open_input_file, 'bucket/key'"
+    assert run_script(PRELUDE + S3 + GIVE_UP.format(call=call)) == "given up"
+
+
+def test_a_request_that_nobody_waits_for_any_more_does_not_hold_the_interpreter() -> None:
+    script = PRELUDE + S3 + "pool.submit(store.open_input_file, 'bucket/key')\nserver.accept()\nprint('in flight')"
+    assert run_script(script) == "in flight"
+
+
+@pytest.mark.parametrize("before", ["pool.run(len, '')", "pool.submit(never.wait)"])
+def test_a_pool_works_in_a_forked_process(before: str) -> None:
+    script = f"""
+{PRELUDE}
+{before}
+child = os.fork()
+if child == 0:
+    os._exit(pool.run(len, "seven!!"))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run_script(script) == "7"
