@@ -21,7 +21,7 @@ from merge_model import (
 )
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge import Deduplicate, FirstRow, merge_batches
+from pypaimon.streaming.merge import Deduplicate, FirstRow, merge_batches, sections
 
 # Few values, so that they meet; those whose order is easily wrong among them.
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "aa", "b", "é", "￮", "😀", "x" * 9, "x" * 40])
@@ -131,6 +131,16 @@ def test_a_run_of_one_key_over_many_batches_stays_together() -> None:
     run = [Record(0, number, {"k": 7, "v": number}) for number in range(10)]
     got = merge_columns([run], {"k": pa.int32(), **VALUE_TYPES}, Deduplicate(("k",)), [list(range(10))])
     assert got == [("+I", {"k": 7, "v": 9})]
+
+
+@given(runs=sorted_runs_of({"k": TEXTS}, VALUES), limit=st.sampled_from([1, 100, 1000]))
+@settings(max_examples=100, deadline=None)
+def test_large_chunks_are_cut(runs: tuple[list[list[Record]], list[list[int]]], limit: int) -> None:
+    records, cuts = runs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sections, "CHUNK_BYTES", limit)
+        got = merge_columns(records, {"k": pa.string(), **VALUE_TYPES}, Deduplicate(("k",)), cuts)
+    assert got == merge_rows(records, ["k"], newest)
 
 
 def test_few_batches_are_held() -> None:

@@ -207,3 +207,21 @@ def compare(
             merge_columns(records, TYPES, engine, cuts, keep_deletes=True)
         return
     assert merge_columns(records, TYPES, engine, cuts, keep_deletes=True) == expected
+
+
+def test_a_value_of_an_older_sequence_goes_with_the_retraction_of_a_newer_one() -> None:
+    engine = PartialUpdate(
+        ("k",),
+        groups=(SequenceGroup(("h",), ("c",)),),
+        aggregates={"c": field_aggregate("last_non_null_value", "c", pa.int32(), OptionValues({}))},
+    )
+    nothing = dict.fromkeys(TYPES)
+    steps = [(0, 5, None), (0, 3, 1), (1, 5, 2), (0, 4, None), (0, 2, 7)]
+    records = [
+        Record(kind, number, nothing | {"k": 1, "h": age, "c": value})
+        for number, (kind, age, value) in enumerate(steps)
+    ]
+    for count, left in ((2, 1), (3, None), (4, None), (5, 7)):
+        compare([records[:count]], [[]], engine, {"c": ("last_non_null_value", False)})
+        ((_, row),) = merge_columns([records[:count]], TYPES, engine, [[]])
+        assert row["c"] == left

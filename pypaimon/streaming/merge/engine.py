@@ -71,7 +71,7 @@ class _EngineOptions:
             return FirstRow(keys, ignore_delete=self._ignore_delete)
         if self._name == "partial-update":
             return self._partial_update(keys, sequence, ascending)
-        if self._name in ("aggregation", "aggregate"):
+        if self._name == "aggregation":
             remove = options.boolean("aggregation.remove-record-on-delete", False)
             return Aggregation(keys, sequence, ascending, self._lookup(), self._aggregates(sequence), remove)
         raise UnsupportedTableError(f"The merge engine '{self._name}' is not supported.")

@@ -42,6 +42,11 @@ class SequenceGroup:
     fields: tuple[str, ...]
     removes: bool = False
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All fields of the group."""
+        return self.sequence + self.fields
+
 
 @dataclass(frozen=True, slots=True)
 class PartialUpdate(EngineBase):
@@ -68,7 +73,7 @@ class PartialUpdate(EngineBase):
         wanted = set(columns)
         names = [*self.keys, *self.sequence]
         for group in self.groups:
-            if group.removes or wanted.intersection(group.sequence + group.fields):
+            if group.removes or wanted.intersection(group.columns):
                 names += group.sequence
         return tuple(dict.fromkeys(name for name in names if name not in wanted))
 
@@ -85,7 +90,8 @@ class PartialUpdate(EngineBase):
         actions: Actions = np.where(groups.retracts, np.where(opening, SET, SKIP), ADD).astype(np.int8)
         aggregates: dict[str, tuple[FieldAggregate, Actions]] = {}
         if self.groups:
-            present = [group for group in self.groups if set(group.sequence) <= set(groups.batch.schema.names)]
+            there = set(groups.batch.schema.names)
+            present = [group for group in self.groups if group.removes or there.intersection(group.columns)]
             removed = self._in_sequence(groups, present, opening, aggregates)
         else:
             removed = self._removed(groups)

@@ -13,6 +13,9 @@ import pyarrow as pa
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, python_order
 
+CHUNK_BYTES = 256 << 20
+"""What is merged at once. Arrow's texts and bytes cannot have more than 2 GB in one array."""
+
 
 def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
     """The fewest runs whose files follow each other without overlapping keys.
@@ -74,6 +77,7 @@ class _Run:
         self._keys = keys
         self.batch: pa.RecordBatch | None = None
         self.codes: Codes = np.empty(0)
+        self.row_bytes = 0.0
         self.ended = False
 
     def advance(self, codec: KeyCodec) -> bool:
@@ -83,6 +87,7 @@ class _Run:
             self.ended = True
             return False
         self.batch = following if self.batch is None else concat([self.batch, following])
+        self.row_bytes = self.batch.nbytes / self.batch.num_rows
         changed = codec.fit(self._key_columns(self.batch))
         self.encode(codec)
         return changed
@@ -99,6 +104,12 @@ class _Run:
         """Whether no record can be handed out before more was read: the next batch may go on with the only key here."""
         return not self.ended and (self.batch is None or bool(self.codes[0] == self.codes[-1]))
 
+    def count_below(self, limit: Any) -> int:
+        """How many of the records have keys below the limit."""
+        if self.batch is None:
+            return 0
+        return int(np.searchsorted(self.codes, np.array([limit], dtype=self.codes.dtype), side="left")[0])
+
     def take(self, count: int) -> tuple[pa.RecordBatch, Codes]:
         assert self.batch is not None
         taken = self.batch.slice(0, count), self.codes[:count]
@@ -112,8 +123,9 @@ class _Run:
 def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Iterator[Chunk]:
     """Cuts runs, each sorted by `keys`, into chunks of complete keys.
 
-    Holds one batch of each run and what is left of the one before it (as a rule the records of one key). A batch of a
-    run is asked for when everything of the one before it, but its last key, was handed out.
+    A chunk has about `CHUNK_BYTES` at most, unless one key has more. Holds one batch of each run and what is left of
+    the one before it (as a rule the records of one key). A batch of a run is asked for when everything of the one
+    before it, but its last key, was handed out.
     """
     codec = KeyCodec(len(keys))
     opened = [_Run(run, keys) for run in runs]
@@ -128,16 +140,23 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
                 run.encode(codec)
         active = [run for run in active if run.batch is not None]
         limit = min((run.codes[-1] for run in active if not run.ended), default=None)
-        counts = [0 if run.batch is None else _count_below(run.codes, limit) for run in opened]
+        counts = _counts(opened, limit)
         parts = [run.take(count) for run, count in zip(opened, counts, strict=True) if count]
         if parts:
             yield _chunk(parts, tuple(counts))
 
 
-def _count_below(codes: Codes, limit: Any) -> int:
-    if limit is None:
-        return len(codes)
-    return int(np.searchsorted(codes, np.array([limit], dtype=codes.dtype), side="left")[0])
+def _counts(runs: Sequence[_Run], limit: Any) -> list[int]:
+    """How many records of each run are handed out: those with keys below the limit, or fewer if they are too large."""
+    counts = [len(run.codes) if limit is None else run.count_below(limit) for run in runs]
+    while sum(run.row_bytes * count for run, count in zip(runs, counts, strict=True)) > CHUNK_BYTES:
+        longest = max(range(len(runs)), key=counts.__getitem__)
+        middle = runs[longest].codes[counts[longest] // 2]
+        fewer = [run.count_below(middle) if count else 0 for run, count in zip(runs, counts, strict=True)]
+        if not any(fewer):
+            break
+        counts = fewer
+    return counts
 
 
 def _chunk(parts: list[tuple[pa.RecordBatch, Codes]], counts: tuple[int, ...]) -> Chunk:
