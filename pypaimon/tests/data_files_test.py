@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections import Counter
 from datetime import date, datetime, time
@@ -184,6 +185,33 @@ def test_system_columns_are_stored_or_come_from_the_manifest(warehouse: Any) -> 
     assert read["_ROW_ID"].to_pylist() == [10, 11]
 
 
+class StreamsOf:
+    """A FileIO that opens files as another kind of stream, as those of object stores are."""
+
+    def __init__(self, file_io: Any, kind: Any) -> None:
+        self._file_io = file_io
+        self._kind = kind
+
+    def new_input_stream(self, path: str) -> Any:
+        with self._file_io.new_input_stream(path) as stream:
+            return self._kind(stream.read())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file_io, name)
+
+
+@pytest.mark.parametrize("kind", [io.BytesIO, pa.BufferReader])
+@pytest.mark.parametrize("scenario", ["types_append_parquet", "types_append_orc"])
+def test_streams_of_other_stores(scenario: str, kind: Any) -> None:
+    loaded = load("java-2.1", scenario)
+    table = CatalogFactory.create({"warehouse": str(loaded.warehouse)}).get_table("d.t")
+    metas = [meta(path, 0) for path in file_paths(loaded.warehouse, "data-*")]
+    wanted = reader(table).to_arrow([split(SplitMode.ROWS, metas)])
+    table = table.copy({})
+    table.file_io = StreamsOf(table.file_io, kind)
+    assert reader(table).to_arrow([split(SplitMode.ROWS, metas)]).equals(wanted)
+
+
 @pytest.mark.parametrize("name", ["data.lance", "data.blob", "data.csv"])
 def test_other_formats_are_refused_by_name(warehouse: Any, name: str) -> None:
     table = create(warehouse, "t", FLAT)
@@ -192,8 +220,6 @@ def test_other_formats_are_refused_by_name(warehouse: Any, name: str) -> None:
 
 
 def avro_bytes(values: list[dict[str, Any]]) -> bytes:
-    import io
-
     schema = {
         "type": "record",
         "name": "r",
