@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pypaimon.streaming.clock import Clock
-from pypaimon.streaming.planner import Planner, PlannerState
+from pypaimon.streaming.planner import Planner
+from pypaimon.streaming.planner_state import PlannerState
 from pypaimon.streaming.progress import Progress
 from pypaimon.streaming.snapshots import Snapshot
 from pypaimon.streaming.table_directory import TableDirectory

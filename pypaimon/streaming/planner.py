@@ -10,22 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pypaimon.streaming.errors import (
-    PositionExpiredError,
-    SchemaChangedError,
-    StreamConfigError,
-    TableChangedError,
-)
+from pypaimon.streaming.bounds import Bounds
+from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.filters import columns_of
 from pypaimon.streaming.follow_up import CommitKind, follow_up_scanner
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.options import OnExpired, OnOverwrite, OnSchemaChange, StreamOptions
+from pypaimon.streaming.options import OnExpired, OnOverwrite, StreamOptions
 from pypaimon.streaming.plan import Plan, PlanKind
-from pypaimon.streaming.position import Phase, Position, Unit
+from pypaimon.streaming.planner_state import Mark, PlannerState, Step
+from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.range_check import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
-from pypaimon.streaming.schema_change import difference, read_field_ids
+from pypaimon.streaming.resuming import resumed
+from pypaimon.streaming.schema_change import SchemaPolicy, read_field_ids
 from pypaimon.streaming.snapshot_plans import Planned, SnapshotPlans
 from pypaimon.streaming.snapshots import Snapshot
 from pypaimon.streaming.start_options import Start, StartMode
@@ -35,74 +33,6 @@ from pypaimon.streaming.table_directory import TableDirectory
 _LOG = logging.getLogger(__name__)
 _MAX_WINDOW = 64
 _MAX_PASSED_OVER = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What is remembered of the last snapshot that was read or passed over."""
-
-    snapshot_id: int
-    fingerprint: str
-    total_record_count: int | None
-
-    @staticmethod
-    def of(snapshot: Snapshot) -> Mark:
-        """The mark of a snapshot."""
-        return Mark(snapshot.id, snapshot.fingerprint, snapshot.total_record_count)
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerState:
-    """Where a stream stands.
-
-    Attributes:
-        start: Where to begin, while that is not found yet.
-        next_id: The next snapshot, or the one that is being read; None before the start is found.
-        full: The snapshot of the first full plan while that is not handed out wholly.
-        unit: Last unit handed out of the snapshot that is being read.
-        before: The last snapshot read or passed over, where known.
-        created_after: Only files created at this time or later.
-        verified: The position is known to be in the table's range.
-        misses: Polls in a row that found nothing.
-        window: Snapshots asked for at the same time.
-        end_id: Snapshot that ends the stream, where `end.latest` found it.
-        watermark: Of the last snapshot that was planned.
-        schema_id: Schema that was followed to, where it is not the stream's first one.
-        was_empty: The table was empty when the stream was started.
-        ended: The stream has reached its bound.
-    """
-
-    start: Start | None
-    next_id: int | None = None
-    full: Snapshot | None = None
-    unit: Unit | None = None
-    before: Mark | None = None
-    created_after: int | None = None
-    verified: bool = False
-    misses: int = 0
-    window: int = 1
-    end_id: int | None = None
-    watermark: int | None = None
-    schema_id: int | None = None
-    was_empty: bool = False
-    ended: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The outcome of one step.
-
-    Attributes:
-        state: The next state.
-        plan: What to hand out, or None.
-        first_snapshot: The first snapshot that the plan holds.
-        idle: Nothing new is there; ask again after a pause. Else, without a plan, step again at once (or it has ended).
-    """
-
-    state: PlannerState
-    plan: Plan | None = None
-    first_snapshot: int | None = None
-    idle: bool = False
 
 
 class Planner:
@@ -126,13 +56,12 @@ class Planner:
     ) -> None:
         self._directory = directory
         self._snapshots = directory.snapshots
-        self._schema = schema
         self._options = options
         names = read_columns
         if names is not None and options.predicate is not None:
             names = names | columns_of(options.predicate)
-        self._read_ids = read_field_ids(schema, names)
-        self._now_millis = now_millis
+        self._schemas = SchemaPolicy(directory.schema, schema, options.on_schema_change, read_field_ids(schema, names))
+        self._bounds = Bounds(options, now_millis)
         self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
         self.traits = self._plans_for(None, None).traits
         self._scanner = follow_up_scanner(self.traits)
@@ -166,9 +95,7 @@ class Planner:
         if state.next_id is None:
             return None
         if state.full is not None:
-            return Position(
-                self._directory.identity, state.full.id, state.full.fingerprint, Phase.FULL, state.unit
-            )
+            return Position(self._directory.identity, state.full.id, state.full.fingerprint, Phase.FULL, state.unit)
         inside = state.unit is not None
         known = state.before is not None and state.before.snapshot_id == state.next_id - (0 if inside else 1)
         fingerprint = state.before.fingerprint if known and state.before else None
@@ -200,7 +127,7 @@ class Planner:
         return self.step(state).state
 
     def records_of(self, snapshot: Snapshot) -> int | None:
-        """Records that a stream is given for a snapshot, before filter and shard; None if the snapshot does not tell."""
+        """Records that a stream is given for a snapshot, before filter and shard; None if that is not recorded."""
         if not self._is_read(snapshot):
             return 0
         if self._scanner.kind is PlanKind.CHANGELOG:
@@ -210,7 +137,7 @@ class Planner:
     def _begin(self, state: PlannerState) -> Step:
         assert state.start is not None
         if state.start.position is not None:
-            return Step(self._resumed(state, state.start.position))
+            return Step(resumed(state, state.start.position, self._directory, self._range, self._options.start))
         end = self._options.end
         if end is not None and end.latest and state.end_id is None:
             latest = self._snapshots.latest_id()
@@ -223,17 +150,9 @@ class Planner:
         return Step(self._begun(state, beginning))
 
     def _begun(self, state: PlannerState, beginning: Beginning) -> PlannerState:
-        state = replace(
-            state, start=None, next_id=beginning.next_id, created_after=beginning.created_after, misses=0
-        )
-        end = self._options.end
-        bound = state.end_id if end is None or end.snapshot_id is None else end.snapshot_id
+        state = replace(state, start=None, next_id=beginning.next_id, created_after=beginning.created_after, misses=0)
         if beginning.full is not None:
-            if bound is not None and beginning.full.id > bound:
-                raise StreamConfigError(
-                    f"The first full plan would be of snapshot {beginning.full.id}, beyond the end at snapshot {bound}. "
-                    f"Start with with_start(snapshot_id={bound}, full=True)."
-                )
+            self._bounds.check_first_plan(beginning.full, state.end_id)
             return replace(state, full=beginning.full, verified=True)
         mode = self._options.start.mode
         return replace(state, verified=mode is StartMode.LATEST, ended=self._ended_before(beginning.next_id))
@@ -243,38 +162,7 @@ class Planner:
         if self._options.end_watermark is None or next_id <= 1:
             return False
         snapshot = self._range.available(next_id - 1)
-        return snapshot is not None and self._beyond_watermark(snapshot)
-
-    def _resumed(self, state: PlannerState, position: Position) -> PlannerState:
-        """The state at a saved position, held against the table: the same table, the same snapshot before it."""
-        if position.table != self._directory.identity:
-            raise TableChangedError(
-                f"The position is one of another table (identity {position.table}; this table is "
-                f"{self._directory.identity}), or the table was re-created since. Start anew with with_start(...)."
-            )
-        state = replace(state, start=None, next_id=position.snapshot, unit=position.unit)
-        if position.phase is Phase.FULL:
-            return self._resumed_full(state, position)
-        last = position.snapshot - (0 if position.unit is not None else 1)
-        found = self._range.check_fingerprint(last, position.fingerprint)
-        if found is not None:
-            return replace(state, before=Mark.of(found))
-        if position.fingerprint is not None:
-            return replace(state, before=Mark(last, position.fingerprint, None))
-        return state
-
-    def _resumed_full(self, state: PlannerState, position: Position) -> PlannerState:
-        """A saved position inside a full plan: its snapshot must still be there, or be kept by the tag to start from."""
-        snapshot = self._range.check_fingerprint(position.snapshot, position.fingerprint)
-        if snapshot is None and self._options.start.tag is not None:
-            snapshot = self._directory.tag(self._options.start.tag)
-        if snapshot is None or snapshot.id != position.snapshot:
-            self._range.check_identity()
-            raise PositionExpiredError(position.snapshot, self._range.earliest_id(), self._snapshots.latest_id())
-        if position.fingerprint not in (None, snapshot.fingerprint):
-            raise rolled_back(snapshot.id)
-        created = self._options.start.millis if self._options.start.mode is StartMode.FROM_FILE_CREATION_TIME else None
-        return replace(state, full=snapshot, created_after=created)
+        return snapshot is not None and self._bounds.is_beyond_watermark(snapshot)
 
     def _full(self, state: PlannerState, snapshot: Snapshot) -> Step:
         plans, state = self._reading(state, snapshot)
@@ -289,7 +177,7 @@ class Planner:
                 unit=None,
                 next_id=snapshot.id + 1,
                 before=Mark.of(snapshot),
-                ended=self._beyond_watermark(snapshot) or self._beyond_time(snapshot),
+                ended=self._bounds.is_beyond(snapshot),
             )
         after = replace(after, watermark=snapshot.watermark)
         return self._handed_out(after, snapshot, PlanKind.FULL, planned)
@@ -297,14 +185,15 @@ class Planner:
     def _follow(self, state: PlannerState) -> Step:
         for _ in range(_MAX_PASSED_OVER):
             assert state.next_id is not None
-            if self._beyond_end(state, state.next_id):
+            last = self._bounds.last_id(state.end_id)
+            if last is not None and state.next_id > last:
                 return Step(replace(state, ended=True))
             snapshot, state = self._next_snapshot(state)
             if snapshot is None:
-                return Step(replace(state, ended=self._caught_up_in_time()), idle=True)
-            if self._beyond_watermark(snapshot) or self._beyond_time(snapshot):
+                return Step(replace(state, ended=self._bounds.ends_when_caught_up()), idle=True)
+            if self._bounds.is_beyond(snapshot):
                 return Step(replace(state, ended=True))
-            if snapshot.time_millis > self._now_millis() - self._options.delay_ms and self._options.delay_ms:
+            if self._bounds.is_held_back(snapshot):
                 return Step(state, idle=True)
             step = self._followed(state, snapshot)
             if step.plan is not None:
@@ -313,7 +202,7 @@ class Planner:
         return Step(state)
 
     def _next_snapshot(self, state: PlannerState) -> tuple[Snapshot | None, PlannerState]:
-        """The next snapshot if it is there, held against the one before; else the state of a poll that found nothing."""
+        """The next snapshot if it is there, held against the one before; else the state after a poll for nothing."""
         assert state.next_id is not None
         self._look_ahead(state)
         snapshot = self._range.available(state.next_id)
@@ -342,7 +231,9 @@ class Planner:
         found = self._snapshots.get_snapshots_batch(range(state.next_id, state.next_id + state.window))
         wanted = [snapshot for snapshot in found.values() if snapshot is not None and self._is_read(snapshot)]
         lists = [
-            snapshot.changelog_manifest_list if self._scanner.kind is PlanKind.CHANGELOG else snapshot.delta_manifest_list
+            snapshot.changelog_manifest_list
+            if self._scanner.kind is PlanKind.CHANGELOG
+            else snapshot.delta_manifest_list
             for snapshot in wanted
         ]
         self._plans_for(state.schema_id, None).warm([each for each in lists if each])
@@ -384,7 +275,7 @@ class Planner:
             return Step(after)
         position = self.position(after)
         assert position is not None
-        schema = self._schema_of(after.schema_id)
+        schema = self._schemas.of(after.schema_id)
         if after.schema_id is not None:
             for split in planned.splits:
                 split.schema = schema
@@ -402,25 +293,6 @@ class Planner:
     @staticmethod
     def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
         return replace(state, next_id=snapshot.id + 1, unit=None, before=Mark.of(snapshot))
-
-    # ---- bounds ----
-
-    def _beyond_end(self, state: PlannerState, next_id: int) -> bool:
-        end = self._options.end
-        bound = state.end_id if end is None or end.snapshot_id is None else end.snapshot_id
-        return bound is not None and next_id > bound
-
-    def _beyond_watermark(self, snapshot: Snapshot) -> bool:
-        bound = self._options.end_watermark
-        return bound is not None and snapshot.watermark is not None and snapshot.watermark > bound
-
-    def _beyond_time(self, snapshot: Snapshot) -> bool:
-        end = self._options.end
-        return end is not None and end.millis is not None and snapshot.time_millis > end.millis
-
-    def _caught_up_in_time(self) -> bool:
-        end = self._options.end
-        return end is not None and end.millis is not None and self._now_millis() > end.millis
 
     # ---- what may be wrong ----
 
@@ -469,7 +341,7 @@ class Planner:
         if policy is None and not self._options.read_overwrite and not self._warned_overwrite:
             self._warned_overwrite = True
             _LOG.warning(
-                "snapshot %d overwrites data and is passed over, as in Java; choose with_on_overwrite('skip' | 'read' | 'fail')",
+                "snapshot %d overwrites data and is passed over, as in Java; with_on_overwrite('skip' | 'read' | 'fail') chooses",
                 snapshot.id,
             )
 
@@ -477,26 +349,14 @@ class Planner:
 
     def _reading(self, state: PlannerState, snapshot: Snapshot) -> tuple[SnapshotPlans, PlannerState]:
         """Plans under the schema for this snapshot; raises or follows where a newer one changes what is read."""
-        current = self._schema_of(state.schema_id)
-        if snapshot.schema_id > current.id and self._options.on_schema_change is not OnSchemaChange.IGNORE:
-            newer = self._directory.schema(snapshot.schema_id)
-            changed = difference(current, newer, self._read_ids)
-            if changed is not None:
-                if self._options.on_schema_change is OnSchemaChange.FAIL:
-                    raise SchemaChangedError(current.id, newer.id, changed)
-                if self._read_ids is not None and (missing := self._read_ids - {field.id for field in newer.fields}):
-                    raise SchemaChangedError(current.id, newer.id, f"columns with ids {sorted(missing)} were dropped")
-                state = replace(state, schema_id=newer.id)
+        schema_id = self._schemas.for_snapshot(state.schema_id, snapshot.schema_id)
+        if schema_id != state.schema_id:
+            state = replace(state, schema_id=schema_id)
         return self._plans_for(state.schema_id, state.created_after), state
 
-    def _schema_of(self, schema_id: int | None) -> TableSchema:
-        return self._schema if schema_id is None else self._directory.schema(schema_id)
-
     def _plans_for(self, schema_id: int | None, created_after: int | None) -> SnapshotPlans:
-        schema = self._schema_of(schema_id)
+        schema = self._schemas.of(schema_id)
         key = schema.id, created_after
         if key not in self._plans:
             self._plans[key] = SnapshotPlans(self._directory, schema, self._options, created_after)
         return self._plans[key]
-
-

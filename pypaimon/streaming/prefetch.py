@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from pypaimon.streaming.io_pool import IOPool
-from pypaimon.streaming.planner import PlannerState, Step
+from pypaimon.streaming.planner_state import PlannerState, Step
 
 
 @dataclass(slots=True)

@@ -18,7 +18,8 @@ from pypaimon.streaming.metrics import ScanMetrics
 from pypaimon.streaming.options import StreamOptions
 from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.plan_stream import BlockingPlanStream, PlanStream
-from pypaimon.streaming.planner import Planner, PlannerState, Step
+from pypaimon.streaming.planner import Planner
+from pypaimon.streaming.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.prefetch import Ahead, Prefetcher
 from pypaimon.streaming.progress import Progress

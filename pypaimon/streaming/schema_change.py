@@ -1,10 +1,13 @@
-"""Does a newer schema change what a stream reads (B20)."""
+"""Does a newer schema change what a stream reads, and what becomes of the stream then (B20)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
+from pypaimon.streaming.errors import SchemaChangedError
 from pypaimon.streaming.internals import DataField, TableSchema
+from pypaimon.streaming.options import OnSchemaChange
 
 
 def read_field_ids(schema: TableSchema, names: Collection[str] | None) -> frozenset[int] | None:
@@ -50,3 +53,42 @@ def _changed(old: DataField, new: DataField) -> str | None:
     if old.type != new.type:
         return f"column {old.name!r} changed from {old.type} to {new.type}"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPolicy:
+    """Which schema a stream reads with, snapshot by snapshot.
+
+    Attributes:
+        schema_of: A schema by id; asks the store for one that is not known.
+        first: The schema that the stream was built with.
+        policy: What to do where a newer schema changes what is read.
+        ids: Ids of the columns that are read, or used by the filter; None for all.
+    """
+
+    schema_of: Callable[[int], TableSchema]
+    first: TableSchema
+    policy: OnSchemaChange
+    ids: frozenset[int] | None
+
+    def of(self, schema_id: int | None) -> TableSchema:
+        """The schema with this id; None stands for the first one."""
+        return self.first if schema_id is None else self.schema_of(schema_id)
+
+    def for_snapshot(self, current_id: int | None, snapshot_schema_id: int) -> int | None:
+        """Id of the schema to read a snapshot with, given the one in use (None: the first).
+
+        Raises:
+            SchemaChangedError: What is read has changed and the policy is to fail; or a read column was dropped.
+        """
+        current = self.of(current_id)
+        if self.policy is OnSchemaChange.IGNORE or snapshot_schema_id <= current.id:
+            return current_id
+        newer = self.schema_of(snapshot_schema_id)
+        changed = difference(current, newer, self.ids)
+        if changed is None:
+            return current_id
+        dropped = self.ids is not None and not self.ids <= {field.id for field in newer.fields}
+        if self.policy is OnSchemaChange.FAIL or dropped:
+            raise SchemaChangedError(current.id, newer.id, changed)
+        return newer.id
