@@ -209,7 +209,8 @@ def test_streams_of_other_stores(scenario: str, kind: Any) -> None:
     wanted = reader(table).to_arrow([split(SplitMode.ROWS, metas)])
     table = table.copy({})
     table.file_io = StreamsOf(table.file_io, kind)
-    assert reader(table).to_arrow([split(SplitMode.ROWS, metas)]).equals(wanted)
+    # NaN equals nothing, so the texts are compared.
+    assert repr(reader(table).to_arrow([split(SplitMode.ROWS, metas)]).to_pylist()) == repr(wanted.to_pylist())
 
 
 @pytest.mark.parametrize("name", ["data.lance", "data.blob", "data.csv"])
