@@ -22,6 +22,7 @@ from pypaimon.streaming.errors import (
     UnsupportedTableError,
 )
 from pypaimon.streaming.follow_up import ChangelogFollowUpScanner, DeltaFollowUpScanner, FollowUpScanner
+from pypaimon.streaming.incremental_diff import IncrementalDiffScanner
 from pypaimon.streaming.install import install
 from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.metrics import ScanMetrics
@@ -45,6 +46,7 @@ __all__ = [
     "EndOfScan",
     "FollowUpScanner",
     "IOTimeoutError",
+    "IncrementalDiffScanner",
     "Lag",
     "PaimonStreamError",
     "Phase",

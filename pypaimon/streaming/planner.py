@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from pypaimon.streaming.bounds import Bounds
+from pypaimon.streaming.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.filters import columns_of
 from pypaimon.streaming.follow_up import CommitKind, follow_up_scanner
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.look_ahead import LookAhead
 from pypaimon.streaming.options import OnExpired, OnOverwrite, StreamOptions
 from pypaimon.streaming.plan import Plan, PlanKind
 from pypaimon.streaming.planner_state import Mark, PlannerState, Step
@@ -31,7 +33,6 @@ from pypaimon.streaming.starting import Beginning, StartingScanner
 from pypaimon.streaming.table_directory import TableDirectory
 
 _LOG = logging.getLogger(__name__)
-_MAX_WINDOW = 64
 _MAX_PASSED_OVER = 256
 
 
@@ -66,6 +67,8 @@ class Planner:
         self.traits = self._plans_for(None, None).traits
         self._scanner = follow_up_scanner(self.traits)
         self._range = RangeCheck(directory, self.traits.decoupled_changelog)
+        self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
+        self._look_ahead = LookAhead(self._snapshots, self._warm)
         self._warned_overwrite = False
 
     # ---- states ----
@@ -185,6 +188,11 @@ class Planner:
     def _follow(self, state: PlannerState) -> Step:
         for _ in range(_MAX_PASSED_OVER):
             assert state.next_id is not None
+            found = self._catch_up.find(state)
+            if found is not None and found.planned is not None:
+                return self._caught_up(state, found, found.planned)
+            if found is not None:
+                state = replace(state, replay_until=found.snapshots[-1].id + 1)
             last = self._bounds.last_id(state.end_id)
             if last is not None and state.next_id > last:
                 return Step(replace(state, ended=True))
@@ -201,16 +209,27 @@ class Planner:
             state = step.state
         return Step(state)
 
+    def _caught_up(self, state: PlannerState, found: CaughtUp, planned: Planned) -> Step:
+        """Hand out several snapshots as one plan, each held against the one before."""
+        before = state.before
+        for snapshot in found.snapshots:
+            self._check_unbroken(before, snapshot)
+            before = Mark.of(snapshot)
+        last = found.snapshots[-1]
+        read = [snapshot for snapshot in found.snapshots if self._is_read(snapshot)]
+        watermark = read[-1].watermark if read else state.watermark
+        after = replace(self._after(state, last), watermark=watermark, misses=0, verified=True)
+        return self._handed_out(after, last, found.kind, planned, state.next_id)
+
     def _next_snapshot(self, state: PlannerState) -> tuple[Snapshot | None, PlannerState]:
         """The next snapshot if it is there, held against the one before; else the state after a poll for nothing."""
+        state = self._look_ahead.fetch(state, self._bounds.last_id(state.end_id))
         assert state.next_id is not None
-        self._look_ahead(state)
         snapshot = self._range.available(state.next_id)
         if snapshot is None:
             return None, self._missed(state)
         self._check_unbroken(state.before, snapshot)
-        window = min(state.window * 2, _MAX_WINDOW) if state.misses == 0 else 1
-        return snapshot, replace(state, misses=0, verified=True, window=window)
+        return snapshot, self._look_ahead.grown(state)
 
     def _missed(self, state: PlannerState) -> PlannerState:
         """Count a poll that found nothing; check the range at the first one after a seek, and at every 16th."""
@@ -223,20 +242,15 @@ class Planner:
             self._range.check_identity()
         return replace(state, misses=misses, verified=True, window=1)
 
-    def _look_ahead(self, state: PlannerState) -> None:
-        """While snapshots keep coming: fetch a window of them, and what they hold, each round for all at once."""
-        assert state.next_id is not None
-        if state.window <= 2 or self._snapshots.is_cached(state.next_id):
-            return
-        found = self._snapshots.get_snapshots_batch(range(state.next_id, state.next_id + state.window))
-        wanted = [snapshot for snapshot in found.values() if snapshot is not None and self._is_read(snapshot)]
+    def _warm(self, snapshots: list[Snapshot]) -> None:
         lists = [
             snapshot.changelog_manifest_list
             if self._scanner.kind is PlanKind.CHANGELOG
             else snapshot.delta_manifest_list
-            for snapshot in wanted
+            for snapshot in snapshots
+            if self._is_read(snapshot)
         ]
-        self._plans_for(state.schema_id, None).warm([each for each in lists if each])
+        self._plans_for(None, None).warm([each for each in lists if each])
 
     def _is_read(self, snapshot: Snapshot) -> bool:
         if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
@@ -270,7 +284,9 @@ class Planner:
             return plans.delta(snapshot, state.unit)
         return plans.overwrite(self._range.available(snapshot.id - 1), snapshot, state.unit)
 
-    def _handed_out(self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned) -> Step:
+    def _handed_out(
+        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned, first: int | None = None
+    ) -> Step:
         if not planned.splits:
             return Step(after)
         position = self.position(after)
@@ -288,7 +304,7 @@ class Planner:
             watermark=snapshot.watermark,
             commit_time_millis=snapshot.time_millis,
         )
-        return Step(after, plan, snapshot.id)
+        return Step(after, plan, snapshot.id if first is None else first)
 
     @staticmethod
     def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
@@ -341,7 +357,7 @@ class Planner:
         if policy is None and not self._options.read_overwrite and not self._warned_overwrite:
             self._warned_overwrite = True
             _LOG.warning(
-                "snapshot %d overwrites data and is passed over, as in Java; with_on_overwrite('skip' | 'read' | 'fail') chooses",
+                "snapshot %d overwrites data and is passed over, as in Java; with_on_overwrite(...) chooses",
                 snapshot.id,
             )
 

@@ -38,9 +38,11 @@ class PlannerState:
         verified: The position is known to be in the table's range.
         misses: Polls in a row that found nothing.
         window: Snapshots asked for at the same time.
+        known_latest: A snapshot that is known to have been the latest.
         end_id: Snapshot that ends the stream, where `end.latest` found it.
         watermark: Of the last snapshot that was planned.
         schema_id: Schema that was followed to, where it is not the stream's first one.
+        replay_until: No catch-up is tried before this snapshot: it was not proven there.
         was_empty: The table was empty when the stream was started.
         ended: The stream has reached its bound.
     """
@@ -54,9 +56,11 @@ class PlannerState:
     verified: bool = False
     misses: int = 0
     window: int = 1
+    known_latest: int | None = None
     end_id: int | None = None
     watermark: int | None = None
     schema_id: int | None = None
+    replay_until: int = 0
     was_empty: bool = False
     ended: bool = False
 

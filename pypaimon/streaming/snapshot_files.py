@@ -194,7 +194,8 @@ class SnapshotFiles:
         numbers = (name[len(self._prefix) :] for name in names if name.startswith(self._prefix))
         return sorted(int(number) for number in numbers if number.isdecimal())
 
-    def _hint(self, name: str) -> int | None:
+    def hint(self, name: str) -> int | None:
+        """What a hint file says, unchecked; None without one, or if it holds no number."""
         try:
             text = self._store.read(f"{self._directory}/{name}")
         except FileNotFoundError:
@@ -203,7 +204,7 @@ class SnapshotFiles:
 
     def earliest(self) -> int | None:
         """Smallest id: the hint if its file is there and the one before it is not, else by listing."""
-        hint = self._hint("EARLIEST")
+        hint = self.hint("EARLIEST")
         if hint is not None:
             there, before = self._store.read_many([self.path(hint), self.path(hint - 1)])
             if there is not None and before is None:
@@ -212,7 +213,7 @@ class SnapshotFiles:
 
     def latest(self) -> Snapshot | None:
         """That of greatest id: the hint's if its file is there and the one after it is not, else by listing."""
-        hint = self._hint("LATEST")
+        hint = self.hint("LATEST")
         if hint is not None:
             there, after = self._store.read_many([self.path(hint), self.path(hint + 1)])
             if there is not None and after is None:

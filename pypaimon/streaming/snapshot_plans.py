@@ -63,9 +63,9 @@ class SnapshotPlans:
         created_after: int | None = None,
     ) -> None:
         self._directory = directory
-        self._schema = schema
         self._options = options
         self._created_after = created_after
+        self.schema = schema
         self.traits = TableTraits.of(schema)
         self._pruner = Pruner(schema, directory.schema, options.predicate)
         self._shards = ShardFilter(self.traits, options.shard, options.bucket_filter)
@@ -76,32 +76,27 @@ class SnapshotPlans:
         fields = {field.name: field for field in schema.fields}
         self._partition_fields = [fields[name] for name in schema.partition_keys]
 
-    def full(self, snapshot: Snapshot, after: Unit | None = None, *, keep_pending: bool = False) -> Planned:
-        """The state of the table at a snapshot.
+    def full(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
+        """The state of the table at a snapshot, without what comes as changelog later (J§2, level filter).
 
         Args:
             snapshot: The snapshot.
             after: Last unit that was handed out of it already.
-            keep_pending: Also what no compaction has turned into changelog yet; else that is left out, since it
-                comes as changelog later (J§2, level filter of the first plan).
 
         Raises:
             FileNotFoundError: A manifest is gone.
         """
-        entries = live(self._entries("full", snapshot.base_manifest_list, snapshot.delta_manifest_list))
-        if not keep_pending:
-            entries = entries.filter(pa.array(self._first_plan_mask(entries)))
-        return self._planned(snapshot, entries, "full", self._merge_mode(), after)
+        return self._planned(snapshot, self._state(snapshot), "full", self._merge_mode(), after)
 
     def delta(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
         mode = SplitMode.RECORDS if self.traits.primary_key else self._merge_mode()
-        added = _of_kind(self._entries("delta", snapshot.delta_manifest_list), _ADD)
+        added = _of_kind(self._entries(snapshot.delta_manifest_list), _ADD)
         return self._planned(snapshot, added, "delta", mode, after)
 
     def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
         """The changelog files of a snapshot. Raises FileNotFoundError if a manifest is gone."""
-        added = _of_kind(self._entries("changelog", snapshot.changelog_manifest_list), _ADD)
+        added = _of_kind(self._entries(snapshot.changelog_manifest_list), _ADD)
         return self._planned(snapshot, added, "changelog", SplitMode.CHANGELOG, after)
 
     def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> Planned:
@@ -117,7 +112,7 @@ class SnapshotPlans:
         Raises:
             FileNotFoundError: A manifest is gone.
         """
-        entries = self._entries("delta", snapshot.delta_manifest_list)
+        entries = self._entries(snapshot.delta_manifest_list)
         added, removed = _of_kind(entries, _ADD), _of_kind(entries, _DELETE)
         both = pa.concat_tables([removed, added])
         units = self._ordered(both, whole_buckets)
@@ -131,6 +126,46 @@ class SnapshotPlans:
         )
         return Planned(self._presented(splits), last)
 
+    def net(self, before: Snapshot | None, snapshot: Snapshot) -> Planned:
+        """One change per key between the states of two snapshots, of the buckets that differ.
+
+        States hold what first plans hold: with a changelog producer what was compacted, since the rest is still to come
+        as changelog. Raises FileNotFoundError if a manifest is gone.
+
+        Args:
+            before: The earlier snapshot; None: an empty table.
+            snapshot: The later one.
+        """
+        old = self._state(before) if before is not None else None
+        new = self._state(snapshot)
+        tables = [new] if old is None else [old, new]
+        sides = pa.concat_tables(
+            table.append_column("side", pa.array(np.full(table.num_rows, side, dtype=np.int8)))
+            for side, table in zip(range(2 - len(tables), 2), tables, strict=True)
+        )
+        units = self._ordered(sides, whole_buckets)
+        chosen, _ = self._chosen(units, "delta", None)
+        chosen &= _differing_units(units)
+        entries = units.entries.filter(pa.array(chosen))
+        sides_of = entries["side"]
+        splits = self._factory.replaced(
+            SplitMode.NET,
+            entries.filter(pc.equal(sides_of, 0)),
+            entries.filter(pc.equal(sides_of, 1)),
+            snapshot.id,
+            None if before is None else self._deletions(before),
+            self._deletions(snapshot),
+        )
+        return Planned(self._presented(splits))
+
+    def added_files(self, entries: pa.Table, snapshot: Snapshot) -> Planned:
+        """Splits of data files of an append table that are left at a snapshot."""
+        return self._planned(snapshot, entries, "delta", self._merge_mode(), None)
+
+    def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
+        """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""
+        return self._presented(self._factory.joined(splits, snapshot_id))
+
     def warm(self, lists: list[str]) -> None:
         """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them."""
         manifests = self._directory.manifests.manifest_lists(lists)
@@ -138,7 +173,11 @@ class SnapshotPlans:
         if kept:
             self._directory.manifests.entries(pa.concat_tables(kept))
 
-    def _entries(self, scan: _Scan, *lists: str | None) -> pa.Table:
+    def _state(self, snapshot: Snapshot) -> pa.Table:
+        entries = live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list))
+        return entries.filter(pa.array(self._first_plan_mask(entries)))
+
+    def _entries(self, *lists: str | None) -> pa.Table:
         names = [name for name in lists if name]
         manifests = pa.concat_tables(self._directory.manifests.manifest_lists(names))
         return self._directory.manifests.entries(manifests.filter(self._pruner.manifests(manifests)))
@@ -207,3 +246,12 @@ def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
 def _without(entries: pa.Table, others: pa.Table) -> pa.Table:
     """Entries whose file is not among the others."""
     return entries.filter(pc.invert(pc.is_in(entries["file_name"], value_set=others["file_name"].combine_chunks())))
+
+
+def _differing_units(units: Units) -> _Mask:
+    """Entries of units whose files differ between the two sides."""
+    names = units.entries["file_name"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    pairs = np.unique(np.stack([units.of_entry, names]), axis=1, return_counts=True)
+    lone = np.unique(pairs[0][0][pairs[1] == 1])
+    differing: _Mask = np.isin(units.of_entry, lone)
+    return differing

@@ -165,6 +165,10 @@ class SnapshotManager:
         snapshot = self.get_latest_snapshot()
         return None if snapshot is None else snapshot.id
 
+    def hinted_latest_id(self) -> int | None:
+        """What the hint LATEST says, unchecked; None without one. One request."""
+        return self._snapshots.hint("LATEST")
+
     def list_ids(self) -> list[int]:
         """Ids of all snapshot files, ascending. One listing."""
         return self._snapshots.ids()

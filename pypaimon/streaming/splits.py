@@ -48,13 +48,13 @@ class SplitFactory:
     ) -> list[StreamSplit]:
         """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged (J§3.7)."""
         files = _Files.of(units.entries.filter(pa.array(chosen)), self)
-        groups = units.of_entry[chosen]
+        groups = units.of_entry[chosen].tolist()
         result = []
         for start, stop in files.buckets():
             split_mode = mode
             if mode is SplitMode.MERGE and files.keys[start][1] == POSTPONE_BUCKET:
                 split_mode = SplitMode.RECORDS
-            for first, last in self._packs(files, groups, start, stop):
+            for first, last in self._packed(files.sizes, groups, start, stop):
                 found = files.deletion_files(first, last, deletions)
                 result.append(
                     StreamSplit(
@@ -68,6 +68,27 @@ class SplitFactory:
                     )
                 )
         return result
+
+    def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
+        """Splits of an append table put together: one per ordered bucket, unaware buckets packed by size."""
+        buckets: dict[tuple[tuple[object, ...], int], list[DataFileMeta]] = {}
+        firsts: dict[tuple[tuple[object, ...], int], StreamSplit] = {}
+        for split in splits:
+            key = tuple(split.partition.values), split.bucket
+            firsts.setdefault(key, split)
+            buckets.setdefault(key, []).extend(split.files)
+        return [
+            StreamSplit(
+                firsts[key].mode,
+                files[start:stop],
+                firsts[key].partition,
+                firsts[key].bucket,
+                snapshot_id=snapshot_id,
+                total_buckets=firsts[key].total_buckets,
+            )
+            for key, files in buckets.items()
+            for start, stop in self._packed([file.file_size for file in files], range(len(files)), 0, len(files))
+        ]
 
     def replaced(
         self,
@@ -105,8 +126,8 @@ class SplitFactory:
             )
         return result
 
-    def _packs(self, files: _Files, groups: npt.NDArray[np.int64], start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Ranges of entries that become one split: ordered packing by size, never inside a group."""
+    def _packed(self, sizes: Sequence[int], groups: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Ranges of files that become one split: ordered packing by size, never inside a group."""
         if not (self.traits.unaware_bucket or self.traits.data_evolution):
             yield start, stop
             return
@@ -116,7 +137,7 @@ class SplitFactory:
             group_end = place + 1
             while group_end < stop and groups[group_end] == groups[place]:
                 group_end += 1
-            size = max(sum(files.sizes[place:group_end]), self.open_bytes)
+            size = max(sum(sizes[place:group_end]), self.open_bytes)
             if place > first and weight + size > self.target_bytes:
                 yield first, place
                 first, weight = place, 0
