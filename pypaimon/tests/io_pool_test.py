@@ -124,7 +124,7 @@ def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
 
 
 def test_while_too_many_calls_hang_others_fail_at_once_and_later_ones_succeed() -> None:
-    pool = IOPool(2, SHORT, name="few", idle_seconds=0.02, max_abandoned=2)
+    pool = IOPool(1, SHORT, name="few", idle_seconds=0.02, max_abandoned=2)
     with gate() as event:
         hanging = [pool.submit(event.wait, LONG) for _ in range(2)]
         waiting = pool.submit(len, "waits for its turn")
