@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from pypaimon.streaming.bounds import Bounds
-from pypaimon.streaming.errors import SchemaChangedError
+from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError
 from pypaimon.streaming.follow_up import CommitKind
 from pypaimon.streaming.incremental_diff import IncrementalDiffScanner
 from pypaimon.streaming.options import CatchUp, StreamOptions
@@ -85,16 +85,12 @@ class CatchUpScanner:
             if before is None:
                 return None
         ahead = self._ahead(state)
-        if self._net:
-            if len(ahead) < 2:
-                return None
-            try:
-                planned = self._plans.net(before, ahead[-1])
-            except FileNotFoundError:
-                return CaughtUp(PlanKind.NET, ahead, None)
-            _LOG.info("net catch-up: snapshots %d to %d as one change per key", ahead[0].id, ahead[-1].id)
-            return CaughtUp(PlanKind.NET, ahead, planned)
-        return self._collapsed(before, ahead)
+        kind = PlanKind.NET if self._net else PlanKind.COLLAPSED
+        try:
+            return self._net_changes(before, ahead) if self._net else self._collapsed(before, ahead)
+        except (FileNotFoundError, CorruptTableError) as error:
+            _LOG.info("snapshots %d to %d are replayed: %s", ahead[0].id, ahead[-1].id, error)
+            return CaughtUp(kind, ahead, None)
 
     def _ahead(self, state: PlannerState) -> tuple[Snapshot, ...]:
         """The snapshots that could go into one plan: as far as nothing else has to be decided in between."""
@@ -108,11 +104,13 @@ class CatchUpScanner:
             stop = number + window if known is None else min(number + window, known + 1)
             if stop <= number:
                 break
-            batch = self._directory.snapshots.get_snapshots_batch(range(number, stop))
-            for snapshot in batch.values():
-                if snapshot is None or not self._fits(state, snapshot):
+            batch = self._directory.snapshots.look_ahead(range(number, stop))
+            for snapshot in batch:
+                if not self._fits(state, snapshot):
                     return tuple(found[:_MAX_COLLAPSED])
                 found.append(snapshot)
+            if len(batch) < stop - number:
+                break
             number, window = stop, window * 2
         return tuple(found[:_MAX_COLLAPSED])
 
@@ -129,6 +127,13 @@ class CatchUpScanner:
         except SchemaChangedError:
             return False
 
+    def _net_changes(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
+        if len(ahead) < 2:
+            return None
+        planned = self._plans.net(before, ahead[-1])
+        _LOG.info("net catch-up: snapshots %d to %d as one change per key", ahead[0].id, ahead[-1].id)
+        return CaughtUp(PlanKind.NET, ahead, planned)
+
     def _collapsed(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
         appends = [snapshot for snapshot in ahead if snapshot.commit_kind == CommitKind.APPEND]
         most = self._options.max_unconfirmed
@@ -137,10 +142,7 @@ class CatchUpScanner:
             appends = appends[:most]
         if len(appends) < _FAR_BEHIND:
             return None
-        try:
-            reason = self._disproof(before, ahead[-1], appends)
-        except FileNotFoundError as error:
-            reason = f"{error} is gone"
+        reason = self._disproof(before, ahead[-1], appends)
         if reason is not None:
             _LOG.info("snapshots %d to %d are replayed: %s", ahead[0].id, ahead[-1].id, reason)
             return CaughtUp(PlanKind.COLLAPSED, ahead, None)

@@ -1,4 +1,4 @@
-"""Every error of the streaming reader: one root, each with `retriable`, each also the builtin that a caller would catch."""
+"""Every error of the streaming reader: one root, each with `retriable`, most also the builtin that one would catch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PositionExpiredError(PaimonStreamError, LookupError):
 
 
 class PositionBeyondLatestError(PaimonStreamError, LookupError):
-    """The wanted snapshot lies further ahead than the next one: the table was re-created or rolled back, or the id is wrong.
+    """The wanted snapshot lies beyond the next one: the table was re-created or rolled back, or the id is wrong.
 
     Attributes:
         wanted: Id of the snapshot that was to be read next.
@@ -58,8 +58,8 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
         self.wanted = wanted
         self.latest = latest
         super().__init__(
-            f"Snapshot {wanted} is beyond the latest snapshot ({latest}). Most likely the table was re-created or rolled back "
-            "since this position was saved, or the position belongs to another table or branch. "
+            f"Snapshot {wanted} is beyond the latest snapshot ({latest}). The table was probably re-created or rolled "
+            "back since this position was saved, or the position belongs to another table or branch. "
             "Check the position, or start anew with with_start(...)."
         )
 
@@ -84,8 +84,8 @@ class SchemaChangedError(PaimonStreamError):
         self.new = new
         self.detail = detail
         super().__init__(
-            f"The table's schema changed from {old} to {new}: {detail}. Build a new stream from a freshly loaded table and "
-            "continue at this position, or choose on_schema_change='follow' | 'ignore'."
+            f"The table's schema changed from {old} to {new}: {detail}. Build a new stream from a freshly loaded table "
+            "and continue at this position, or choose on_schema_change='follow' | 'ignore'."
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -102,7 +102,7 @@ class CorruptTableError(PaimonStreamError, OSError):
     def __init__(self, path: str, detail: str) -> None:
         self.path = path
         self.detail = detail
-        super().__init__(f"{path}: {detail}. Nothing was skipped; the stream goes on from here once the file is repaired.")
+        super().__init__(f"{path}: {detail}. Nothing was skipped; once it is repaired the stream goes on from here.")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path, self.detail)

@@ -45,7 +45,7 @@ class DeltaFollowUpScanner(FollowUpScanner):
 
 
 class ChangelogFollowUpScanner(FollowUpScanner):
-    """Reads the changelog files of snapshots that have some, whatever wrote them (`input`, `lookup`, `full-compaction`)."""
+    """Reads the changelog files of snapshots that have some (`input`, `lookup`, `full-compaction`)."""
 
     kind = PlanKind.CHANGELOG
 

@@ -14,7 +14,7 @@ def install() -> None:
     Each class overrides the method, so changing the base class alone would do nothing.
     """
     for table_class in table_classes():
-        table_class.new_stream_read_builder = _new_stream_read_builder
+        setattr(table_class, "new_stream_read_builder", _new_stream_read_builder)  # noqa: B010 - typed as any class
 
 
 def _new_stream_read_builder(table: Any) -> StreamReadBuilder:

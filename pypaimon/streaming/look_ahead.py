@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
+from pypaimon.streaming.errors import CorruptTableError, StoreError
 from pypaimon.streaming.planner_state import PlannerState
 from pypaimon.streaming.snapshots import Snapshot, SnapshotManager
 
@@ -46,8 +48,10 @@ class LookAhead:
             state = replace(state, known_latest=self._snapshots.hinted_latest_id())
         ends = [each for each in (state.known_latest, last_id) if each is not None]
         stop = min([number + state.window, *(end + 1 for end in ends)])
-        found = self._snapshots.get_snapshots_batch(range(number, stop))
-        self._warm([snapshot for snapshot in found.values() if snapshot is not None])
+        found = self._snapshots.look_ahead(range(number, stop))
+        # What is wrong with a file ahead is an error when its turn comes, after the rows before it.
+        with contextlib.suppress(FileNotFoundError, CorruptTableError, StoreError):
+            self._warm(found)
         return state
 
     @staticmethod

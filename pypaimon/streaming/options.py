@@ -226,8 +226,9 @@ def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
         and not raw
     ):
         raise UnsupportedTableError(
-            f"{traits.merge_engine.value} streaming reading is not supported. You can use 'lookup' or 'full-compaction' "
-            "changelog producer to support streaming reading. with_raw(True) reads the records as they were written."
+            f"{traits.merge_engine.value} streaming reading is not supported. You can use 'lookup' or "
+            "'full-compaction' changelog producer to support streaming reading. "
+            "with_raw(True) reads the records as they were written."
         )
 
 

@@ -136,7 +136,7 @@ class Plan(PaimonPlan):
         raise AttributeError(f"a plan is immutable; cannot set {name!r}")
 
     def splits(self) -> list[StreamSplit]:
-        """The splits, in the order in which they should be read. One bucket of an ordered table is never spread out of order."""
+        """The splits, in the order in which they should be read; a bucket of an ordered table is one split."""
         return list(self.__dict__["_stream_splits"])
 
     @property
@@ -183,4 +183,5 @@ class Plan(PaimonPlan):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return f"Plan({self.kind.value} of snapshot {self.snapshot_id}, {len(self.splits())} splits, next {self.position.snapshot})"
+        what = f"{self.kind.value} of snapshot {self.snapshot_id}, {len(self.splits())} splits"
+        return f"Plan({what}, next {self.position.snapshot})"

@@ -112,6 +112,8 @@ class Planner:
         Raises:
             PaimonStreamError: See the class of the error; the state it was called with stays good.
         """
+        if not state.ended:
+            state = self._bounded(state)
         if state.ended:
             return Step(state)
         try:
@@ -137,17 +139,20 @@ class Planner:
             return snapshot.changelog_record_count
         return snapshot.delta_record_count
 
-    def _begin(self, state: PlannerState) -> Step:
-        assert state.start is not None
-        if state.start.position is not None:
-            return Step(resumed(state, state.start.position, self._directory, self._range, self._options.start))
+    def _bounded(self, state: PlannerState) -> PlannerState:
+        """Find the end of a stream that ends at the snapshot that is the latest when it starts."""
         end = self._options.end
-        if end is not None and end.latest and state.end_id is None:
-            latest = self._snapshots.latest_id()
-            if latest is None:
-                return Step(replace(state, ended=True))
-            state = replace(state, end_id=latest)
-        beginning = StartingScanner(self._directory, self.traits, state.start).find(state.was_empty)
+        if end is None or not end.latest or state.end_id is not None:
+            return state
+        latest = self._snapshots.latest_id()
+        return replace(state, end_id=latest, ended=latest is None)
+
+    def _begin(self, state: PlannerState) -> Step:
+        start = state.start
+        assert start is not None
+        if start.position is not None:
+            return Step(resumed(state, start.position, self._directory, self._range, self._options.start))
+        beginning = StartingScanner(self._directory, self.traits, start).find(state.was_empty)
         if beginning is None:
             return Step(self._missed(replace(state, was_empty=True)), idle=True)
         return Step(self._begun(state, beginning))
@@ -194,7 +199,7 @@ class Planner:
             if found is not None:
                 state = replace(state, replay_until=found.snapshots[-1].id + 1)
             last = self._bounds.last_id(state.end_id)
-            if last is not None and state.next_id > last:
+            if last is not None and state.next_id is not None and state.next_id > last:
                 return Step(replace(state, ended=True))
             snapshot, state = self._next_snapshot(state)
             if snapshot is None:

@@ -119,7 +119,7 @@ class Position:
             version = value["version"]
             if not isinstance(version, int) or version > FORMAT_VERSION:
                 raise StreamConfigError(
-                    f"position of format version {version!r}: this library reads versions up to {FORMAT_VERSION}; update it"
+                    f"position of format version {version!r}: this library reads up to {FORMAT_VERSION}; update it"
                 )
             unit = value.get("unit")
             return Position(

@@ -104,7 +104,7 @@ class RangeCheck:
         return found
 
     def missing_file(self, snapshot_id: int, error: FileNotFoundError) -> PaimonStreamError:
-        """The error for a file of a snapshot that is not there: expired with its snapshot, or missing from a live one."""
+        """The error for a file of a snapshot that is gone: it expired with its snapshot, or the table is damaged."""
         snapshots = self._directory.snapshots
         snapshots.forget()
         if self.available(snapshot_id) is None:

@@ -91,4 +91,5 @@ class SchemaPolicy:
         dropped = self.ids is not None and not self.ids <= {field.id for field in newer.fields}
         if self.policy is OnSchemaChange.FAIL or dropped:
             raise SchemaChangedError(current.id, newer.id, changed)
-        return newer.id
+        followed: int = newer.id
+        return followed

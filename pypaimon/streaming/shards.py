@@ -18,8 +18,8 @@ _Mask = npt.NDArray[np.bool_]
 class ShardFilter:
     """Keeps the files of one shard, or of chosen buckets.
 
-    Tables whose buckets are ordered shard by bucket, floor-mod, so that bucket -2 belongs to a shard too; unaware-bucket
-    tables by the hash of the file name, as Java does. The shards of a table are disjoint and together complete.
+    Tables whose buckets are ordered shard by bucket, floor-mod, so that bucket -2 belongs to a shard too;
+    unaware-bucket tables by the hash of the file name, as Java does. Shards are disjoint and together complete.
 
     Attributes:
         traits: The table.

@@ -189,12 +189,13 @@ class SnapshotPlans:
 
     def _first_plan_mask(self, entries: pa.Table) -> _Mask:
         """Levels whose rows no later changelog repeats (J§2): lookup above 0, full-compaction the top only."""
-        levels = column(entries, "level")
+        lowest = 0
         if self.traits.producer is ChangelogProducer.LOOKUP:
-            return levels > 0
-        if self.traits.producer is ChangelogProducer.FULL_COMPACTION:
-            return levels == self.traits.num_levels - 1
-        return np.ones(len(levels), dtype=bool)
+            lowest = 1
+        elif self.traits.producer is ChangelogProducer.FULL_COMPACTION:
+            lowest = self.traits.num_levels - 1
+        kept: _Mask = column(entries, "level") >= lowest
+        return kept
 
     def _planned(
         self, snapshot: Snapshot, entries: pa.Table, scan: _Scan, mode: SplitMode, after: Unit | None

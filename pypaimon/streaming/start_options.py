@@ -1,4 +1,4 @@
-"""Where a stream is told to begin: `Start`, from a table's `scan.*` options (J§1.1, Java's checks and messages) or the builder."""
+"""Where a stream is told to begin: `Start`, by a table's `scan.*` options (J§1.1, Java's checks) or the builder."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ _ALIASES = {"scan.mode": ("log.scan",), _MILLIS: ("log.scan.timestamp-millis",)}
 def start_of_options(options: OptionValues) -> Start:
     """The start that a table's options ask for; latest-full when they ask for none.
 
-    Follows `CoreOptions.startupMode`, `SchemaValidation.validateStartupMode` and `AbstractDataTableScan.createStartingScanner`.
+    Follows `CoreOptions.startupMode`, `SchemaValidation.validateStartupMode` and
+    `AbstractDataTableScan.createStartingScanner`.
 
     Raises:
         StreamConfigError: The options contradict each other, or ask for what only batch reads can do.

@@ -111,7 +111,7 @@ class TableTraits:
 
 
 def _decoupled(options: OptionValues) -> bool:
-    """Whether any of the three changelog retentions is larger than its snapshot twin (`changelogLifecycleDecoupled`)."""
+    """Whether a changelog retention is larger than its snapshot twin (Java's `changelogLifecycleDecoupled`)."""
     for suffix, read in (
         ("num-retained.min", options.integer),
         ("num-retained.max", options.integer),

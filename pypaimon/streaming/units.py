@@ -68,8 +68,8 @@ class Units:
         here = np.flatnonzero(same & (self.index == last.index))
         if len(here) and self.entries["file_name"][int(here[0])].as_py() != last.file_name:
             raise TableChangedError(
-                f"The position names file {last.file_name}, which is not there in this snapshot: the table was rolled back "
-                "or re-created since the position was saved. Start anew with with_start(...)."
+                f"The position names file {last.file_name}, which is not there in this snapshot: the table was rolled "
+                "back or re-created since the position was saved. Start anew with with_start(...)."
             )
         later: _Mask = (by_partition > 0) | ((by_partition == 0) & (key > own)) | (same & (self.index > last.index))
         return later
