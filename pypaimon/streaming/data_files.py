@@ -21,7 +21,7 @@ from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldPa
 from pypaimon.streaming.orc_files import OrcSource
 from pypaimon.streaming.parquet_files import ParquetSource
 from pypaimon.streaming.schema_mapping import map_columns
-from pypaimon.streaming.store import _translated as translated
+from pypaimon.streaming.store import translated
 
 if TYPE_CHECKING:
     from pypaimon.streaming.table_directory import TableDirectory

@@ -16,9 +16,8 @@ from pypaimon.streaming.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, c
 from pypaimon.streaming.deletion_vectors import DeletionVector
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
-from pypaimon.streaming.merge import MergeEngine, merge_batches, merge_engine, sorted_runs
+from pypaimon.streaming.merge import MergeEngine, merge_batches, merge_engine, net_changes, sorted_runs
 from pypaimon.streaming.merge.groups import LEVEL
-from pypaimon.streaming.net_changes import net_changes
 from pypaimon.streaming.option_values import OptionValues
 from pypaimon.streaming.plan import SplitMode, StreamSplit
 from pypaimon.streaming.read_layout import Layout, Unmatched

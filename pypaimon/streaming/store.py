@@ -235,7 +235,7 @@ class Store:
         try:
             return self.pool.result(future)
         except OSError as error:
-            failure = _translated(path, error)
+            failure = translated(path, error)
             if isinstance(failure, CorruptTableError):
                 raise failure from error
             if failure is not error:
@@ -281,7 +281,7 @@ def _is_local(path: str) -> bool:
     return "://" not in path or path.lower().startswith("file:")
 
 
-def _translated(path: str, error: OSError) -> FileNotFoundError | StoreError | CorruptTableError:
+def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | CorruptTableError:
     """Our error for a failed request: missing, refused for good, timed out, or failing for now."""
     if isinstance(error, FileNotFoundError):
         return error
