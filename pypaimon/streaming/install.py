@@ -1,11 +1,14 @@
-"""Making `new_stream_read_builder()` of pypaimon's table classes return our builder."""
+"""Making `new_stream_read_builder()` of pypaimon's table classes return our builder.
+
+Imports nothing that pypaimon has not imported already, so that `import pypaimon.streaming` costs next to nothing.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.builder import StreamReadBuilder
-from pypaimon.streaming.internals import table_classes
+if TYPE_CHECKING:
+    from pypaimon.streaming.builder import StreamReadBuilder
 
 
 def install() -> None:
@@ -13,10 +16,19 @@ def install() -> None:
 
     Each class overrides the method, so changing the base class alone would do nothing.
     """
-    for table_class in table_classes():
-        setattr(table_class, "new_stream_read_builder", _new_stream_read_builder)  # noqa: B010 - typed as any class
+    from pypaimon.table.file_store_table import FileStoreTable
+    from pypaimon.table.format.format_table import FormatTable
+    from pypaimon.table.iceberg.iceberg_table import IcebergTable
+    from pypaimon.table.object.object_table import ObjectTable
+    from pypaimon.table.system.system_table import SystemTable
+    from pypaimon.table.table import Table
+
+    for table_class in (Table, FileStoreTable, FormatTable, IcebergTable, ObjectTable, SystemTable):
+        table_class.new_stream_read_builder = _new_stream_read_builder
 
 
 def _new_stream_read_builder(table: Any) -> StreamReadBuilder:
     """A builder of streams of this table; see `pypaimon.streaming.StreamReadBuilder`."""
+    from pypaimon.streaming.builder import StreamReadBuilder
+
     return StreamReadBuilder(table)

@@ -84,14 +84,3 @@ __all__ = [
 def local_path(uri: str) -> str:
     """The path of a `file:` URI on this machine, decoded as pypaimon's local FileIO does."""
     return str(LocalFileIO()._to_file(uri))
-
-
-def table_classes() -> list[type]:
-    """Every class of tables that has `new_stream_read_builder` of its own."""
-    from pypaimon.table.format.format_table import FormatTable
-    from pypaimon.table.iceberg.iceberg_table import IcebergTable
-    from pypaimon.table.object.object_table import ObjectTable
-    from pypaimon.table.system.system_table import SystemTable
-    from pypaimon.table.table import Table
-
-    return [Table, FileStoreTable, FormatTable, IcebergTable, ObjectTable, SystemTable]

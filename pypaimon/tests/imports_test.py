@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for room in ("streaming", "spark") for path in (ROOT / "pypaimon" / room).rglob("*.py"))
-DOORS = {"internals.py", "demo.py"}
+DOORS = {"internals.py", "install.py", "demo.py"}
 """Modules that may import from pypaimon itself; the demo writes with its public face."""
 
 
@@ -107,3 +108,27 @@ def test_rooms_import_rooms_and_not_the_face(imports: list[Import]) -> None:
     inside = [each for each in imports if streaming in each.path.parents and each.path.name not in faces]
     of_ours = [(each, each.module.split(".")[2]) for each in inside if each.module.startswith("pypaimon.streaming.")]
     assert [str(each) for each, room in of_ours if room not in rooms and "cli" not in each.path.parts] == []
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    """What is not used costs nothing: a program that only loads tables does not pay for streams."""
+    code = (
+        "import sys; from pypaimon import CatalogFactory; before = set(sys.modules); import pypaimon.streaming; "
+        "print(sorted(set(sys.modules) - before))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    added = set(ast.literal_eval(shown.stdout))
+    assert {name for name in added if name.startswith("pypaimon.streaming")} == {
+        "pypaimon.streaming",
+        "pypaimon.streaming.install",
+    }
+    assert len(added) < 10
+
+
+def test_every_public_name_is_there() -> None:
+    import pypaimon.streaming
+
+    for name in pypaimon.streaming.__all__:
+        assert getattr(pypaimon.streaming, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        pypaimon.streaming.Nothing  # noqa: B018
