@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from pypaimon.streaming import filters, row_kinds
+from pypaimon.streaming.binlog import Packing, unbroken
 from pypaimon.streaming.errors import IOTimeoutError
 from pypaimon.streaming.internals import OffsetRow, TableRead, polars_table
 from pypaimon.streaming.io_pool import IOPool
@@ -17,7 +18,7 @@ from pypaimon.streaming.range_check import RangeCheck
 from pypaimon.streaming.read_layout import Layout, ReadSettings, follow, layout
 from pypaimon.streaming.split_reader import Records, SplitReader
 from pypaimon.streaming.table_traits import TableTraits
-from pypaimon.streaming.views import ROWKIND
+from pypaimon.streaming.views import LOGS, ROWKIND
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -76,12 +77,15 @@ class StreamTableRead(TableRead):
                 self._directory,
                 bound,
                 unmatched=self._settings.unmatched,
-                keep_deletes=self._settings.view == "audit_log",
+                keep_deletes=self._settings.view in LOGS,
                 batch_size=self._settings.batch_size,
             )
             try:
-                for records in reader.read(split):
-                    yield from self._output(records, bound, schema)
+                read = reader.read(split)
+                for records in unbroken(read) if bound.packed else read:
+                    batch = (self._packed if bound.packed else self._output)(records, bound, schema)
+                    if batch.num_rows:
+                        yield batch
             except FileNotFoundError as error:
                 changelogs = TableTraits.of(bound.schema).decoupled_changelog
                 raise RangeCheck(self._directory, changelogs).missing_file(split.snapshot_id, error) from error
@@ -177,7 +181,7 @@ class StreamTableRead(TableRead):
         schema = bound.arrow_schema()
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 
-    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
         batch, kinds = records.batch, records.kinds
         if bound.with_rowkind:
             batch = batch.append_column(ROWKIND, _names(kinds, batch.num_rows))
@@ -188,8 +192,25 @@ class StreamTableRead(TableRead):
         columns = bound.outputs_of(batch)
         if self.include_row_kind:
             columns.insert(0, _names(kinds, batch.num_rows))
-        if batch.num_rows:
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _packed(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
+        """Rows of `$binlog`; the rows of the view themselves are all +I, as those of an audit log."""
+        packing = Packing.of(records)
+        rowkind = row_kinds.to_names(pa.array(packing.kinds))
+        columns = [_names(None, len(rowkind))] if self.include_row_kind else []
+        for output in bound.outputs:
+            if output.name == ROWKIND:
+                columns.append(rowkind)
+            elif bound.is_array(output):
+                columns.append(packing.arrays(output.take(records.batch), schema.field(len(columns)).type))
+            else:
+                columns.append(packing.last(output.take(records.batch)))
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        if bound.on_rowkind is None:
+            return batch
+        kinds = pa.RecordBatch.from_arrays([rowkind], names=[ROWKIND])
+        return batch.filter(filters.mask(bound.on_rowkind, kinds))
 
 
 async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:

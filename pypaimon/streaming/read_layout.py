@@ -13,7 +13,15 @@ import pyarrow.compute as pc
 from pypaimon.streaming import filters, views
 from pypaimon.streaming.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import DataField, DataType, Predicate, PyarrowFieldParser, RowType, TableSchema
+from pypaimon.streaming.internals import (
+    ArrayType,
+    DataField,
+    DataType,
+    Predicate,
+    PyarrowFieldParser,
+    RowType,
+    TableSchema,
+)
 from pypaimon.streaming.views import ROWKIND, View
 
 Unmatched = Literal["delete", "drop"]
@@ -29,7 +37,7 @@ class ReadSettings:
         predicate: Which rows; names are those of `schema`, fields of rows as `row.field`.
         unmatched: What becomes of records of an upsert stream that do not match: a -D with their values, or nothing.
         include_row_kind: Whether the first column is `_row_kind`.
-        view: `audit_log`, `row_tracking`, `ro`, or None for the table itself.
+        view: `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself.
         batch_size: Rows per batch read, at most.
     """
 
@@ -79,6 +87,7 @@ class Layout:
         on_keys: Its AND-parts on key and partition columns alone.
         on_values: The rest of it.
         on_rowkind: AND-parts on the column `rowkind` of an audit log alone.
+        packed: Whether columns come out as arrays (`binlog`).
     """
 
     schema: TableSchema
@@ -89,6 +98,7 @@ class Layout:
     on_keys: Predicate | None
     on_values: Predicate | None
     on_rowkind: Predicate | None
+    packed: bool = False
 
     @property
     def with_rowkind(self) -> bool:
@@ -97,7 +107,14 @@ class Layout:
 
     def arrow_schema(self) -> pa.Schema:
         """The columns that are given out."""
-        return _arrow([DataField(output.ids[-1], output.name, output.type) for output in self.outputs])
+        return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
+
+    def is_array(self, output: Output) -> bool:
+        """Whether a column comes out as arrays: those of the table do, in a `binlog`."""
+        return self.packed and output.name not in (*SYSTEM_TYPES, ROWKIND)
+
+    def _given_out(self, output: Output) -> DataType:
+        return ArrayType(True, _nullable(output.type)) if self.is_array(output) else output.type
 
     def outputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The columns that are given out, of a batch as it was read."""
@@ -113,7 +130,7 @@ def layout(settings: ReadSettings) -> Layout:
     """
     fields = views.fields(settings.schema, settings.view)
     names = settings.projection if settings.projection is not None else [field.name for field in fields]
-    return _layout(settings.schema, fields, [_resolve(name, fields) for name in names], settings.predicate)
+    return _layout(settings, settings.schema, [_resolve(name, fields) for name in names], settings.predicate)
 
 
 def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
@@ -138,12 +155,13 @@ def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
     else:
         outputs = [rebound(name) for name in settings.projection]
     predicate = settings.predicate and _renamed(settings.predicate, lambda name: ".".join(rebound(name).path))
-    return _layout(schema, fields, outputs, predicate)
+    return _layout(settings, schema, outputs, predicate)
 
 
 def _layout(
-    schema: TableSchema, fields: Sequence[DataField], outputs: Sequence[Output], predicate: Predicate | None
+    settings: ReadSettings, schema: TableSchema, outputs: Sequence[Output], predicate: Predicate | None
 ) -> Layout:
+    fields = views.fields(schema, settings.view)
     paths = [output.path for output in outputs]
     if predicate is not None:
         paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
@@ -155,7 +173,8 @@ def _layout(
     on_keys, on_values = filters.split_and(predicate, [*schema.partition_keys, *schema.primary_keys])
     stored = tuple(field for field in used if field.name not in (*SYSTEM_TYPES, ROWKIND))
     system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
-    return Layout(schema, stored, system_columns, tuple(outputs), predicate, on_keys, on_values, on_rowkind)
+    packed = settings.view == "binlog"
+    return Layout(schema, stored, system_columns, tuple(outputs), predicate, on_keys, on_values, on_rowkind, packed)
 
 
 def _arrow(fields: Sequence[DataField]) -> pa.Schema:
