@@ -12,6 +12,7 @@ from typing import Any
 from pypaimon.streaming.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.store import Store
+from pypaimon.streaming.table_directory import TableDirectory
 
 _MAIN = "main"
 
@@ -57,21 +58,21 @@ class ConsumerInfo:
     """One consumer file as `list_consumers` shows it.
 
     Attributes:
-        id: Consumer id.
+        consumer_id: Consumer id.
         name: What the file is for: shard, member, fence of a first full plan.
         next_snapshot: Id of the next snapshot to read.
         owner: Token of the reader that wrote it; None if Java, pypaimon or a reset did.
         last_save: When the file was last written (aware, UTC); None if the store does not tell.
-        lag_snapshots: Snapshots from the next one to the latest; None if that is not known,
+        lag: Snapshots from the next one to the latest; None if that is not known,
             or if the consumer is ahead of the table.
     """
 
-    id: str
+    consumer_id: str
     name: ConsumerName
     next_snapshot: int
     owner: str | None
     last_save: datetime | None
-    lag_snapshots: int | None
+    lag: int | None
 
 
 class ConsumerManager:
@@ -218,7 +219,7 @@ class ConsumerManager:
         """Every consumer file, ordered by name. One LIST and a GET each.
 
         Args:
-            latest_id: The table's latest snapshot, if known, for `lag_snapshots`.
+            latest_id: The table's latest snapshot, if known, for `lag`.
         """
         last_saves = self._last_saves()
         return [
@@ -253,21 +254,20 @@ class ConsumerManager:
         return saves
 
 
-def list_consumers(table: Any, latest_id: int | None = None) -> list[ConsumerInfo]:
+def list_consumers(table: Any) -> list[ConsumerInfo]:
     """Every consumer file of the table's branch, ordered by name: shards, members and fences one by one.
+
+    Costs a listing, a request for each file, and those for the latest snapshot.
 
     Args:
         table: A table of pypaimon.
-        latest_id: The table's latest snapshot, if known, for `lag_snapshots`.
 
     Raises:
         CorruptTableError: A file is damaged.
     """
-    store = Store(table.file_io)
-    try:
-        return ConsumerManager(table.file_io, table.table_path, table.current_branch(), store=store).infos(latest_id)
-    finally:
-        store.close()
+    directory = TableDirectory.of(table)
+    manager = ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
+    return manager.infos(directory.snapshots.latest_id())
 
 
 def _lag(next_snapshot: int, latest_id: int | None) -> int | None:

@@ -7,11 +7,12 @@ import os
 import threading
 from datetime import datetime, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from corpus_cases import load, unpack
+from pypaimon import CatalogFactory, Schema
 from pypaimon.consumer import Consumer as PaimonConsumer
 from pypaimon.consumer import ConsumerManager as PaimonConsumerManager
 from pypaimon.filesystem.local_file_io import LocalFileIO
@@ -332,13 +333,26 @@ def test_list_consumers_shows_every_file(manager: ConsumerManager, tmp_path: Pat
     manager.write(ConsumerName("behind", shard=(0, 2)), Consumer(4, "me"))
     for path in (tmp_path / "consumer").iterdir():
         os.utime(path, (1_000_000, 1_000_000))
-    table = SimpleNamespace(file_io=LocalFileIO(), table_path=str(tmp_path), current_branch=lambda: "main")
     saved = datetime.fromtimestamp(1_000_000, tz=timezone.utc)
-    assert list_consumers(table, latest_id=6) == [
+    assert manager.infos(latest_id=6) == [
         ConsumerInfo("ahead", ConsumerName("ahead"), 9, None, saved, None),
         ConsumerInfo("behind", ConsumerName("behind"), 3, None, saved, 4),
         ConsumerInfo("behind", ConsumerName("behind", fence=True), 6, None, saved, 1),
         ConsumerInfo("behind", ConsumerName("behind", shard=(0, 2)), 4, "me", saved, 3),
         ConsumerInfo("caught-up", ConsumerName("caught-up"), 7, None, saved, 0),
     ]
-    assert {info.lag_snapshots for info in list_consumers(table)} == {None}
+    assert {info.lag for info in manager.infos()} == {None}
+
+
+def test_list_consumers_knows_how_far_behind_they_are(tmp_path: Path) -> None:
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("d", True)
+    catalog.create_table("d.t", Schema.from_pyarrow_schema(pa.schema([("id", pa.int64())])), False)
+    table = catalog.get_table("d.t")
+    for number in range(3):
+        builder = table.new_batch_write_builder()
+        writer = builder.new_write()
+        writer.write_arrow(pa.table({"id": [number]}))
+        builder.new_commit().commit(writer.prepare_commit())
+    ConsumerManager(table.file_io, table.table_path).reset_consumer("etl", Consumer(2))
+    assert [(info.consumer_id, info.next_snapshot, info.lag) for info in list_consumers(table)] == [("etl", 2, 2)]
