@@ -10,6 +10,7 @@ from enum import Enum
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import Predicate, TableSchema
 from pypaimon.streaming.option_values import OptionValues
+from pypaimon.streaming.position import Unit
 from pypaimon.streaming.start_options import Start, start_of_options
 from pypaimon.streaming.table_traits import ChangelogProducer, MergeEngine, TableTraits
 
@@ -80,14 +81,22 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Soft bounds of one plan: at least one unit is always handed out."""
+    """Soft bounds of one plan: at least one unit is always handed out.
+
+    Attributes:
+        max_rows: Physical records.
+        max_bytes: Bytes of files.
+        max_splits: Units.
+        until: The last unit to hand out of the snapshot: a hard bound, for planning again what was planned before.
+    """
 
     max_rows: int | None = None
     max_bytes: int | None = None
     max_splits: int | None = None
+    until: Unit | None = None
 
     def __bool__(self) -> bool:
-        return any(each is not None for each in (self.max_rows, self.max_bytes, self.max_splits))
+        return any(each is not None for each in (self.max_rows, self.max_bytes, self.max_splits, self.until))
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,11 +139,13 @@ def row_id_groups(units: Units) -> _Numbers:
 
 
 def cut(units: Units, kept: _Mask, limits: Limits) -> tuple[_Mask, Unit | None]:
-    """Take whole units until a limit would be passed, but at least one.
+    """Take whole units until a limit would be passed, but at least one; never one behind `limits.until`.
 
     Returns:
         The entries of the plan, and the last unit of it if units are left over, else None.
     """
+    if limits.until is not None:
+        return kept & ~units.after(limits.until), limits.until
     if not limits or not kept.any():
         return kept, None
     entries = np.flatnonzero(kept)
