@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from corpus_outcome import BucketRows, End, Failure, Outcome, PlanRows, Row
 from corpus_values import column_values, literal, scalar
 
 IDLE_POLLS = 40
-TIME_LIMIT_SECONDS = 60
+TIME_LIMIT_SECONDS = 20
 UNMERGED_ENGINES = ("partial-update", "aggregation", "first-row")
 PREDICATES = {
     "=": "equal",
@@ -62,10 +62,12 @@ def run_read(scenario: Scenario, read: Read, settings: Settings) -> Outcome:
     """
     os.environ["TZ"] = "UTC"
     time.tzset()
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as scratch, _time_limit():
+    with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore", UserWarning)
-        writes = "consumer-id" in read.options
-        warehouse = copy_warehouse(scenario, Path(scratch)) if writes else scenario.warehouse
+        warehouse = scenario.warehouse
+        if "consumer-id" in read.options:
+            warehouse = copy_warehouse(scenario, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        stack.enter_context(_time_limit())
         run = _Run(scenario, read, settings, warehouse)
         run.go()
         return run.outcome()
