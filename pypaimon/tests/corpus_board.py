@@ -20,12 +20,11 @@ from typing import Any
 import corpus_deviations
 from corpus_cases import ARCHIVES, Read, Scenario, load, scenario_names, unpack
 from corpus_compare import Difference, Rules, differences, is_accepted
-from corpus_outcome import End, Failure, Outcome
+from corpus_outcome import End, Outcome
 from corpus_runner import run_read, settings_for
 
 FILE = Path(__file__).parent / "scoreboard.json"
 PENDING_ERRORS = ("ImportError", "NotImplementedError", "UnsupportedTableError")
-PENDING_VIEWS = ("binlog",)
 
 
 class Verdict(str, Enum):
@@ -143,18 +142,12 @@ def _verdict(
     read: Read, had: Outcome, found: list[Difference], entry: corpus_deviations.Deviation | None, rules: Rules
 ) -> Verdict:
     if found:
-        refused = had.failure is not None and any(item.what == "end" for item in found)
-        return Verdict.NOT_YET if refused and _is_pending(had.failure, read) else Verdict.WRONG
+        pending = had.failure is not None and any(name in PENDING_ERRORS for name in had.failure.names)
+        return Verdict.NOT_YET if pending and any(item.what == "end" for item in found) else Verdict.WRONG
     if entry is None:
         return Verdict.EQUAL
     needs_raw = entry.wanted_without_raw() is not None and read.java.end is not End.REJECTED
     return Verdict.DEVIATES if needs_raw or differences(read.java, had, rules) else Verdict.EQUAL
-
-
-def _is_pending(failure: Failure | None, read: Read) -> bool:
-    assert failure is not None
-    known = read.system_table in PENDING_VIEWS and failure.stage == "open" and "StreamConfigError" in failure.names
-    return known or any(name in PENDING_ERRORS for name in failure.names)
 
 
 def run(cases: list[Case], processes: int = 2) -> Iterator[Judgement]:
