@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date, datetime, time, timezone
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import reduce
@@ -64,6 +65,13 @@ def split_and(predicate: Predicate | None, columns: Sequence[str]) -> tuple[Pred
     for part in and_parts(predicate) if predicate is not None else ():
         (inside if columns_of(part) <= set(columns) else rest).append(part)
     return conjunction(inside), conjunction(rest)
+
+
+def renamed(predicate: Predicate, name: Callable[[str], str]) -> Predicate:
+    """The same predicate on columns of other names."""
+    if predicate.method in ("and", "or"):
+        return replace(predicate, literals=[renamed(part, name) for part in predicate.literals or []])
+    return replace(predicate, field=name(str(predicate.field)))
 
 
 def mask(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pypaimon.streaming.bounds import Bounds
 from pypaimon.streaming.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
+from pypaimon.streaming.field_binding import rebound_filter
 from pypaimon.streaming.filters import columns_of
 from pypaimon.streaming.follow_up import CommitKind, follow_up_scanner
 from pypaimon.streaming.internals import TableSchema
@@ -379,5 +380,7 @@ class Planner:
         schema = self._schemas.of(schema_id)
         key = schema.id, created_after
         if key not in self._plans:
-            self._plans[key] = SnapshotPlans(self._directory, schema, self._options, created_after)
+            predicate = rebound_filter(self._options.predicate, self._schemas.first, schema)
+            options = replace(self._options, predicate=predicate)
+            self._plans[key] = SnapshotPlans(self._directory, schema, options, created_after)
         return self._plans[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from pypaimon.streaming import filters, views
 from pypaimon.streaming.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.field_binding import rebound, rebound_filter
+from pypaimon.streaming.field_paths import find, ids_of
 from pypaimon.streaming.internals import (
     ArrayType,
     DataField,
@@ -130,7 +132,7 @@ def layout(settings: ReadSettings) -> Layout:
     """
     fields = views.fields(settings.schema, settings.view)
     names = settings.projection if settings.projection is not None else [field.name for field in fields]
-    return _layout(settings, settings.schema, [_resolve(name, fields) for name in names], settings.predicate)
+    return _layout(settings, fields, [_resolve(name, fields) for name in names])
 
 
 def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
@@ -139,29 +141,21 @@ def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
     Without a projection all columns of the newer schema come out.
 
     Raises:
-        SchemaChangedError: A column that is projected, or that the filter looks at, is gone.
+        SchemaChangedError: A column that is projected, or that the filter looks at, is gone, or has a type now that the
+            filter does not suit.
     """
-    before = views.fields(settings.schema, settings.view)
-    fields = views.fields(schema, settings.view)
-
-    def rebound(name: str) -> Output:
-        found = _by_ids(_resolve(name, before).ids, fields)
-        if found is None:
-            raise SchemaChangedError(settings.schema.id, schema.id, f"column {name!r} was dropped")
-        return found
-
-    if settings.projection is None:
-        outputs = [_resolve(field.name, fields) for field in fields]
-    else:
-        outputs = [rebound(name) for name in settings.projection]
-    predicate = settings.predicate and _renamed(settings.predicate, lambda name: ".".join(rebound(name).path))
-    return _layout(settings, schema, outputs, predicate)
+    projection = settings.projection
+    if projection is not None:
+        projection = tuple(rebound(name, settings.schema, schema) for name in projection)
+    predicate = rebound_filter(settings.predicate, settings.schema, schema)
+    try:
+        return layout(replace(settings, schema=schema, projection=projection, predicate=predicate))
+    except StreamConfigError as error:
+        raise SchemaChangedError(settings.schema.id, schema.id, str(error)) from error
 
 
-def _layout(
-    settings: ReadSettings, schema: TableSchema, outputs: Sequence[Output], predicate: Predicate | None
-) -> Layout:
-    fields = views.fields(schema, settings.view)
+def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: Sequence[Output]) -> Layout:
+    schema, predicate = settings.schema, settings.predicate
     paths = [output.path for output in outputs]
     if predicate is not None:
         paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
@@ -185,32 +179,9 @@ def _arrow(fields: Sequence[DataField]) -> pa.Schema:
 
 
 def _resolve(name: str, fields: Sequence[DataField]) -> Output:
-    path = _path(name, fields)
+    path = find(name, fields)
     if path is None:
         raise StreamConfigError(f"there is no column {name!r}; columns are {[field.name for field in fields]}")
-    return _output(path)
-
-
-def _path(name: str, fields: Sequence[DataField]) -> list[DataField] | None:
-    for field in fields:
-        if field.name == name:
-            return [field]
-    for field in fields:
-        if isinstance(field.type, RowType) and name.startswith(f"{field.name}."):
-            below = _path(name[len(field.name) + 1 :], field.type.fields)
-            if below is not None:
-                return [field, *below]
-    return None
-
-
-def _by_ids(ids: Sequence[int], fields: Sequence[DataField]) -> Output | None:
-    path = []
-    for wanted in ids:
-        field = next((field for field in fields if field.id == wanted), None)
-        if field is None:
-            return None
-        path.append(field)
-        fields = field.type.fields if isinstance(field.type, RowType) else ()
     return _output(path)
 
 
@@ -218,7 +189,7 @@ def _output(path: Sequence[DataField]) -> Output:
     nullable = any(field.type.nullable for field in path)
     names = tuple(field.name for field in path)
     last = path[-1].type
-    return Output(names, tuple(field.id for field in path), "_".join(names), last if not nullable else _nullable(last))
+    return Output(names, ids_of(path), "_".join(names), last if not nullable else _nullable(last))
 
 
 def _nullable(data_type: DataType) -> DataType:
@@ -241,9 +212,3 @@ def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list
             field = DataField(field.id, field.name, inner, field.description, field.default_value)
         result.append(field)
     return result
-
-
-def _renamed(predicate: Predicate, name: Callable[[str], str]) -> Predicate:
-    if predicate.method in ("and", "or"):
-        return replace(predicate, literals=[_renamed(part, name) for part in predicate.literals or []])
-    return replace(predicate, field=name(str(predicate.field)))

@@ -6,52 +6,57 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from pypaimon.streaming.errors import SchemaChangedError
-from pypaimon.streaming.internals import DataField, TableSchema
+from pypaimon.streaming.field_paths import Path, find, find_ids, ids_of
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options import OnSchemaChange
 
+ReadFields = frozenset[tuple[int, ...]]
+"""Fields that are read, or used by a filter: each as the field ids on the way to it, from the top column down."""
 
-def read_field_ids(schema: TableSchema, names: Collection[str] | None) -> frozenset[int] | None:
-    """Ids of the columns with these names; None, for all columns, stays None."""
+
+def read_field_ids(schema: TableSchema, names: Collection[str] | None) -> ReadFields | None:
+    """The fields with these names, fields of rows as `row.field`; None, for all columns, stays None."""
     if names is None:
         return None
-    return frozenset(field.id for field in schema.fields if field.name in names)
+    paths = (find(name, schema.fields) for name in names)
+    return frozenset(ids_of(path) for path in paths if path is not None)
 
 
-def difference(old: TableSchema, new: TableSchema, ids: frozenset[int] | None) -> str | None:
-    """What the newer schema changes among the columns that are read; None if nothing.
+def difference(old: TableSchema, new: TableSchema, fields: ReadFields | None) -> str | None:
+    """What the newer schema changes among the fields that are read; None if nothing.
 
-    Options, comments, and columns that are not read do not count.
+    Options, comments, and fields that are not read do not count.
 
     Args:
         old: The schema of the stream.
         new: The schema of a snapshot.
-        ids: Ids of the columns that are read, or used by the filter; None for all columns, their order included.
+        fields: The fields that are read; None for all columns, their order included.
     """
     if old.id == new.id:
         return None
-    before = [field for field in old.fields if ids is None or field.id in ids]
-    after = {field.id: field for field in new.fields if ids is None or field.id in ids}
-    for field in before:
-        other = after.get(field.id)
-        if other is None:
-            return f"column {field.name!r} was dropped"
-        changed = _changed(field, other)
+    everything = fields is None
+    for ids in [(field.id,) for field in old.fields] if fields is None else sorted(fields):
+        path = find_ids(ids, old.fields)
+        changed = None if path is None else _changed(path, find_ids(ids, new.fields))
         if changed:
             return changed
-    known = {field.id for field in before}
-    added = [field.name for field in after.values() if field.id not in known]
-    if added:
-        return "columns were added: " + ", ".join(added)
-    if ids is None and [field.id for field in before] != list(after):
-        return "columns were reordered"
-    return None
+    before, after = [field.id for field in old.fields], [field.id for field in new.fields]
+    if everything and len(after) > len(before):
+        return "columns were added: " + ", ".join(field.name for field in new.fields if field.id not in before)
+    return "columns were reordered" if everything and before != after else None
 
 
-def _changed(old: DataField, new: DataField) -> str | None:
-    if old.name != new.name:
-        return f"column {old.name!r} was renamed to {new.name!r}"
-    if old.type != new.type:
-        return f"column {old.name!r} changed from {old.type} to {new.type}"
+def _changed(old: Path, new: Path | None) -> str | None:
+    name = ".".join(field.name for field in old)
+    if new is None:
+        return f"column {name!r} was dropped"
+    renamed = ".".join(field.name for field in new)
+    if name != renamed:
+        return f"column {name!r} was renamed to {renamed!r}"
+    if old[-1].type != new[-1].type:
+        return f"column {name!r} changed from {old[-1].type} to {new[-1].type}"
+    if any(field.type.nullable for field in old) != any(field.type.nullable for field in new):
+        return f"column {name!r} lies in a row that may be null in one schema only"
     return None
 
 
@@ -63,17 +68,19 @@ class SchemaPolicy:
         schema_of: A schema by id; asks the store for one that is not known.
         first: The schema that the stream was built with.
         policy: What to do where a newer schema changes what is read.
-        ids: Ids of the columns that are read, or used by the filter; None for all.
+        fields: The fields that are read, or used by the filter; None for all.
     """
 
     schema_of: Callable[[int], TableSchema]
     first: TableSchema
     policy: OnSchemaChange
-    ids: frozenset[int] | None
+    fields: ReadFields | None
 
     def of(self, schema_id: int | None) -> TableSchema:
-        """The schema with this id; None stands for the first one."""
-        return self.first if schema_id is None else self.schema_of(schema_id)
+        """The schema with this id, with the options of the stream; None stands for the first one."""
+        if schema_id is None:
+            return self.first
+        return self.schema_of(schema_id).copy(new_options=self.first.options)
 
     def for_snapshot(self, current_id: int | None, snapshot_schema_id: int) -> int | None:
         """Id of the schema to read a snapshot with, given the one in use (None: the first).
@@ -85,10 +92,10 @@ class SchemaPolicy:
         if self.policy is OnSchemaChange.IGNORE or snapshot_schema_id <= current.id:
             return current_id
         newer = self.schema_of(snapshot_schema_id)
-        changed = difference(current, newer, self.ids)
+        changed = difference(current, newer, self.fields)
         if changed is None:
             return current_id
-        dropped = self.ids is not None and not self.ids <= {field.id for field in newer.fields}
+        dropped = any(find_ids(ids, newer.fields) is None for ids in self.fields or ())
         if self.policy is OnSchemaChange.FAIL or dropped:
             raise SchemaChangedError(current.id, newer.id, changed)
         followed: int = newer.id
