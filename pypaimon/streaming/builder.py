@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import copy
+import logging
+import math
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from enum import Enum
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+from pypaimon.streaming import builder_checks as checks
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.consumer import ConsumerManager
 from pypaimon.streaming.consumer_names import reader_name
-from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import StreamConfigError, TableChangedError, UnsupportedTableError
 from pypaimon.streaming.filters import columns_of
-from pypaimon.streaming.internals import (
-    FileStoreTable,
-    PaimonStreamReadBuilder,
-    Predicate,
-    PredicateBuilder,
-)
+from pypaimon.streaming.internals import PaimonStreamReadBuilder, Predicate, PredicateBuilder, TableSchema
 from pypaimon.streaming.option_values import OptionValues
 from pypaimon.streaming.options import (
     CatchUp,
     CommitMode,
     ConsumerOptions,
-    End,
     Limits,
     OnExpired,
     OnOverwrite,
@@ -42,29 +39,21 @@ from pypaimon.streaming.progress import Progress
 from pypaimon.streaming.read import StreamTableRead
 from pypaimon.streaming.read_layout import ReadSettings
 from pypaimon.streaming.scan import AsyncStreamingTableScan
-from pypaimon.streaming.start_options import Start, StartMode
 from pypaimon.streaming.table_directory import TableDirectory
-from pypaimon.streaming.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.table_traits import TableTraits
 from pypaimon.streaming.views import VIEWS, View, fields
 
-E = TypeVar("E", bound=Enum)
-_UNSTREAMABLE_OPTIONS = (
-    "scan.fallback-branch",
-    "scan.primary-branch",
-    "scan.fallback-snapshot-branch",
-    "scan.fallback-delta-branch",
-    "chain-table.enabled",
-)
-_NAMED_STARTS = (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST, StartMode.COMPACTED_FULL)
+_LOG = logging.getLogger(__name__)
 
 
 class StreamReadBuilder(PaimonStreamReadBuilder):
     """Settings of a stream. Setters change the builder and return it; `copy()` branches; every `new_*()` freezes them.
 
-    Made by `table.new_stream_read_builder()` or `stream_read_builder(table)`. A builder call beats the table option of the
-    same meaning; contradictions within one layer are errors, raised before the first read.
+    Made by `table.new_stream_read_builder()` or `stream_read_builder(table)`. A builder call beats the table option of
+    the same meaning; contradictions within one layer are errors, raised before the first read.
 
-    Making a builder asks the store once for the newest schema, which the stream reads with.
+    Making a builder asks the store for the newest schema, which the stream reads with; each `new_streaming_scan()` asks
+    for the table's identity.
 
     Args:
         table: pypaimon's table.
@@ -73,18 +62,19 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
+        TableChangedError: The table is gone.
     """
 
     def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
         # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
-        _refuse_unstreamable(table)
+        checks.refuse_unstreamable(table)
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
         self.table = table
         self._view = view
         self._clock = clock or Clock()
         self._io_timeout = 60.0
-        self._schema = TableDirectory.of(table).latest_schema().copy(new_options=table.table_schema.options)
+        self._schema = _latest_schema(table)
         self._traits = TableTraits.of(self._schema)
         self._settings: dict[str, Any] = {}
         self._projection: tuple[str, ...] | None = None
@@ -103,19 +93,18 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
 
         Args:
             predicate: Made with `new_predicate_builder()`.
-            unmatched: What becomes of a record of a primary-key stream with changelog producer `none` or `input` that does
-                not match: `"delete"`: it comes out as -D, so that nothing stale stays downstream; `"drop"`: it is left out.
+            unmatched: What becomes of a record of a primary-key stream with changelog producer `none` or `input` that
+                does not match: `"delete"`: it comes out as -D, so that nothing stale stays downstream; `"drop"`: it is
+                left out.
 
         Raises:
             StreamConfigError: A column is not there, or `unmatched` is no choice.
         """
-        self._settings["unmatched"] = _choice(Unmatched, "unmatched", unmatched)
-        self._settings["predicate"] = predicate
+        chosen = checks.choice(Unmatched, "with_filter: unmatched", unmatched)
         if predicate is not None:
-            known = {field.name for field in fields(self._schema, self._view)}
-            for name in columns_of(predicate):
-                if name.split(".")[0] not in known:
-                    raise StreamConfigError(f"with_filter: there is no column {name!r}; columns: {', '.join(sorted(known))}")
+            checks.typed(Predicate, "with_filter", predicate)
+            checks.known_columns("with_filter", columns_of(predicate), self._columns())
+        self._settings.update(predicate=predicate, unmatched=chosen)
         return self
 
     def with_projection(self, projection: Iterable[str] | None) -> StreamReadBuilder:
@@ -127,13 +116,9 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         if projection is None:
             self._projection = None
             return self
-        if isinstance(projection, (str, dict)):
+        if isinstance(projection, (str, dict)) or not isinstance(projection, Iterable):
             raise StreamConfigError(f"with_projection({projection!r}): give a list of column names")
-        names = tuple(projection)
-        known = {field.name for field in fields(self._schema, self._view)}
-        for name in names:
-            if not isinstance(name, str) or (name not in known and name.split(".")[0] not in known):
-                raise StreamConfigError(f"with_projection: there is no column {name!r}; columns: {', '.join(sorted(known))}")
+        names = checks.known_columns("with_projection", projection, self._columns())
         if len(set(names)) != len(names):
             raise StreamConfigError(f"with_projection: a column is named twice in {list(names)}")
         self._projection = names
@@ -141,12 +126,12 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
 
     def with_include_row_kind(self, include: bool = True) -> StreamReadBuilder:
         """Whether `_row_kind` (`+I -U +U -D`) is the first column; by default where the stream can carry -U or -D."""
-        self._include_row_kind = _typed(bool, "with_include_row_kind", include)
+        self._include_row_kind = checks.typed(bool, "with_include_row_kind", include)
         return self
 
     def with_raw(self, raw: bool = True) -> StreamReadBuilder:
         """Refuse no merge engine; follow-ups are the records as written, first plans are merged as always."""
-        self._settings["raw"] = _typed(bool, "with_raw", raw)
+        self._settings["raw"] = checks.typed(bool, "with_raw", raw)
         return self
 
     # ---- where it begins and ends ----
@@ -187,13 +172,7 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
             "tag": tag,
             "position": position,
         }
-        chosen = [name for name, value in given.items() if value is not None]
-        if len(chosen) != 1:
-            what = "nothing" if not chosen else " and ".join(chosen)
-            raise StreamConfigError(f"with_start: {what} given; give exactly one of {', '.join(given)}")
-        if full and chosen[0] not in ("snapshot_id", "tag"):
-            raise StreamConfigError(f"with_start: full=True goes with snapshot_id or tag, not with {chosen[0]}")
-        self._settings["start"] = _start(chosen[0], given[chosen[0]], _typed(bool, "with_start: full", full))
+        self._settings["start"] = checks.start(given, full)
         return self
 
     def with_end(
@@ -215,26 +194,18 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         Raises:
             StreamConfigError: None or several are given, or one has a wrong type.
         """
-        given = [name for name, value in
-                 (("latest", latest or None), ("snapshot_id", snapshot_id), ("timestamp", timestamp), ("watermark", watermark))
-                 if value is not None]
-        if len(given) != 1:
-            raise StreamConfigError("with_end: give exactly one of latest=True, snapshot_id, timestamp, watermark")
-        if watermark is not None:
-            self._settings["end_watermark"] = _typed(int, "with_end: watermark", watermark)
-            self._settings["end"] = None
-            return self
-        if snapshot_id is not None:
-            _typed(int, "with_end: snapshot_id", snapshot_id)
-        millis = None if timestamp is None else _millis("with_end: timestamp", timestamp)
-        self._settings["end"] = End(bool(latest), snapshot_id, millis)
+        bound, greatest_watermark = checks.end(latest, snapshot_id, timestamp, watermark)
+        self._settings["end"] = bound
+        self._settings.pop("end_watermark", None)
+        if greatest_watermark is not None:
+            self._settings["end_watermark"] = greatest_watermark
         return self
 
     # ---- how it runs ----
 
     def with_poll_interval_ms(self, poll_interval_ms: int) -> StreamReadBuilder:
         """Pause after a poll that found nothing, in milliseconds (default 1000)."""
-        self._settings["poll_interval_ms"] = _at_least(1, "with_poll_interval_ms", poll_interval_ms)
+        self._settings["poll_interval_ms"] = checks.at_least(1, "with_poll_interval_ms", poll_interval_ms)
         return self
 
     def with_consumer_id(
@@ -251,23 +222,27 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         Raises:
             StreamConfigError: The id cannot be a file name, or `commit` is no choice.
         """
-        mode = _choice(CommitMode, "commit", commit)
+        mode = checks.choice(CommitMode, "with_consumer_id: commit", commit)
         reader_name(consumer_id, member=member)
-        ignore = _typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
+        ignore = checks.typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
         self._settings["consumer"] = ConsumerOptions(consumer_id, mode, member, ignore)
         return self
 
     def with_shard(self, index: int, count: int) -> StreamReadBuilder:
         """Read shard `index` of `count`: the shards of a table are disjoint and together complete."""
-        _at_least(1, "with_shard: count", count)
-        if _at_least(0, "with_shard: index", index) >= count:
+        checks.at_least(1, "with_shard: count", count)
+        if checks.at_least(0, "with_shard: index", index) >= count:
             raise StreamConfigError(f"with_shard({index}, {count}): index must be from 0 to {count - 1}")
         self._settings["shard"] = (index, count)
         return self
 
     def with_buckets(self, bucket_ids: Iterable[int]) -> StreamReadBuilder:
         """Read only these buckets."""
-        buckets = frozenset(_typed(int, "with_buckets", each) for each in bucket_ids)
+        if isinstance(bucket_ids, (str, dict)) or not isinstance(bucket_ids, Iterable):
+            raise StreamConfigError(f"with_buckets({bucket_ids!r}): give a list of bucket numbers")
+        buckets = frozenset(checks.typed(int, "with_buckets", each) for each in bucket_ids)
+        if not buckets:
+            raise StreamConfigError("with_buckets: the list is empty, so nothing would ever be read")
         return self.with_bucket_filter(buckets.__contains__)
 
     def with_bucket_filter(self, bucket_filter: Callable[[int], bool]) -> StreamReadBuilder:
@@ -289,54 +264,58 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         """
         for name, value in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_splits", max_splits)):
             if value is not None:
-                _at_least(1, f"with_limits: {name}", value)
+                checks.at_least(1, f"with_limits: {name}", value)
         self._settings["limits"] = Limits(max_rows, max_bytes, max_splits)
         return self
 
     def with_catch_up(self, mode: str) -> StreamReadBuilder:
         """How to catch up when far behind: `"auto"`, `"replay"` or `"net"` (primary-key tables: one change per key)."""
-        self._settings["catch_up"] = _choice(CatchUp, "with_catch_up", mode)
+        self._settings["catch_up"] = checks.choice(CatchUp, "with_catch_up", mode)
         return self
 
     def with_prefetch(self, plans: int) -> StreamReadBuilder:
         """Plans made ahead of the caller (metadata only); 0 is off."""
-        self._settings["prefetch"] = _at_least(0, "with_prefetch", plans)
+        self._settings["prefetch"] = checks.at_least(0, "with_prefetch", plans)
         return self
 
     def with_io_timeout(self, seconds: float) -> StreamReadBuilder:
         """Seconds that one request may take; a longer one becomes a retriable `IOTimeoutError`."""
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
             raise StreamConfigError(f"with_io_timeout({seconds!r}): give a number of seconds above 0")
         self._io_timeout = float(seconds)
         return self
 
     def with_on_expired(self, policy: str) -> StreamReadBuilder:
         """Where to go on when a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`."""
-        self._settings["on_expired"] = _choice(OnExpired, "with_on_expired", policy)
+        self._settings["on_expired"] = checks.choice(OnExpired, "with_on_expired", policy)
         return self
 
     def with_on_schema_change(self, policy: str) -> StreamReadBuilder:
         """What to do where columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
-        self._settings["on_schema_change"] = _choice(OnSchemaChange, "with_on_schema_change", policy)
+        self._settings["on_schema_change"] = checks.choice(OnSchemaChange, "with_on_schema_change", policy)
         return self
 
     def with_on_overwrite(self, policy: str | None) -> StreamReadBuilder:
         """What to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
-        self._settings["on_overwrite"] = None if policy is None else _choice(OnOverwrite, "with_on_overwrite", policy)
+        chosen = None if policy is None else checks.choice(OnOverwrite, "with_on_overwrite", policy)
+        self._settings["on_overwrite"] = chosen
         return self
 
     # ---- what comes of it ----
 
     def new_streaming_scan(self) -> AsyncStreamingTableScan:
-        """A scan with the settings as they are now.
+        """A scan with the settings as they are now. One request: which table it is, should another take its place.
 
         Raises:
+            TableChangedError: The table is gone.
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
         options = self._options()
         self._check_read(options)
         directory = TableDirectory.of(self.table, self._io_timeout)
+        with _table_gone():
+            _ = directory.identity
         planner = Planner(directory, self._schema, options, self._read_columns(), self._clock.time_millis)
         return AsyncStreamingTableScan(directory, planner, options, self._progress(options), self._clock)
 
@@ -349,6 +328,8 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         """
         options = self._options()
         self._check_read(options)
+        if self._include_row_kind is False and self._traits.can_retract:
+            _LOG.warning("with_include_row_kind(False): deletes and old rows come out as rows like any other")
         settings = ReadSettings(
             schema=self._schema,
             projection=self._projection,
@@ -367,6 +348,9 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         """The columns that are read, as pypaimon's fields."""
         return list(self.new_read().read_type)
 
+    def _columns(self) -> set[str]:
+        return {field.name for field in fields(self._schema, self._view)}
+
     def _options(self) -> StreamOptions:
         settings = table_settings(self._schema) | self._settings
         chosen = settings.get("on_overwrite")
@@ -375,7 +359,9 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         )
         options = StreamOptions(io_timeout=self._io_timeout, **cast("dict[str, Any]", settings))
         if options.shard is not None and options.bucket_filter is not None:
-            raise StreamConfigError("a shard and chosen buckets (with_buckets, scan.bucket) cannot be combined; give one")
+            raise StreamConfigError(
+                "a shard and chosen buckets (with_buckets, scan.bucket) cannot be combined; give one"
+            )
         refuse_unmergeable(self._traits, options.raw)
         if self._view == "ro" and self._traits.primary_key:
             raise UnsupportedTableError("Unsupported streaming scan for read optimized table with a primary key.")
@@ -390,7 +376,7 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         if on_values and options.unmatched is Unmatched.DELETE:
             if options.raw:
                 raise StreamConfigError("with_raw(True) and a filter on other columns than keys: give unmatched='drop'")
-            if self._include_row_kind is False and self._traits.producer is not ChangelogProducer.LOOKUP:
+            if self._include_row_kind is False:
                 raise StreamConfigError(
                     "with_include_row_kind(False) would hide that rows are deletes: give unmatched='drop', "
                     "or include the row kind"
@@ -439,68 +425,15 @@ def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuild
     return StreamReadBuilder(table, view)
 
 
-def _refuse_unstreamable(table: Any) -> None:
-    if not isinstance(table, FileStoreTable):
-        raise UnsupportedTableError(
-            f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow. "
-            "For a view of one (audit_log, ro, row_tracking) use stream_read_builder(table, view=...)."
-        )
-    for key in _UNSTREAMABLE_OPTIONS:
-        value = str(table.table_schema.options.get(key, "false"))
-        if value.lower() != "false":
-            raise UnsupportedTableError(
-                f"Tables with '{key}' = '{value}' cannot be streamed: a stream follows one branch. "
-                "Load the branch to follow, 'db.table$branch_<name>', without this option."
-            )
+def _latest_schema(table: Any) -> TableSchema:
+    """The newest schema in the store, with the options that this table handle has."""
+    with _table_gone():
+        return TableDirectory.of(table).latest_schema().copy(new_options=table.table_schema.options)
 
 
-def _start(name: str, value: Any, full: bool) -> Start:
-    if name == "mode":
-        named = {mode.value: mode for mode in _NAMED_STARTS}
-        if value not in named:
-            raise StreamConfigError(f"with_start({value!r}): choose one of {', '.join(named)}, or give a keyword")
-        return Start(named[value])
-    if name == "snapshot_id":
-        mode = StartMode.FROM_SNAPSHOT_FULL if full else StartMode.FROM_SNAPSHOT
-        return Start(mode, snapshot_id=_typed(int, "with_start: snapshot_id", value))
-    if name == "tag":
-        return Start(StartMode.FROM_TAG, tag=_typed(str, "with_start: tag", value), full=full)
-    if name == "position":
-        position = Position.from_json(value) if isinstance(value, str) else _typed(Position, "with_start: position", value)
-        return Start(StartMode.FROM_POSITION, position=position)
-    modes = {
-        "timestamp": StartMode.FROM_TIMESTAMP,
-        "file_creation_time": StartMode.FROM_FILE_CREATION_TIME,
-        "creation_time": StartMode.FROM_CREATION_TIMESTAMP,
-    }
-    return Start(modes[name], millis=_millis(f"with_start: {name}", value))
-
-
-def _millis(what: str, value: Any) -> int:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise StreamConfigError(f"{what}={value!r} has no time zone: give an aware datetime, or epoch milliseconds")
-        return round(value.timestamp() * 1000)
-    return cast(int, _typed(int, what, value))
-
-
-def _typed(kind: type, what: str, value: Any) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise StreamConfigError(f"{what}: {value!r} is no {kind.__name__}")
-    return value
-
-
-def _at_least(bound: int, what: str, value: Any) -> int:
-    if cast(int, _typed(int, what, value)) < bound:
-        raise StreamConfigError(f"{what}: {value} is less than {bound}")
-    return cast(int, value)
-
-
-def _choice(kind: type[E], what: str, value: Any) -> E:
+@contextmanager
+def _table_gone() -> Iterator[None]:
     try:
-        return kind(value)
-    except ValueError:
-        allowed = ", ".join(repr(each.value) for each in kind)
-        raise StreamConfigError(f"{what}={value!r}: choose one of {allowed}") from None
-
-
+        yield
+    except FileNotFoundError as error:
+        raise TableChangedError(f"The table was dropped: {error} is not there. Load the table again.") from error

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.planner import Planner
 from pypaimon.streaming.planner_state import PlannerState
-from pypaimon.streaming.progress import Progress
 from pypaimon.streaming.snapshots import Snapshot
 from pypaimon.streaming.table_directory import TableDirectory
 
@@ -50,9 +49,8 @@ class LagMeter:
         self._planner = planner
         self._clock = clock
 
-    def measure(self, state: PlannerState, progress: Progress | None) -> Lag:
+    def measure(self, state: PlannerState, committed: int | None) -> Lag:
         """The lag of a state; before the start, of where it would begin now."""
-        committed = None if progress is None else progress.saved
         earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id()
         if latest is None:
             return Lag(0, 0, 0, 0.0, earliest, None, committed)

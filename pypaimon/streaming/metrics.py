@@ -9,6 +9,21 @@ from pypaimon.streaming.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
+class PlanSize:
+    """How much a plan holds: splits, physical records and bytes of their files."""
+
+    splits: int
+    records: int
+    bytes: int
+
+    @staticmethod
+    def of(plan: Plan) -> PlanSize:
+        """Count, once: a plan may hold very many files."""
+        splits = plan.splits()
+        return PlanSize(len(splits), sum(each.row_count for each in splits), sum(each.file_size for each in splits))
+
+
+@dataclass(frozen=True, slots=True)
 class ScanMetrics:
     """Counters since the scan was made.
 
@@ -30,15 +45,14 @@ class ScanMetrics:
     requests: Mapping[str, int] = field(default_factory=dict)
     abandoned_requests: int = 0
 
-    def with_plan(self, plan: Plan) -> ScanMetrics:
+    def with_plan(self, size: PlanSize) -> ScanMetrics:
         """One plan more."""
-        splits = plan.splits()
         return replace(
             self,
             plans=self.plans + 1,
-            splits=self.splits + len(splits),
-            records=self.records + sum(split.row_count for split in splits),
-            bytes=self.bytes + sum(split.file_size for split in splits),
+            splits=self.splits + size.splits,
+            records=self.records + size.records,
+            bytes=self.bytes + size.bytes,
         )
 
     def with_poll(self) -> ScanMetrics:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pypaimon.streaming.bridge import awaited
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.plan import Plan
 
@@ -20,14 +19,14 @@ class _Loop:
         self._started = False
         self._finished = False
 
-    def _superseded(self) -> bool:
-        return self._started and not self._scan.is_current(self)
+    def _is_over(self) -> bool:
+        return self._finished or (self._started and not self._scan.is_current(self))
 
     def _finish(self) -> None:
-        if not self._finished:
+        if not self._is_over():
             self._finished = True
-            if self._started and not self._superseded():
-                self._scan.release()
+            if self._started:
+                self._scan.leave()
 
     def __del__(self) -> None:
         self._finish()
@@ -36,33 +35,33 @@ class _Loop:
 class PlanStream(_Loop):
     """An asynchronous iterator of plans, and an async context manager that closes it.
 
-    Leaving it, in whatever way, confirms nothing and frees its threads; the scan can be streamed again, and goes on after
-    the last plan that was handed out. A cancelled `__anext__` loses nothing: the next one hands out the same plan.
+    Leaving it, in whatever way, confirms nothing and frees its threads; the scan can be streamed again, and goes on
+    after the last plan that was handed out. A cancelled `__anext__` loses nothing: the next one hands out its plan.
     """
 
     def __aiter__(self) -> PlanStream:
         return self
 
     async def __anext__(self) -> Plan:
-        if self._finished or self._superseded():
+        if self._is_over():
             raise StopAsyncIteration
         scan = self._scan
-        with scan.driven_by(self):
+        with scan.driven(self):
             self._started = True
             try:
                 while True:
-                    advance = scan.begin_advance(scan.poll_seconds)
-                    step = scan.accept(advance, await awaited(advance))
+                    await scan.pause_async(self._is_over)
+                    if self._is_over():
+                        raise StopAsyncIteration
+                    step = scan.accept(await scan.next_advance_async(scan.poll_seconds))
                     if step is not None and step.plan is not None:
                         return step.plan
-                    if step is not None:
-                        await scan.pause_async()
             except EndOfScan:
                 self._finish()
                 raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        """End the loop; confirms nothing. Idempotent."""
+        """End the loop, also one that another task is waiting in; confirms nothing. Idempotent."""
         self._finish()
 
     async def __aenter__(self) -> PlanStream:
@@ -79,25 +78,25 @@ class BlockingPlanStream(_Loop):
         return self
 
     def __next__(self) -> Plan:
-        if self._finished or self._superseded():
+        if self._is_over():
             raise StopIteration
         scan = self._scan
-        with scan.driven_by(self):
+        with scan.driven(self):
             self._started = True
             try:
                 while True:
-                    advance = scan.begin_advance(scan.poll_seconds)
-                    step = scan.accept(advance, advance.result())
+                    scan.pause(self._is_over)
+                    if self._is_over():
+                        raise StopIteration
+                    step = scan.accept(scan.next_advance(scan.poll_seconds))
                     if step is not None and step.plan is not None:
                         return step.plan
-                    if step is not None:
-                        scan.pause()
             except EndOfScan:
                 self._finish()
                 raise StopIteration from None
 
     def close(self) -> None:
-        """End the loop; confirms nothing. Idempotent."""
+        """End the loop, also one that another thread is waiting in; confirms nothing. Idempotent."""
         self._finish()
 
     def __enter__(self) -> BlockingPlanStream:

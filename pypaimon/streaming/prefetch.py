@@ -6,38 +6,36 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.planner_state import PlannerState, Step
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Ahead:
     """A step that was taken, or is being taken.
 
     Attributes:
         state: The state it is taken from.
         future: Its outcome.
-        asked_for: Somebody waits for it.
         done_at: When it was done, on the monotonic clock.
     """
 
     state: PlannerState
-    future: Future[Step]
-    asked_for: bool
+    future: Future[Step] = field(init=False)
     done_at: float = 0.0
 
 
 class Prefetcher:
-    """Takes steps on a thread of its own, up to `ahead` plans before they are asked for.
+    """Takes steps on a thread of its own, up to `ahead` of them before they are asked for.
 
     What was made ahead is nothing that happened: it may be thrown away and made again. A poll that found nothing and an
-    error end the run; if they were not asked for they are not kept either, so that the caller never gets stale ones.
+    error end the run. An error reaches only those who wait for it: who asks again gets another try.
 
     Args:
         step: The planner's step.
-        ahead: Plans to make ahead; 0: none.
+        ahead: Steps to make ahead; 0: none.
         monotonic: Seconds of a clock that never goes back.
     """
 
@@ -45,24 +43,23 @@ class Prefetcher:
         self._step = step
         self._ahead = ahead
         self._monotonic = monotonic
-        self.pool = IOPool(1, timeout=float("inf"), name="paimon-plan")
+        self._pool = IOPool(1, timeout=float("inf"), name="paimon-plan")
+        # Re-entrant: to cancel a future runs its callbacks here and now.
         self._lock = threading.RLock()
         self._queue: deque[Ahead] = deque()
 
     def request(self, state: PlannerState, max_age: float = 0.0) -> Ahead:
-        """The step from this state: made ahead, or begun now. Asking again for the same state gives the same step.
+        """The step from this state: made ahead, or begun now. Asking again while it is under way gives the same one.
 
         Args:
             state: Where the caller stands.
-            max_age: A poll ahead that found nothing counts for this many seconds; after that it is made again.
+            max_age: A poll that found nothing counts for this many seconds; after that it is made again.
         """
         with self._lock:
-            if self._queue and (self._queue[0].state is not state or self._is_stale(self._queue[0], max_age)):
+            head = self._queue[0] if self._queue else None
+            if head is None or head.state is not state or self._is_stale(head, max_age):
                 self._drop()
-            if not self._queue:
-                self._begin(state, asked_for=True)
-            head = self._queue[0]
-            head.asked_for = True
+                head = self._begin(state)
             return head
 
     def accept(self, taken: Ahead) -> None:
@@ -73,48 +70,56 @@ class Prefetcher:
             if self._queue:
                 self._go_on()
             elif self._ahead and not _ends_run(taken.future):
-                self._begin(taken.future.result().state, asked_for=False)
+                self._begin(taken.future.result().state)
+
+    def clear(self) -> list[Future[Step]]:
+        """Throw away what was made ahead. Who waits for a step that had not begun yet gets `CancelledError`.
+
+        Returns:
+            Steps that cannot be stopped any more.
+        """
+        with self._lock:
+            return self._drop()
+
+    def release(self) -> None:
+        """Let the thread end; it comes back when it is needed."""
+        self._pool.release()
 
     def _is_stale(self, head: Ahead, max_age: float) -> bool:
-        if head.asked_for or not head.future.done() or not _ends_run(head.future):
+        if not head.future.done():
             return False
-        failed = head.future.cancelled() or head.future.exception() is not None
-        return failed or self._monotonic() - head.done_at >= max_age
+        if head.future.cancelled() or head.future.exception() is not None:
+            return True
+        return head.future.result().idle and self._monotonic() - head.done_at >= max_age
 
-    def clear(self) -> None:
-        """Throw away what was made ahead."""
-        with self._lock:
-            self._drop()
-
-    def close(self) -> None:
-        """Throw everything away and end the thread; idempotent."""
-        self.clear()
-        self.pool.close()
-
-    def _drop(self) -> None:
-        for each in self._queue:
-            each.future.cancel()
+    def _drop(self) -> list[Future[Step]]:
+        dropped = [each.future for each in self._queue]
         self._queue.clear()
+        return [future for future in dropped if not future.cancel() and not future.done()]
 
-    def _begin(self, state: PlannerState, asked_for: bool) -> None:
-        entry = Ahead(state, self.pool.submit(self._step, state), asked_for)
+    def _begin(self, state: PlannerState) -> Ahead:
+        entry = Ahead(state)
+        entry.future = self._pool.submit(self._take, entry)
         self._queue.append(entry)
         entry.future.add_done_callback(lambda _: self._on_done(entry))
+        return entry
+
+    def _take(self, entry: Ahead) -> Step:
+        try:
+            return self._step(entry.state)
+        finally:
+            entry.done_at = self._monotonic()
 
     def _on_done(self, entry: Ahead) -> None:
         with self._lock:
-            entry.done_at = self._monotonic()
             if self._queue and self._queue[-1] is entry:
                 self._go_on()
 
     def _go_on(self) -> None:
         """Begin the next step ahead if there is room and the last one gave a reason to."""
-        if not self._queue:
-            return
         last = self._queue[-1]
-        if len(self._queue) > self._ahead or not last.future.done() or _ends_run(last.future):
-            return
-        self._begin(last.future.result().state, asked_for=False)
+        if len(self._queue) <= self._ahead and last.future.done() and not _ends_run(last.future):
+            self._begin(last.future.result().state)
 
 
 def _ends_run(future: Future[Step]) -> bool:

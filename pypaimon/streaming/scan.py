@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
+from pypaimon.streaming.advance import Advance, Advancer, Stretch
 from pypaimon.streaming.bridge import awaited
-from pypaimon.streaming.clock import Clock
+from pypaimon.streaming.clock import Clock, Sleeper
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.lag import Lag, LagMeter
@@ -21,37 +21,21 @@ from pypaimon.streaming.plan_stream import BlockingPlanStream, PlanStream
 from pypaimon.streaming.planner import Planner
 from pypaimon.streaming.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Position
-from pypaimon.streaming.prefetch import Ahead, Prefetcher
+from pypaimon.streaming.prefetch import Prefetcher
 from pypaimon.streaming.progress import Progress
 from pypaimon.streaming.table_directory import TableDirectory
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """What a worker found.
-
-    Attributes:
-        state: Where the stream goes on.
-        position: Of that state.
-        taken: The step that led there; None if the consumer's position did, or the stream ends.
-        ended: The stream ends here.
-    """
-
-    state: PlannerState
-    position: Position | None
-    taken: Ahead | None = None
-    ended: bool = False
 
 
 class AsyncStreamingTableScan:
     """Plans of a table, one after the other, for as long as the caller wants.
 
-    Made by `StreamReadBuilder.new_streaming_scan()`. Each plan is delivered at least once over restarts by consumer, and
-    exactly once over restarts by `Position`; within one scan nothing is repeated or left out, whatever errors,
-    cancellations or seeks happen between plans. One driver at a time (`stream`, `stream_sync`, `plan`); `stop`, `commit`,
-    `checkpoint`, `lag` and `metrics` may be called from any thread.
+    Made by `StreamReadBuilder.new_streaming_scan()`. Each plan is delivered at least once over restarts by consumer,
+    and exactly once over restarts by `Position`; within one scan nothing is repeated or left out, whatever errors,
+    cancellations or seeks happen between plans. One driver at a time (`stream`, `stream_sync`, `plan`); `stop`,
+    `commit`, `checkpoint`, `lag` and `metrics` may be called from any thread.
 
-    Requests: one per poll that finds nothing; for a new snapshot itself, its manifest list and its manifests, once each.
+    Requests: one per poll that finds nothing; for a new snapshot itself, its manifest list and its manifests, once
+    each.
 
     Args:
         directory: The table.
@@ -75,20 +59,19 @@ class AsyncStreamingTableScan:
         self._options = options
         self._progress = progress
         self._clock = clock
-        self._prefetcher = Prefetcher(planner.step, self._plans_ahead(), clock.monotonic)
+        self._prefetcher = Prefetcher(planner.step, self._steps_ahead(), clock.monotonic)
+        self._advancer = Advancer(planner, self._prefetcher, options, progress, clock.monotonic)
         self._pool = IOPool(2, timeout=float("inf"), name="paimon-scan")
         self._lag_meter = LagMeter(directory, planner, clock)
-        self._lock = threading.Lock()
+        self._sleeper = Sleeper(clock)
+        self._driving = threading.Lock()
+        self._current: object | None = None
+        self._stretch = Stretch()
         self._state = planner.initial()
         self._position: Position | None = planner.position(self._state)
-        self._opened = False
-        self._began = False
         self._pending: tuple[PlannerState, Future[Advance]] | None = None
-        self._driven = False
-        self._current: object | None = None
-        self._stopping = threading.Event()
-        self._wakers: tuple[Callable[[], None], ...] = ()
-        self._polled_at = 0.0
+        self._next_poll = 0.0
+        self._stopping = False
         self._closed = False
         self._metrics = ScanMetrics()
 
@@ -111,21 +94,19 @@ class AsyncStreamingTableScan:
             EndOfScan: The stream has reached its bound, or was stopped.
             PaimonStreamError: See the class; the scan stays usable.
         """
-        with self.driven_by(None):
+        with self.driven():
             while True:
-                advance = self.begin_advance(0.0)
-                found = self.accept(advance, advance.result())
-                if found is not None:
-                    return found.plan
+                step = self.accept(self.next_advance(0.0))
+                if step is not None:
+                    return step.plan
 
     async def plan_async(self) -> Plan | None:
         """As `plan`, without blocking the event loop. A cancelled call loses nothing."""
-        with self.driven_by(None):
+        with self.driven():
             while True:
-                advance = self.begin_advance(0.0)
-                found = self.accept(advance, await awaited(advance))
-                if found is not None:
-                    return found.plan
+                step = self.accept(await self.next_advance_async(0.0))
+                if step is not None:
+                    return step.plan
 
     # ---- position ----
 
@@ -143,19 +124,20 @@ class AsyncStreamingTableScan:
         """
         if position is not None and (isinstance(position, bool) or not isinstance(position, (int, Position))):
             raise StreamConfigError(f"cannot restore {position!r}: give a Position, a snapshot id, or None")
-        with self.driven_by(None):
+        with self.driven():
             if position is None:
                 state = self._planner.initial()
-                self._opened = False
             elif isinstance(position, Position):
                 state = self._planner.at(position)
             else:
                 state = self._planner.at_snapshot(position)
+            self._stretch.left = True
+            self._stretch = Stretch(opened=self._stretch.opened and position is not None)
             self._prefetcher.clear()
             self._pending = None
-            self._began = False
+            self._next_poll = 0.0
             self._directory.snapshots.forget()
-            self._go_to(state)
+            self._go_to(state, self._planner.position(state))
 
     @property
     def next_snapshot_id(self) -> int | None:
@@ -204,11 +186,15 @@ class AsyncStreamingTableScan:
 
     def lag(self) -> Lag:
         """How far the position is behind the latest snapshot. Blocks: one probe, and snapshots not yet known."""
-        return self._lag_meter.measure(self._state, self._progress)
+        state, progress = self._state, self._progress
+        if progress is None or self._stretch.opened:
+            return self._lag_meter.measure(state, None if progress is None else progress.saved)
+        committed = progress.committed()
+        return self._lag_meter.measure(self._advancer.start_at(state, committed), committed)
 
     async def lag_async(self) -> Lag:
         """As `lag`, without blocking the event loop."""
-        return await awaited(self._pool.submit(self._lag_meter.measure, self._state, self._progress))
+        return await awaited(self._pool.submit(self.lag))
 
     @property
     def metrics(self) -> ScanMetrics:
@@ -223,16 +209,14 @@ class AsyncStreamingTableScan:
 
         Asking for the next plan then confirms it (`commit="auto"`), saves progress and ends.
         """
-        self._stopping.set()
-        for wake in self._wakers:
-            wake()
+        self._stopping = True
+        self._sleeper.wake()
 
     def close(self) -> None:
-        """End at once and free the threads; confirms nothing. Idempotent."""
+        """End at once and let the threads go; confirms nothing. Idempotent."""
         self._closed = True
         self.stop()
-        self._prefetcher.close()
-        self._pool.close()
+        self._release()
 
     async def aclose(self) -> None:
         """`close`, awaited as everywhere in Python; it waits for nothing."""
@@ -252,9 +236,120 @@ class AsyncStreamingTableScan:
 
     # ---- for the loops in plan_stream ----
 
-    def _plans_ahead(self) -> int:
+    @contextmanager
+    def driven(self, loop: object | None = None) -> Iterator[None]:
+        """Hold the scan for one call; a second one at the same time is an error. A loop ends the loop before."""
+        if not self._driving.acquire(blocking=False):
+            raise StreamConfigError(
+                "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
+            )
+        try:
+            if loop is not None:
+                self._current = loop
+            yield
+        finally:
+            self._driving.release()
+
+    def is_current(self, loop: object) -> bool:
+        """Whether this loop was the last to drive the scan."""
+        return self._current is loop
+
+    def leave(self) -> None:
+        """The loop of now ends: throw away what was made ahead, and let the threads go; they come back when needed."""
+        self._current = None
+        self._sleeper.wake()
+        self._release()
+
+    @property
+    def poll_seconds(self) -> float:
+        """Seconds between two polls."""
+        return self._options.poll_interval_ms / 1000
+
+    def pause(self, over: Callable[[], bool]) -> None:
+        """Block until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
+        seconds = self._until_next_poll()
+        if seconds > 0 and not over():
+            self._sleeper.pause(seconds)
+
+    async def pause_async(self, over: Callable[[], bool]) -> None:
+        """Wait until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
+        seconds = self._until_next_poll()
+        if seconds > 0:
+            await self._sleeper.pause_async(seconds, lambda: self._stopping or over())
+
+    def _until_next_poll(self) -> float:
+        return 0.0 if self._stopping else self._next_poll - self._clock.monotonic()
+
+    def next_advance(self, max_age: float) -> Advance:
+        """What a worker finds next. Blocks."""
+        return self._pool.result(self._begin_advance(max_age))
+
+    async def next_advance_async(self, max_age: float) -> Advance:
+        """What a worker finds next. If the wait is cancelled, the next call waits for the same."""
+        return await awaited(self._begin_advance(max_age))
+
+    def _begin_advance(self, max_age: float) -> Future[Advance]:
+        """Let a worker take the next step, or go on waiting for the one that a cancelled caller left."""
+        if self._closed:
+            raise EndOfScan("the scan is closed")
+        pending = self._pending
+        if pending is None or pending[0] is not self._state or _is_worthless(pending[1]):
+            if self._progress is not None:
+                self._progress.confirm_handed_out()
+            advance = self._pool.submit(
+                self._advancer.advance, self._stretch, self._state, max_age, lambda: self._stopping
+            )
+            pending = self._pending = self._state, advance
+        return pending[1]
+
+    def accept(self, advance: Advance) -> Step | None:
+        """On the caller's side: go on to what a worker found. None: nothing to hand out yet, ask again."""
+        self._pending = None
+        if advance.ended or self._closed:
+            raise EndOfScan("the stream was stopped" if self._stopping else "the stream has reached its end")
+        if self._stopping:
+            return None
+        taken, step = advance.taken, advance.step
+        if taken is None or step is None:
+            self._go_to(advance.state, advance.position)
+            return None
+        self._prefetcher.accept(taken)
+        if self._progress is not None and advance.position is not None:
+            if step.plan is not None:
+                self._progress.on_plan(advance.position, step.first_snapshot)
+            else:
+                self._progress.on_passed_over(advance.position)
+        self._go_to(step.state, advance.position)
+        if advance.size is not None:
+            self._metrics = self._metrics.with_plan(advance.size)
+            return step
+        if not step.idle:
+            return None
+        self._next_poll = taken.done_at + self.poll_seconds
+        self._metrics = self._metrics.with_poll()
+        return step
+
+    def _go_to(self, state: PlannerState, position: Position | None) -> None:
+        self._state = state
+        self._position = position
+
+    def _steps_ahead(self) -> int:
         bound = self._options.max_unconfirmed
         return self._options.prefetch if bound is None else min(self._options.prefetch, bound)
+
+    def _release(self) -> None:
+        """Throw away what was made ahead, and let the threads go, those that are at work once they are done."""
+        busy: list[Future[Any]] = list(self._prefetcher.clear())
+        if (pending := self._pending) is not None:
+            busy.append(pending[1])
+        self._let_threads_go()
+        for future in busy:
+            future.add_done_callback(lambda _: self._let_threads_go())
+
+    def _let_threads_go(self) -> None:
+        self._prefetcher.release()
+        self._pool.release()
+        self._directory.store.pool.release()
 
     def _need_progress(self) -> Progress:
         if self._progress is None:
@@ -270,130 +365,12 @@ class AsyncStreamingTableScan:
         progress.confirm(confirmed)
         return progress
 
-    def begin_advance(self, max_age: float) -> Future[Advance]:
-        """Let a worker take the next step, or go on waiting for the one that a cancelled caller left."""
-        if self._closed:
-            raise EndOfScan("the scan is closed")
-        if self._pending is None or self._pending[0] is not self._state:
-            if self._progress is not None:
-                self._progress.confirm_handed_out()
-            self._pending = self._state, self._pool.submit(self._advance, self._state, max_age)
-        return self._pending[1]
 
-    def _advance(self, state: PlannerState, max_age: float) -> Advance:
-        """On a worker: save progress, take the next step, fence what it hands out. Changes nothing of the scan."""
-        now = self._clock.monotonic
-        if self._progress is not None:
-            if not self._opened:
-                return self._open(state, self._progress)
-            self._progress.flush(now(), force=self._stopping.is_set() or state.ended)
-            self._progress.keep_alive(now())
-        if self._stopping.is_set() or state.ended:
-            return Advance(state, self._planner.position(state), ended=True)
-        taken = self._prefetcher.request(state, max_age)
-        step = taken.future.result()
-        position = self._planner.position(step.state)
-        if position is None:
-            self._began = False
-        if self._progress is not None and not self._began and position is not None:
-            self._progress.begin(self._first_position(state, step, position), now())
-            self._began = True
-        return Advance(step.state, position, taken)
-
-    def _open(self, state: PlannerState, progress: Progress) -> Advance:
-        """Take over the consumer's file; its position beats a configured start."""
-        saved = progress.open(self._clock.monotonic())
-        self._opened = True
-        consumer = self._options.consumer
-        configured = state.next_id is None and state.start is self._options.start
-        if saved is not None and configured and not (consumer is not None and consumer.ignore_progress):
-            state = self._planner.initial(saved)
-        return Advance(state, self._planner.position(state))
-
-    def _first_position(self, state: PlannerState, step: Step, position: Position) -> Position:
-        """Where a stream begins that has just found its start: before the plan of this step, if it has one."""
-        before = self._planner.position(state)
-        return position if before is None or step.plan is None else before
-
-    def accept(self, advance: Future[Advance], outcome: Advance) -> Step | None:
-        """On the caller's side: go on to what a worker found. None: nothing to hand out yet, step again."""
-        if self._pending is None or self._pending[1] is not advance:
-            return None
-        self._pending = None
-        if outcome.ended or self._stopping.is_set():
-            raise EndOfScan("the stream was stopped" if self._stopping.is_set() else "the stream has reached its end")
-        taken = outcome.taken
-        if taken is None:
-            self._go_to(outcome.state, outcome.position)
-            return None
-        step = taken.future.result()
-        self._prefetcher.accept(taken)
-        if self._progress is not None and outcome.position is not None:
-            if step.plan is not None:
-                self._progress.on_plan(outcome.position, step.first_snapshot)
-            else:
-                self._progress.on_passed_over(outcome.position)
-        self._go_to(step.state, outcome.position)
-        if step.plan is not None:
-            self._metrics = self._metrics.with_plan(step.plan)
-            return step
-        if not step.idle:
-            return None
-        self._polled_at = taken.done_at
-        self._metrics = self._metrics.with_poll()
-        return step
-
-    def _go_to(self, state: PlannerState, position: Position | None = None) -> None:
-        self._state = state
-        self._position = position if position is not None else self._planner.position(state)
-
-    @property
-    def poll_seconds(self) -> float:
-        """Seconds between two polls."""
-        return self._options.poll_interval_ms / 1000
-
-    def pause(self) -> None:
-        """Block until the next poll is due, or the scan is stopped."""
-        self._clock.wait(self._stopping, self._until_next_poll())
-
-    async def pause_async(self) -> None:
-        """Wait until the next poll is due, or the scan is stopped."""
-        loop, woken = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(woken.set)
-
-        self._wakers = (*self._wakers, wake)
-        try:
-            if not self._stopping.is_set():
-                await self._clock.wait_async(woken, self._until_next_poll())
-        finally:
-            self._wakers = tuple(each for each in self._wakers if each is not wake)
-
-    def _until_next_poll(self) -> float:
-        return max(0.0, self._polled_at + self.poll_seconds - self._clock.monotonic())
-
-    @contextmanager
-    def driven_by(self, driver: object | None) -> Iterator[None]:
-        """Hold the scan for one call; a second one at the same time is an error."""
-        with self._lock:
-            if self._driven:
-                raise StreamConfigError(
-                    "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
-                )
-            self._driven = True
-            self._current = driver
-        try:
-            yield
-        finally:
-            self._driven = False
-
-    def is_current(self, driver: object) -> bool:
-        """Whether this loop was the last to drive the scan."""
-        return self._current is driver
-
-    def release(self) -> None:
-        """Throw away what was made ahead and let the threads go; they come back when they are needed."""
-        self._prefetcher.clear()
-        for pool in (self._prefetcher.pool, self._pool, self._directory.store.pool):
-            pool.release()
+def _is_worthless(advance: Future[Advance]) -> bool:
+    """Whether what a cancelled caller left is an error, or that nothing was new by then: both are asked for again."""
+    if not advance.done():
+        return False
+    if advance.exception() is not None:
+        return True
+    step = advance.result().step
+    return step is not None and step.idle

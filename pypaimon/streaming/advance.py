@@ -1,0 +1,142 @@
+"""What a worker does between two plans: save progress, take the next step, fence what it will hand out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+
+from pypaimon.streaming.metrics import PlanSize
+from pypaimon.streaming.options import StreamOptions
+from pypaimon.streaming.planner import Planner
+from pypaimon.streaming.planner_state import PlannerState, Step
+from pypaimon.streaming.position import Position
+from pypaimon.streaming.prefetch import Ahead, Prefetcher
+from pypaimon.streaming.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a worker found.
+
+    Attributes:
+        state: Where the stream goes on.
+        position: Of that state.
+        taken: The step that led there; None if there was none: ask again, or the stream ends.
+        size: Of the step's plan.
+        ended: The stream ends here.
+    """
+
+    state: PlannerState
+    position: Position | None
+    taken: Ahead | None = None
+    size: PlanSize | None = None
+    ended: bool = False
+
+    @property
+    def step(self) -> Step | None:
+        """The step that led there."""
+        return None if self.taken is None else self.taken.future.result()
+
+
+@dataclass(slots=True, eq=False)
+class Stretch:
+    """The way from a start or a seek to the next seek.
+
+    Attributes:
+        opened: The consumer's file was taken over, and a position in it has had its say.
+        begun: Progress knows where this stretch begins.
+        left: The reader has gone elsewhere: a worker that is still on it must save nothing any more.
+    """
+
+    opened: bool = False
+    begun: bool = False
+    left: bool = False
+
+
+class Advancer:
+    """Takes steps on a worker thread. Changes nothing of the scan: that is for the caller's side, once it gets them.
+
+    Args:
+        planner: Decides what comes next.
+        prefetcher: Takes its steps.
+        options: The stream's settings.
+        progress: Saved progress, or None.
+        monotonic: Seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        prefetcher: Prefetcher,
+        options: StreamOptions,
+        progress: Progress | None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._planner = planner
+        self._prefetcher = prefetcher
+        self._options = options
+        self._progress = progress
+        self._now = monotonic
+        self._saving = threading.Lock()
+
+    def advance(self, stretch: Stretch, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
+        """The next step from a state.
+
+        Args:
+            stretch: What belongs to it.
+            state: Where the stream stands.
+            max_age: See `Prefetcher.request`.
+            stopping: Whether the stream is to end here.
+        """
+        progress = self._progress
+        if progress is not None:
+            with self._saving:
+                if stretch.left:
+                    return self._nothing(state)
+                if not stretch.opened:
+                    return self._open(stretch, state, progress)
+                progress.flush(self._now(), force=stopping() or state.ended)
+                progress.keep_alive(self._now())
+        if stopping() or state.ended:
+            return Advance(state, self._planner.position(state), ended=True)
+        taken = self._prefetcher.request(state, max_age)
+        try:
+            step = taken.future.result()
+        except CancelledError:
+            # Thrown away by a seek or by closing: nobody waits for this one, or the caller asks again.
+            return self._nothing(state)
+        position = self._planner.position(step.state)
+        if progress is not None:
+            with self._saving:
+                if not stretch.left:
+                    self._begin(stretch, progress, state, step, position)
+        return Advance(step.state, position, taken, None if step.plan is None else PlanSize.of(step.plan))
+
+    def start_at(self, state: PlannerState, saved: int | None) -> PlannerState:
+        """Where a stream at `state` begins: before its start, a consumer's position beats the configured one."""
+        consumer = self._options.consumer
+        configured = state.next_id is None and state.start is self._options.start
+        if saved is None or not configured or consumer is None or consumer.ignore_progress:
+            return state
+        return self._planner.initial(saved)
+
+    def _nothing(self, state: PlannerState) -> Advance:
+        return Advance(state, self._planner.position(state))
+
+    def _open(self, stretch: Stretch, state: PlannerState, progress: Progress) -> Advance:
+        saved = progress.open(self._now())
+        stretch.opened = True
+        return self._nothing(self.start_at(state, saved))
+
+    def _begin(
+        self, stretch: Stretch, progress: Progress, state: PlannerState, step: Step, position: Position | None
+    ) -> None:
+        """Tell progress where the stretch begins: before the plan of this step, if it has one."""
+        if position is None:
+            stretch.begun = False
+        elif not stretch.begun:
+            before = self._planner.position(state)
+            progress.begin(position if before is None or step.plan is None else before, self._now())
+            stretch.begun = True

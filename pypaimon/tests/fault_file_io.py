@@ -1,0 +1,143 @@
+"""A FileIO around the local one that counts, and goes wrong at a chosen call."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from pypaimon.filesystem.local_file_io import LocalFileIO
+
+Fault = Callable[["Call"], Any]
+"""Gives the answer of a call instead of the store: bytes, statuses, or an error that it raises."""
+
+
+class Call:
+    """One request.
+
+    Attributes:
+        number: From 1, over all kinds.
+        kind: `read`, `list`, `write` or `delete`.
+        path: Of the file or directory.
+        answer: Asks the store.
+    """
+
+    def __init__(self, number: int, kind: str, path: str, answer: Callable[[], Any]) -> None:
+        self.number = number
+        self.kind = kind
+        self.path = path
+        self.answer = answer
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+class FaultFileIO(LocalFileIO):
+    """Reads are one request that gives all bytes, as with an object store.
+
+    Attributes:
+        calls: What was asked, (kind, path), in order.
+        in_flight: Requests under way.
+        most_in_flight: The most of them at one time.
+        gate: Requests wait until it is set.
+        asked: Set whenever a request comes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, str]] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked = threading.Event()
+        self._faults: dict[int, Fault] = {}
+        self._wherever: Fault | None = None
+        self._lock = threading.Lock()
+
+    def at(self, number: int, fault: Fault) -> None:
+        """Let a call go wrong; numbers count from the last `forget`."""
+        self._faults[number] = fault
+
+    def wherever(self, fault: Fault | None) -> None:
+        """Let every call go through this."""
+        self._wherever = fault
+
+    def forget(self) -> None:
+        """Forget calls and faults."""
+        with self._lock:
+            self.calls.clear()
+            self._faults.clear()
+            self._wherever = None
+            self.most_in_flight = 0
+
+    def names(self, kind: str | None = None) -> list[str]:
+        """Names of what was asked for."""
+        return [path.rsplit("/", 1)[-1] for each, path in self.calls if kind in (None, each)]
+
+    def counts(self) -> Counter[str]:
+        """Calls by kind."""
+        return Counter(kind for kind, _ in self.calls)
+
+    def new_input_stream(self, path: str) -> Any:
+        return io.BytesIO(self._ask("read", path, lambda: self._bytes(path)))
+
+    def new_output_stream(self, path: str) -> Any:
+        return self._ask("write", path, lambda: LocalFileIO.new_output_stream(self, path))
+
+    def list_status(self, path: str) -> Any:
+        return self._ask("list", path, lambda: LocalFileIO.list_status(self, path))
+
+    def delete(self, path: str, recursive: bool = False) -> Any:
+        return self._ask("delete", path, lambda: LocalFileIO.delete(self, path, recursive))
+
+    def _bytes(self, path: str) -> bytes:
+        with LocalFileIO.new_input_stream(self, path) as stream:
+            data: bytes = stream.read()
+        return data
+
+    def _ask(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
+        with self._lock:
+            self.calls.append((kind, path))
+            call = Call(len(self.calls), kind, path, answer)
+            fault = self._faults.pop(call.number, None) or self._wherever
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.asked.set()
+        try:
+            self.gate.wait()
+            return answer() if fault is None else fault(call)
+        finally:
+            with self._lock:
+                self.in_flight -= 1
+
+
+def failing(error: OSError) -> Fault:
+    """The call raises."""
+
+    def fault(call: Call) -> Any:
+        raise error
+
+    return fault
+
+
+def truncated(call: Call) -> Any:
+    """Half of the bytes come; lists are cut too."""
+    found = call.answer()
+    return found if call.kind in ("write", "delete") else found[: len(found) // 2]
+
+
+def late(call: Call) -> Any:
+    """The request takes effect, but its answer is lost."""
+    call.answer()
+    raise ConnectionResetError(104, "connection reset by peer")
+
+
+RESET = ConnectionResetError(104, "connection reset by peer")
+UNAVAILABLE = OSError("When reading information for key 'x': AWS Error SLOW_DOWN during HeadObject: HTTP status 503")
+FORBIDDEN = OSError("When getting information: AWS Error ACCESS_DENIED during HeadObject operation: HTTP status: 403")
+MISSING = OSError("When getting information: AWS Error RESOURCE_NOT_FOUND during HeadObject: HTTP status 404")
