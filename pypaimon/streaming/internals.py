@@ -1,6 +1,7 @@
 """The one door to what is internal in pypaimon, so that a new release of it breaks in one place."""
 
 from pypaimon.catalog.catalog_exception import TableNoPermissionException, TableNotExistException
+from pypaimon.catalog.table_query_auth import TableQueryAuthResult
 from pypaimon.common.json_util import JSON
 from pypaimon.common.predicate import Predicate
 from pypaimon.common.predicate_builder import PredicateBuilder
@@ -10,11 +11,13 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
+from pypaimon.read.reader.auth_masking_reader import apply_auth_masking, compile_auth_masking_rules
 from pypaimon.read.reader.iface.record_batch_reader import _polars_arrow_table as polars_table
 from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
 from pypaimon.read.split import DataSplit
 from pypaimon.read.stream_read_builder import StreamReadBuilder as PaimonStreamReadBuilder
 from pypaimon.read.table_read import TableRead
+from pypaimon.read.table_scan import latest_auth_fields
 from pypaimon.schema.data_types import (
     ArrayType,
     AtomicType,
@@ -65,15 +68,19 @@ __all__ = [
     "SpecialFields",
     "TableNoPermissionException",
     "TableNotExistException",
+    "TableQueryAuthResult",
     "TableRead",
     "TableSchema",
     "Timestamp",
     "VectorType",
+    "apply_auth_masking",
     "assemble_shredded_column",
     "bucket_of_hash",
     "build_variant_schema",
+    "compile_auth_masking_rules",
     "hash_words",
     "is_shredded_variant",
+    "latest_auth_fields",
     "local_path",
     "polars_table",
     "resolve_path",

@@ -14,6 +14,7 @@ from pypaimon.streaming.errors import IOTimeoutError
 from pypaimon.streaming.internals import OffsetRow, TableRead, polars_table
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.plan import StreamSplit
+from pypaimon.streaming.query_auth import QueryAuth, Rules
 from pypaimon.streaming.range_check import RangeCheck
 from pypaimon.streaming.read_layout import Layout, ReadSettings, follow, layout
 from pypaimon.streaming.split_reader import Records, SplitReader
@@ -57,6 +58,7 @@ class StreamTableRead(TableRead):
         self._layouts: dict[int, Layout] = {settings.schema.id: layout(settings)}
         # Not the pool of the store: reading a batch may ask that one for a schema or a deletion vector.
         self._pool = IOPool(_THREADS, directory.store.pool.timeout, "paimon-read")
+        self._auth = QueryAuth.of(directory)
         self.read_type = list(self._layouts[settings.schema.id].fields)
 
     @property
@@ -70,25 +72,38 @@ class StreamTableRead(TableRead):
         Args:
             splits: Splits of a plan, `plan.splits()`.
         """
+        allowed: dict[int, Rules | None] = {}
         for split in splits:
             bound = self._bound(split)
-            schema = self._arrow_schema(bound)
-            reader = SplitReader(
-                self._directory,
-                bound,
-                unmatched=self._settings.unmatched,
-                keep_deletes=self._settings.view in LOGS,
-                batch_size=self._settings.batch_size,
-            )
+            schema_id = bound.schema.id
+            if self._auth is not None and schema_id not in allowed:
+                allowed[schema_id] = self._auth.rules(bound)
             try:
-                read = reader.read(split)
-                for records in unbroken(read) if bound.packed else read:
-                    batch = (self._packed if bound.packed else self._output)(records, bound, schema)
+                for records in self._records(split, bound, allowed.get(schema_id)):
+                    batch = (self._packed if bound.packed else self._output)(records, bound)
                     if batch.num_rows:
                         yield batch
             except FileNotFoundError as error:
                 changelogs = TableTraits.of(bound.schema).decoupled_changelog
                 raise RangeCheck(self._directory, changelogs).missing_file(split.snapshot_id, error) from error
+
+    def _records(self, split: StreamSplit, bound: Layout, rules: Rules | None) -> Iterator[Records]:
+        """The records of a split that come out, as far as the catalog's rules allow."""
+        if rules is not None:
+            bound = bound.reading(rules.needed)
+        reader = SplitReader(
+            self._directory,
+            bound,
+            unmatched=self._settings.unmatched,
+            keep_deletes=self._settings.view in LOGS,
+            batch_size=self._settings.batch_size,
+        )
+        records = reader.read(split)
+        if rules is not None:
+            if reader.is_upserts(split) and self._settings.unmatched == "delete":
+                rules.refuse_upserts({*bound.schema.primary_keys, *bound.schema.partition_keys})
+            records = rules.enforced(records, bound.fields)
+        return unbroken(records) if bound.packed else records
 
     async def iter_batches_async(self, splits: Sequence[StreamSplit]) -> AsyncIterator[pa.RecordBatch]:
         """As `iter_batches`, without blocking the event loop: batch by batch on a thread.
@@ -181,7 +196,7 @@ class StreamTableRead(TableRead):
         schema = bound.arrow_schema()
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 
-    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
+    def _output(self, records: Records, bound: Layout) -> pa.RecordBatch:
         batch, kinds = records.batch, records.kinds
         if bound.with_rowkind:
             batch = batch.append_column(ROWKIND, _names(kinds, batch.num_rows))
@@ -192,10 +207,11 @@ class StreamTableRead(TableRead):
         columns = bound.outputs_of(batch)
         if self.include_row_kind:
             columns.insert(0, _names(kinds, batch.num_rows))
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema(bound))
 
-    def _packed(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
+    def _packed(self, records: Records, bound: Layout) -> pa.RecordBatch:
         """Rows of `$binlog`; the rows of the view themselves are all +I, as those of an audit log."""
+        schema = self._arrow_schema(bound)
         packing = Packing.of(records)
         rowkind = row_kinds.to_names(pa.array(packing.kinds))
         columns = [_names(None, len(rowkind))] if self.include_row_kind else []

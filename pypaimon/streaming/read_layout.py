@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,7 +14,7 @@ from pypaimon.streaming import filters, views
 from pypaimon.streaming.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.field_binding import rebound, rebound_filter
-from pypaimon.streaming.field_paths import find, ids_of
+from pypaimon.streaming.field_paths import Path, find, ids_of
 from pypaimon.streaming.internals import (
     ArrayType,
     DataField,
@@ -107,6 +107,18 @@ class Layout:
         """Whether the column `rowkind` of an audit log is needed."""
         return self.on_rowkind is not None or any(output.name == ROWKIND for output in self.outputs)
 
+    @property
+    def filtered_columns(self) -> set[str]:
+        """The names of all columns that the filter looks at."""
+        parts = [part for part in (self.predicate, self.on_rowkind) if part is not None]
+        return set().union(*map(filters.columns_of, parts))
+
+    def reading(self, columns: Collection[str]) -> Layout:
+        """The same, but these columns are read too, and wholly."""
+        read = {field.name: field for field in self.fields}
+        fields = ((field if field.name in columns else read.get(field.name)) for field in self.schema.fields)
+        return replace(self, fields=tuple(field for field in fields if field is not None))
+
     def arrow_schema(self) -> pa.Schema:
         """The columns that are given out."""
         return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
@@ -185,7 +197,7 @@ def _resolve(name: str, fields: Sequence[DataField]) -> Output:
     return _output(path)
 
 
-def _output(path: Sequence[DataField]) -> Output:
+def _output(path: Path) -> Output:
     nullable = any(field.type.nullable for field in path)
     names = tuple(field.name for field in path)
     last = path[-1].type

@@ -142,7 +142,7 @@ class SnapshotManager:
         except NotImplementedError:
             raise
         except RuntimeError as error:
-            raise _catalog_error(error.__context__ or error) from error
+            raise catalog_error(error.__context__ or error) from error
         if loaded is None:
             return None
         text = loaded if isinstance(loaded, (str, bytes)) else JSON.to_json(loaded)
@@ -241,7 +241,7 @@ class SnapshotManager:
         self._changelogs.forget()
 
 
-def _catalog_error(error: BaseException) -> Exception:
+def catalog_error(error: BaseException) -> Exception:
     """What an error of a catalog means: the table is gone, is forbidden, or the catalog fails for now."""
     if isinstance(error, TableNotExistException):
         return TableChangedError(

@@ -104,10 +104,13 @@ class SplitReader:
             return self._net(split)
         return self._merges(split)
 
-    def _filter_of(self, split: StreamSplit) -> Filter:
+    def is_upserts(self, split: StreamSplit) -> bool:
+        """Whether records replace what was there before, without a record of their own that takes it away."""
         incomplete = split.mode is SplitMode.CHANGELOG and not self._traits.producer.complete
-        upserts = incomplete or split.mode in (SplitMode.RECORDS, SplitMode.OVERWRITE)
-        return self._upserts if upserts else self._exact
+        return incomplete or split.mode in (SplitMode.RECORDS, SplitMode.OVERWRITE)
+
+    def _filter_of(self, split: StreamSplit) -> Filter:
+        return self._upserts if self.is_upserts(split) else self._exact
 
     def _exact(self, records: Records) -> Records:
         if self._layout.predicate is None:
@@ -152,9 +155,12 @@ class SplitReader:
 
     def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
         """Whether files hold each key once and no deletes: then rows are +I, as where Java reads "raw" files."""
-        clean = all(file.level and file.delete_row_count == 0 for file in files) and not self._keep_deletes
+        if self._keep_deletes or any(file.delete_row_count != 0 for file in files):
+            return False
+        if len(files) == 1:
+            return True
         once = self._traits.deletion_vectors or self._traits.merge_engine is EngineName.FIRST_ROW
-        return clean and (once or len({file.level for file in files}) == 1)
+        return all(file.level for file in files) and (once or len({file.level for file in files}) == 1)
 
     def _net(self, split: StreamSplit) -> Iterator[Records]:
         # Both sides are filtered before they are compared: a row that ceased to match comes out as -D.
