@@ -21,3 +21,13 @@ def warehouse(tmp_path: Path) -> Any:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
     catalog.create_database("db", True)
     return catalog
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One Spark session for all tests of a run."""
+    from spark_session import new_session
+
+    session = new_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()

@@ -1,0 +1,33 @@
+"""Paimon tables in PySpark without a connector jar: `spark.readStream.format("pypaimon")`.
+
+Spark finds the format by itself where `pypaimon-streaming` is installed; `register(spark)` is for sessions that do not.
+The package is imported by Spark's Python workers, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pypaimon.spark.lag_listener import LagListener
+    from pypaimon.spark.native import native_foreach_batch, native_read
+    from pypaimon.spark.register import register
+    from pypaimon.spark.source import PaimonDataSource
+
+__all__ = ["LagListener", "PaimonDataSource", "native_foreach_batch", "native_read", "register"]
+
+_HOMES = {
+    "LagListener": "lag_listener",
+    "PaimonDataSource": "source",
+    "native_foreach_batch": "native",
+    "native_read": "native",
+    "register": "register",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

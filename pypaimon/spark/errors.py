@@ -1,0 +1,40 @@
+"""Errors as Spark shows them: one readable line above the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PaimonSourceError(Exception):
+    """What went wrong, in one line."""
+
+
+@contextmanager
+def headline() -> Iterator[None]:
+    """Put what went wrong above the traceback.
+
+    Spark shows a Python worker's whole traceback, whose last line is the message. A cause without a traceback of its
+    own is printed before it, so that the message is the first line too.
+    """
+    from pypaimon.streaming.errors import PaimonStreamError
+
+    try:
+        yield
+    except PaimonStreamError as error:
+        raise error from PaimonSourceError(" ".join(str(error).split()))
+
+
+def readable(function: F) -> F:
+    """A function whose errors have a headline."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with headline():
+            return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]

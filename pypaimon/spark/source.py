@@ -1,0 +1,69 @@
+"""`PaimonDataSource`: `format("pypaimon")`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from pypaimon.spark.errors import readable
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+
+class PaimonDataSource(DataSource):
+    """Paimon tables as stream and batch source.
+
+    Options are checked by `load()`; with a schema of the user's, and for what only streams or only batches can do,
+    before the first batch.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "pypaimon"
+
+    @readable
+    def schema(self) -> StructType:
+        """The columns: `_row_kind` where the table can retract, then the table's."""
+        from pypaimon.spark.engine_builder import EngineReadBuilder
+        from pypaimon.spark.options import parse
+        from pypaimon.spark.table_schema import source_schema
+
+        options = parse(self.options)
+        builder = EngineReadBuilder.of(options)
+        return source_schema(builder, options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reader of a stream."""
+        from pypaimon.spark.stream_reader import PaimonStreamReader
+
+        return PaimonStreamReader(dict(self.options), schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch."""
+        raise NotImplementedError
+
+    @readable
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """The writer of one micro-batch."""
+        from pypaimon.spark.stream_writer import PaimonStreamWriter
+
+        return PaimonStreamWriter.of(self.options, schema, overwrite)
+
+    @readable
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """The writer of a batch."""
+        from pypaimon.spark.batch_writer import PaimonBatchWriter
+
+        return PaimonBatchWriter.of(self.options, schema, overwrite)
+
+    def __repr__(self) -> str:
+        return "PaimonDataSource()"

@@ -1,0 +1,105 @@
+"""The table that options name, loaded through pypaimon's catalogs; the one place here that touches pypaimon itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from pypaimon.streaming.errors import StreamConfigError
+
+if TYPE_CHECKING:
+    from pypaimon.spark.options import SourceOptions
+    from pypaimon.streaming.views import View
+
+# Java's options of tables that a reader may set and that pypaimon does not know.
+_JAVA_KEYS = (
+    "consumer-id",
+    "consumer.ignore-progress",
+    "consumer.expiration-time",
+    "consumer.mode",
+    "consumer.changelog-only",
+    "continuous.discovery-interval",
+    "log.scan",
+    "log.scan.timestamp-millis",
+    "table-read.sequence-number.enabled",
+    "changelog-producer",
+    "stream-scan-mode",
+)
+
+
+def table_keys() -> frozenset[str]:
+    """Known options of tables."""
+    from pypaimon.common.options.core_options import CoreOptions
+
+    from pypaimon.streaming.options import KNOWN_STREAM_KEYS
+
+    return KNOWN_STREAM_KEYS.union(_keys_of([CoreOptions]), _JAVA_KEYS)
+
+
+def catalog_keys() -> frozenset[str]:
+    """Known options of catalogs and file systems."""
+    from pypaimon.common.options import config
+
+    return frozenset(_keys_of(each for name, each in vars(config).items() if name.endswith("Options")))
+
+
+def _keys_of(classes: Iterable[Any]) -> Iterable[str]:
+    from pypaimon.common.options.config_option import ConfigOption
+
+    for each in classes:
+        for value in vars(each).values():
+            if isinstance(value, ConfigOption):
+                yield value.key()
+
+
+def load_table(options: SourceOptions) -> tuple[Any, View | None]:
+    """The table, with the options laid over it, and the view of it that is named, as in `db.t$audit_log`.
+
+    Raises:
+        StreamConfigError: There is no such table, or the catalog cannot be made from the options.
+    """
+    name, view = _without_view(options.table)
+    table = _at_path(options) if name is None else _of_catalog(options, name)
+    overlay = {key: value for key, value in options.table_options.items() if key not in ("scan.parallelism", "branch")}
+    if overlay:
+        try:
+            # Not `copy`, which travels in time; where to start is for the stream to decide.
+            table = table.copy_without_time_travel(overlay)
+        except ValueError as error:
+            raise StreamConfigError(f"Options of the table cannot be laid over it: {error}.") from error
+    return table, view
+
+
+def _without_view(name: str | None) -> tuple[str | None, View | None]:
+    from pypaimon.streaming.views import VIEWS
+
+    for view in VIEWS:
+        if name is not None and name.endswith(f"${view}"):
+            return name[: -len(view) - 1], view
+    return name, None
+
+
+def _of_catalog(options: SourceOptions, name: str) -> Any:
+    from pypaimon.catalog.catalog_exception import CatalogException
+    from pypaimon.catalog.catalog_factory import CatalogFactory
+
+    branch = options.table_options.get("branch")
+    if branch is not None and "$branch_" not in name:
+        name = f"{name}$branch_{branch}"
+    try:
+        return CatalogFactory.create(dict(options.catalog)).get_table(name)
+    except CatalogException as error:
+        where = options.catalog.get("warehouse") or options.catalog.get("uri")
+        raise StreamConfigError(f"{error} in {where}. Correct option 'table' (or 'warehouse').") from error
+    except ValueError as error:
+        raise StreamConfigError(f"Table '{name}' cannot be loaded: {error}. Check 'table' and the catalog.") from error
+
+
+def _at_path(options: SourceOptions) -> Any:
+    from pypaimon.table.file_store_table import FileStoreTable
+
+    path = cast(str, options.path)
+    try:
+        return FileStoreTable.from_path(path.rstrip("/"), dict(options.catalog))
+    except ValueError as error:
+        raise StreamConfigError(f"There is no Paimon table at '{path}': {error}. Correct the path.") from error

@@ -1,0 +1,75 @@
+"""The stream source on real Spark: starts, batches, restarts, limits, row kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_queries import Collected, frame
+from tables import Table
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """An append table."""
+    return Table(tmp_path / "warehouse")
+
+
+@pytest.fixture
+def changing(tmp_path: Path) -> Table:
+    """A table with a primary key."""
+    return Table(tmp_path / "warehouse", "pk", primary_key=True)
+
+
+@pytest.fixture
+def collected(tmp_path: Path) -> Collected:
+    """A sink with a checkpoint."""
+    return Collected(tmp_path / "checkpoint")
+
+
+def keys(rows: Any) -> list[int]:
+    return sorted(row[0] for row in rows)
+
+
+def test_a_stream_delivers_the_table_and_then_each_change_once(spark: Any, table: Table, collected: Collected) -> None:
+    table.commit([1, 2])
+    assert keys(collected.run(frame(spark, table))) == [1, 2]
+    assert collected.run(frame(spark, table)) == []
+    table.commit([3])
+    table.commit([4])
+    assert keys(collected.run(frame(spark, table))) == [3, 4]
+    assert frame(spark, table).schema.simpleString() == "struct<k:bigint,v:string>"
+
+
+def test_a_primary_key_stream_has_row_kinds_first(spark: Any, changing: Table, collected: Collected) -> None:
+    changing.commit([("+I", 1, "a"), ("+I", 2, "b")])
+    stream = frame(spark, changing, columns="k,v")
+    assert stream.columns == ["_row_kind", "k", "v"]
+    assert sorted(collected.run(stream)) == [("+I", 1, "a"), ("+I", 2, "b")]
+    changing.commit([("-D", 1, "a"), ("+U", 2, "c")])
+    assert sorted(collected.run(stream)) == [("+U", 2, "c"), ("-D", 1, "a")]
+
+
+def test_an_empty_table_is_waited_for(spark: Any, table: Table, collected: Collected) -> None:
+    assert collected.run(frame(spark, table)) == []
+    table.commit([1])
+    assert keys(collected.run(frame(spark, table))) == [1]
+
+
+def test_latest_begins_after_the_latest_snapshot(spark: Any, table: Table, collected: Collected) -> None:
+    table.commit([1])
+    assert collected.run(frame(spark, table, start="latest")) == []
+    table.commit([2])
+    assert keys(collected.run(frame(spark, table, start="latest"))) == [2]
+
+
+def test_latest_of_an_empty_table_begins_with_its_first_snapshot(
+    spark: Any, table: Table, collected: Collected
+) -> None:
+    assert collected.run(frame(spark, table, start="latest")) == []
+    table.commit([1])
+    table.commit([2])
+    assert keys(collected.run(frame(spark, table, start="latest"))) == [1, 2]
