@@ -1,0 +1,16 @@
+"""`paimon-stream`: the command line (extra `cli`). One module per command; `app` joins them."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The entry point of the program."""
+    try:
+        from pypaimon.streaming.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich", "yaml"):
+            raise
+        sys.exit(f"paimon-stream: {error.name} is missing; pip install 'pypaimon-streaming[cli]' brings it")
+    sys.exit(run())

@@ -1,0 +1,115 @@
+"""The program `paimon-stream`: its commands, its exit codes, and errors as one line on stderr."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pypaimon.streaming.cli.consumers import consumers
+from pypaimon.streaming.cli.demo import demo
+from pypaimon.streaming.cli.explain import explain
+from pypaimon.streaming.cli.lag import lag
+from pypaimon.streaming.cli.snapshots import snapshots
+from pypaimon.streaming.cli.tail import tail
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+
+FAILED, USAGE, TRY_AGAIN, INTERRUPTED, BROKEN_PIPE = 1, 2, 75, 130, 141
+_PROGRAM = "paimon-stream"
+
+
+class _Program(click.Group):
+    """Turns what a command raises into an exit code and at most one line on stderr."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except StreamConfigError as error:
+            return _fail(error, USAGE)
+        except PaimonStreamError as error:
+            return _fail(error, TRY_AGAIN if error.retriable else FAILED)
+        except BrokenPipeError:
+            return BROKEN_PIPE
+        except Exception as error:  # noqa: BLE001 - whatever a catalog or a store raises becomes a line here, and only here
+            return _fail(error, FAILED)
+
+
+@click.group(
+    _PROGRAM,
+    cls=_Program,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+        "auto_envvar_prefix": "PAIMON_STREAM",
+    },
+    epilog="""\b
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 lag above --max-lag, 75 the store failed and trying again may help,
+130 interrupted. Every option can come from the environment: --warehouse of tail is PAIMON_STREAM_TAIL_WAREHOUSE.
+
+\b
+Examples:
+  paimon-stream demo
+  paimon-stream tail db.orders --warehouse s3://bucket/warehouse --start 10m --filter "status = 'paid'"
+  paimon-stream lag db.orders --max-lag 5m
+  paimon-stream explain db.orders --start 42 --filter "day = '2026-11-21'"
+""",
+)
+@click.version_option(package_name="pypaimon-streaming", prog_name=_PROGRAM)
+@click.option("--verbose", "-v", is_flag=True, help="Log what happens to stderr.")
+@click.option("--debug", is_flag=True, help="Show the stack of an error.")
+def program(verbose: bool, debug: bool) -> None:
+    """Follow Apache Paimon tables, and see what their streams and consumers do.
+
+    The catalog comes from --warehouse, --catalog-option and --config, or from paimon.yaml in this directory.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO if verbose else logging.WARNING, format=f"{_PROGRAM}: %(message)s"
+    )
+
+
+for _command in (tail, lag, consumers, snapshots, explain, demo):
+    program.add_command(_command)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code.
+
+    Args:
+        arguments: What stands behind the program's name; by default the arguments of this process.
+    """
+    try:
+        code = program.main(args=arguments, prog_name=_PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    if code == BROKEN_PIPE:
+        _forget_stdout()
+    return int(code or 0)
+
+
+def _fail(error: Exception, code: int) -> int:
+    if click.get_current_context().find_root().params.get("debug"):
+        raise error
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, PaimonStreamError):
+        text = f"{type(error).__name__}: {text}"
+    print(f"{_PROGRAM}: {text}", file=sys.stderr)  # noqa: T201 - the one line
+    return code
+
+
+def _forget_stdout() -> None:
+    """Keep the interpreter from telling, at its end, that nobody listens."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,152 @@
+"""`paimon-stream consumers`: what is saved under consumer ids, and what one does to it from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pypaimon.streaming.cli.output import Record, format_option, show
+from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.consumer import Consumer, ConsumerInfo, ConsumerManager
+from pypaimon.streaming.table_directory import TableDirectory
+
+_COLUMNS = ("consumer", "kind", "next_snapshot", "lag", "last_save", "owner")
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  paimon-stream consumers list db.orders
+  paimon-stream consumers reset db.orders etl --to 42 --yes
+  paimon-stream consumers clear db.orders 'test-.*' --except 'test-keep'
+"""
+)
+def consumers() -> None:
+    """List, reset and delete the consumers of a table: the names under which readers save how far they are."""
+
+
+@consumers.command("list")
+@on_table
+@format_option
+def list_command(source: TableSource, form: str) -> None:
+    """List every consumer file of TABLE: shards, members and fences of first plans too."""
+    show(_records(_Consumers(source).infos()), _COLUMNS, form, f"{source.name} has no consumers")
+
+
+@consumers.command("show")
+@on_table
+@click.argument("consumer_id", metavar="ID")
+@format_option
+def show_command(source: TableSource, consumer_id: str, form: str) -> None:
+    """Show the files of one consumer ID."""
+    show(_records(_Consumers(source).known(consumer_id)), _COLUMNS, form, "")
+
+
+@consumers.command()
+@on_table
+@click.argument("consumer_id", metavar="ID")
+@click.option(
+    "--to", required=True, metavar="N", help="The next snapshot: an id, earliest, or latest (what comes after)."
+)
+@_yes
+def reset(source: TableSource, consumer_id: str, to: str, yes: bool) -> None:
+    """Make every reader of consumer ID go on at snapshot N. A reader that is running stops with an error."""
+    found = _Consumers(source)
+    next_snapshot = found.snapshot(to)
+    _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
+    found.manager.reset_consumer(consumer_id, Consumer(next_snapshot))
+    click.echo(f"Consumer {consumer_id} goes on at snapshot {next_snapshot}.")
+
+
+@consumers.command()
+@on_table
+@click.argument("consumer_id", metavar="ID")
+@_yes
+def delete(source: TableSource, consumer_id: str, yes: bool) -> None:
+    """Delete consumer ID. What it kept of the table may then expire; a reader that is running stops with an error."""
+    found = _Consumers(source)
+    count = len(found.known(consumer_id))
+    _confirm(yes, f"Delete consumer {consumer_id} of {source.name} ({count} files)?")
+    found.manager.delete_consumer(consumer_id)
+    click.echo(f"Consumer {consumer_id} is deleted.")
+
+
+@consumers.command()
+@on_table
+@click.argument("pattern", metavar="PATTERN")
+@click.option("--except", "excluding", metavar="PATTERN", help="Keep the ids that match this one too.")
+@_yes
+def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool) -> None:
+    """Delete every consumer whose whole id matches the regular expression PATTERN."""
+    found = _Consumers(source)
+    before = set(found.manager.list_all_ids())
+    _confirm(yes, f"Delete those of the {len(before)} consumers of {source.name} that match {pattern!r}?")
+    found.manager.clear_consumers(pattern, excluding)
+    gone = sorted(before - set(found.manager.list_all_ids()))
+    click.echo(f"{len(gone)} deleted{': ' if gone else ''}{', '.join(gone)}.")
+
+
+class _Consumers:
+    """The consumers of a table, and the range of its snapshots."""
+
+    def __init__(self, source: TableSource) -> None:
+        table = source.load()
+        self._name = source.name
+        directory = TableDirectory.of(table)
+        self._snapshots = directory.snapshots
+        self.manager = ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
+
+    def infos(self) -> list[ConsumerInfo]:
+        return self.manager.infos(self._snapshots.latest_id())
+
+    def known(self, consumer_id: str) -> list[ConsumerInfo]:
+        """The files of an id, which must exist."""
+        infos = self.infos()
+        found = [info for info in infos if info.consumer_id == consumer_id]
+        if not found:
+            known = ", ".join(sorted({info.consumer_id for info in infos})) or "none"
+            raise click.ClickException(f"{self._name} has no consumer {consumer_id!r}; it has: {known}")
+        return found
+
+    def snapshot(self, to: str) -> int:
+        """The snapshot that `--to` names; it must be there, or be the next one."""
+        earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id() or 0
+        first = 1 if earliest is None else earliest
+        if to in ("earliest", "latest"):
+            return first if to == "earliest" else latest + 1
+        if not to.isdecimal():
+            raise click.UsageError(f"--to {to!r}: give a snapshot id, earliest or latest")
+        if not first <= int(to) <= latest + 1:
+            raise click.UsageError(
+                f"--to {to}: {self._name} holds snapshots {first} to {latest}, then comes {latest + 1}"
+            )
+        return int(to)
+
+
+def _records(infos: Sequence[ConsumerInfo]) -> list[Record]:
+    return [
+        {
+            "consumer": info.name.progress.text,
+            "id": info.consumer_id,
+            "kind": "first plan" if info.name.fence else "progress",
+            "shard": _shard(info.name.shard),
+            "member": info.name.member,
+            "next_snapshot": info.next_snapshot,
+            "lag": info.lag,
+            "last_save": info.last_save,
+            "owner": info.owner,
+        }
+        for info in infos
+    ]
+
+
+def _shard(shard: tuple[int, int] | None) -> Any:
+    return None if shard is None else {"index": shard[0], "count": shard[1]}
+
+
+def _confirm(yes: bool, question: str) -> None:
+    if not yes:
+        click.confirm(question, abort=True, err=True)

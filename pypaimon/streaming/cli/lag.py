@@ -1,0 +1,169 @@
+"""`paimon-stream lag`: how far each consumer of a table is behind."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import click
+from rich.live import Live
+
+from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
+from pypaimon.streaming.cli.settings import duration
+from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.consumer import ConsumerInfo, list_consumers
+from pypaimon.streaming.lag import Lag
+from pypaimon.streaming.scan import AsyncStreamingTableScan
+
+ABOVE = 3
+_COLUMNS = ("consumer", "state", "snapshots", "rows", "seconds", "next_snapshot", "latest", "last_save")
+_STYLES = {"expired": "red", "ahead of the table": "red", "behind": "yellow", "in its first plan": "yellow"}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream lag db.orders
+  paimon-stream lag db.orders etl --watch=5
+  paimon-stream lag db.orders --max-lag 5m || page-someone
+  paimon-stream lag db.orders --max-lag 100 --format json
+
+\b
+Exit codes: 3 if a consumer is above --max-lag, has expired, or its lag is unknown; 1 if an ID is not there.
+"""
+)
+@on_table
+@click.argument("consumer_ids", metavar="[ID]...", nargs=-1)
+@click.option("--max-lag", metavar="LIMIT", help="Snapshots (100), or the age of what is unread (90s, 5m, 2h, 1d).")
+@click.option(
+    "--watch",
+    metavar="[SECONDS]",
+    is_flag=False,
+    flag_value=2.0,
+    type=click.FloatRange(min=0.1),
+    help="Again and again. [default: every 2 s]",
+)
+@format_option
+def lag(source: TableSource, consumer_ids: Sequence[str], max_lag: str | None, watch: float | None, form: str) -> int:
+    """Show how far each consumer of TABLE, or each ID, is behind: in snapshots, in rows, and in time.
+
+    `seconds` is the age of the first snapshot that was not read, 0 when caught up. What is not known is "unknown",
+    null in JSON. Shards and members of an id have a line each.
+    """
+    limit = None if max_lag is None else Limit.parse(max_lag)
+    table = source.load()
+    with source.builder(table).with_raw(True).new_streaming_scan() as scan:
+
+        def measure() -> list[Record]:
+            return [_record(info, scan) for info in _progress_files(table, consumer_ids)]
+
+        if watch is None:
+            records = measure()
+            show(records, _COLUMNS, form, f"{source.name} has no consumers")
+            return _judge(records, limit)
+        return _watch(measure, watch, form, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What `--max-lag` allows: snapshots or seconds."""
+
+    text: str
+    snapshots: int | None
+    age: timedelta | None
+
+    @staticmethod
+    def parse(text: str) -> Limit:
+        """Read `100` or `5m`; raises `click.UsageError` for anything else."""
+        age = duration(text)
+        if age is None and not text.isdecimal():
+            raise click.UsageError(f"--max-lag {text!r}: give a number of snapshots, or a time as 90s, 5m, 2h, 1d")
+        return Limit(text, int(text) if age is None else None, age)
+
+    def complaint(self, record: Record) -> str | None:
+        """What is wrong with a consumer; None if it is within the limit."""
+        state, key = record["state"], "snapshots" if self.age is None else "seconds"
+        value: Any = record[key]
+        if state in ("expired", "ahead of the table"):
+            return f"consumer {record['consumer']} is {state}"
+        if value is None:
+            return f"the lag of consumer {record['consumer']} is unknown"
+        if value > (self.snapshots if self.age is None else self.age.total_seconds()):
+            shown = f"{value} snapshots" if self.age is None else span(value)
+            return f"consumer {record['consumer']} is {shown} behind, more than {self.text}"
+        return None
+
+
+def _progress_files(table: Any, consumer_ids: Sequence[str]) -> list[ConsumerInfo]:
+    """Files that hold progress, and fences of readers that are still in their first plan."""
+    infos = list_consumers(table)
+    missing = set(consumer_ids) - {info.consumer_id for info in infos}
+    if missing:
+        known = ", ".join(sorted({info.consumer_id for info in infos})) or "none"
+        raise click.ClickException(f"there is no consumer {', '.join(sorted(missing))}; there is: {known}")
+    saved = {info.name for info in infos if not info.name.fence}
+    return [
+        info
+        for info in infos
+        if not (info.name.fence and info.name.progress in saved)
+        and (not consumer_ids or info.consumer_id in consumer_ids)
+    ]
+
+
+def _record(info: ConsumerInfo, scan: AsyncStreamingTableScan) -> Record:
+    scan.restore(info.next_snapshot)
+    lag = scan.lag()
+    state = _state(info, lag)
+    known = state not in ("expired", "ahead of the table")
+    return {
+        "consumer": info.name.progress.text,
+        "state": state,
+        "snapshots": lag.snapshots if known else None,
+        "rows": lag.rows if known else None,
+        "seconds": lag.seconds if known else None,
+        "next_snapshot": info.next_snapshot,
+        "earliest": lag.earliest,
+        "latest": lag.latest,
+        "last_save": info.last_save,
+    }
+
+
+def _state(info: ConsumerInfo, lag: Lag) -> str:
+    if info.next_snapshot > (lag.latest or 0) + 1:
+        return "ahead of the table"
+    if lag.earliest is not None and info.next_snapshot < lag.earliest:
+        return "expired"
+    if info.name.fence:
+        return "in its first plan"
+    return "behind" if lag.snapshots else "caught up"
+
+
+def _judge(records: Sequence[Record], limit: Limit | None) -> int:
+    complaints = [text for record in records if limit is not None and (text := limit.complaint(record))]
+    for text in complaints:
+        click.echo(f"paimon-stream: {text}", err=True)
+    return ABOVE if complaints else 0
+
+
+def _watch(measure: Callable[[], list[Record]], seconds: float, form: str, limit: Limit | None) -> int:
+    """Show the lag until it is interrupted, or above the limit."""
+    never = threading.Event()
+    stdout = console()
+    with Live(console=stdout, auto_refresh=False) as live:
+        while True:
+            records = measure()
+            if form == "json":
+                sys.stdout.writelines(to_json(record) + "\n" for record in records)
+                sys.stdout.flush()
+            elif stdout.is_terminal:
+                styled = [{**record, "style": _STYLES.get(str(record["state"]), "green")} for record in records]
+                live.update(table_of(styled, _COLUMNS), refresh=True)
+            else:
+                stdout.print(table_of(records, _COLUMNS))
+            if code := _judge(records, limit):
+                return code
+            never.wait(seconds)

@@ -1,0 +1,108 @@
+"""What commands print that is no stream of rows: records, as a table or as one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias, TypeVar, cast
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+C = TypeVar("C")
+Value: TypeAlias = str | int | float | datetime | Mapping[str, Any] | Sequence[Any] | None
+Record: TypeAlias = Mapping[str, Value]
+
+FORMATS = ("table", "json")
+_UNKNOWN = "unknown"
+# Wide enough for any row: what is not a terminal gets whole lines.
+_WIDE = 100_000
+
+
+def format_option(command: C) -> C:
+    """Give a command `--format table|json`."""
+    option = click.option(
+        "--format",
+        "-f",
+        "form",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="json: one object per line, null where something is unknown.",
+    )
+    return cast(C, option(cast(Any, command)))
+
+
+def console() -> Console:
+    """stdout, in colour on a terminal; lines of a pipe are never cut."""
+    stdout = Console(highlight=False)
+    return stdout if stdout.is_terminal else Console(highlight=False, width=_WIDE)
+
+
+def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: str) -> None:
+    """Print records.
+
+    Args:
+        records: What is printed.
+        columns: The keys that a table shows; JSON has all.
+        form: `table` or `json`.
+        empty: What to say, on stderr, if there are none.
+    """
+    found = list(records)
+    if not found:
+        click.echo(empty, err=True)
+    elif form == "json":
+        for record in found:
+            sys.stdout.write(to_json(record) + "\n")
+        sys.stdout.flush()
+    else:
+        console().print(table_of(found, columns))
+
+
+def to_json(record: Record) -> str:
+    """One line of JSON; times in ISO 8601."""
+    return json.dumps(record, ensure_ascii=False, default=lambda value: value.isoformat())
+
+
+def table_of(records: Iterable[Record], columns: Sequence[str]) -> Table:
+    """A table of some keys of records; numbers to the right."""
+    rows = list(records)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        numeric = any(isinstance(row.get(column), (int, float)) for row in rows)
+        table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(row.get(column)) for column in columns), style=cast(Any, row.get("style")))
+    return table
+
+
+def cell(value: Value) -> str:
+    """One value for people."""
+    if value is None:
+        return _UNKNOWN
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return span(value)
+    return printable(str(value))
+
+
+def span(seconds: float) -> str:
+    """A span of time for people: `850 ms`, `12.3 s`, `4 min`, `2:05:00`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return str(timedelta(seconds=round(seconds)))
+
+
+def printable(text: str) -> str:
+    """Text without characters that would move the cursor or break the line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

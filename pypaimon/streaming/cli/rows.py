@@ -1,0 +1,147 @@
+"""Rows of a stream on stdout: as a table with coloured row kinds, as JSON lines, as CSV, or as Arrow."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from itertools import chain
+from typing import Protocol
+
+import pyarrow as pa
+from rich.console import Console
+from rich.text import Text
+
+from pypaimon.streaming.cli.output import printable
+from pypaimon.streaming.cli.values import json_columns, text_columns
+from pypaimon.streaming.demo import KINDS
+from pypaimon.streaming.plan import Plan
+
+FORMATS = ("table", "json", "csv", "arrow")
+KIND = "_row_kind"
+_WIDEST = 60
+_CHUNK = 1000
+
+
+class RowWriter(Protocol):
+    """Where batches go; `_row_kind` is their first column."""
+
+    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+        """Print a batch of a plan."""
+
+    def close(self) -> None:
+        """Print what ends the output."""
+
+
+def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
+    """The writer of a format.
+
+    Args:
+        form: One of `FORMATS`.
+        schema: Of the batches to come.
+        console: stdout.
+    """
+    if form == "json":
+        return JsonWriter()
+    if form == "csv":
+        return CsvWriter(schema)
+    return ArrowWriter(schema) if form == "arrow" else TableWriter(schema, console)
+
+
+class JsonWriter:
+    """One object per row and line, with the key `_row_kind`."""
+
+    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+        """Print a batch."""
+        columns = json_columns(batch)
+        for values in zip(*columns.values(), strict=True):
+            row = json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False, separators=(",", ":"))
+            sys.stdout.write(row + "\n")
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Nothing is left to print."""
+
+
+class CsvWriter:
+    """A header, then one line per row; null is an empty field, an empty text a quoted one; nested values are JSON."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._writer = csv.writer(sys.stdout, lineterminator="\n")
+        self._writer.writerow(schema.names)
+        sys.stdout.flush()
+
+    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+        """Print a batch."""
+        self._writer.writerows(zip(*text_columns(batch), strict=True))
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Nothing is left to print."""
+
+
+class ArrowWriter:
+    """Arrow's IPC stream format, with its end marker."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._out = sys.stdout.buffer
+        self._writer = pa.ipc.new_stream(self._out, schema)
+
+    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+        """Print a batch."""
+        self._writer.write_batch(batch)
+        self._out.flush()
+
+    def close(self) -> None:
+        """Print the end marker."""
+        self._writer.close()
+        self._out.flush()
+
+
+class TableWriter:
+    """Aligned columns, which only grow; the header comes again when they did. Row kinds are coloured.
+
+    Values are cut after 60 characters, and control characters are spelled out.
+    """
+
+    def __init__(self, schema: pa.Schema, console: Console) -> None:
+        self._console = console
+        self._names = ["snapshot", "", *(name for name in schema.names if name != KIND)]
+        self._right = [True, False, *(_is_number(field.type) for field in schema if field.name != KIND)]
+        self._widths = [0] * len(self._names)
+
+    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+        """Print a batch."""
+        for start in range(0, batch.num_rows, _CHUNK):
+            self._write(plan.snapshot_id, batch.slice(start, _CHUNK))
+
+    def close(self) -> None:
+        """Nothing is left to print."""
+
+    def _write(self, snapshot_id: int, batch: pa.RecordBatch) -> None:
+        kinds, *columns = ([_clipped(value) for value in column] for column in text_columns(batch))
+        rows = list(zip([str(snapshot_id)] * batch.num_rows, kinds, *columns, strict=True))
+        needed = [max(map(len, column)) for column in zip(*chain([self._names], rows), strict=True)]
+        if any(need > width for need, width in zip(needed, self._widths, strict=True)):
+            self._widths = [max(pair) for pair in zip(needed, self._widths, strict=True)]
+            self._print(self._names, "bold")
+        for row in rows:
+            self._print(row, KINDS.get(row[1], ""))
+
+    def _print(self, cells: list[str] | tuple[str, ...], style: str) -> None:
+        aligned = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, self._widths, self._right, strict=True)
+        )
+        self._console.print(Text("  ".join(aligned).rstrip(), style=style), overflow="ignore", no_wrap=True, crop=False)
+
+
+def _clipped(text: str | None) -> str:
+    if text is None:
+        return "null"
+    shown = printable(text[: _WIDEST + 1])
+    return shown if len(shown) <= _WIDEST else shown[: _WIDEST - 1] + "…"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -1,0 +1,102 @@
+"""Settings of a stream on the command line: where it starts, what it keeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any, TypeVar
+
+import click
+
+from pypaimon.streaming.builder import StreamReadBuilder
+from pypaimon.streaming.filter_text import parse_filter
+from pypaimon.streaming.internals import Predicate
+from pypaimon.streaming.options import CommitMode
+from pypaimon.streaming.start_options import StartMode
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MODES = tuple(
+    mode.value for mode in (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST, StartMode.COMPACTED_FULL)
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def stream_options(command: F) -> F:
+    """Give a command `--start`, `--filter`, `--columns` and `--consumer-id`."""
+    for decorate in (
+        click.option("--consumer-id", metavar="ID", help="Begin where this consumer stands."),
+        click.option("--columns", metavar="A,B", help="Only these columns; fields of rows as row.field."),
+        click.option("--filter", "filter_text", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\"."),
+        click.option(
+            "--start",
+            metavar="WHERE",
+            help=f"{', '.join(_MODES)}; a snapshot id; tag:NAME; a time (2026-11-21T10:00, local without a zone); "
+            "or how long ago (90s, 10m, 2h, 1d). [default: the table's options, else latest-full]",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def configure(
+    builder: StreamReadBuilder, start: str | None, filter_text: str | None, columns: str | None
+) -> StreamReadBuilder:
+    """Apply the options to a builder.
+
+    Raises:
+        click.UsageError: The start is none of those that there are.
+        StreamConfigError: The builder refuses one of them.
+    """
+    if start is not None:
+        mode, keywords = start_of(start, datetime.now(timezone.utc))
+        builder.with_start(mode, **keywords)
+    if (predicate := filter_of(builder, filter_text)) is not None:
+        builder.with_filter(predicate)
+    if columns is not None:
+        builder.with_projection([name.strip() for name in columns.split(",")])
+    return builder
+
+
+def filter_of(builder: StreamReadBuilder, filter_text: str | None) -> Predicate | None:
+    """The predicate that `--filter` says; raises StreamConfigError if it is none."""
+    return None if filter_text is None else parse_filter(filter_text, builder.copy().with_projection(None).read_type())
+
+
+def save_progress(builder: StreamReadBuilder, consumer_id: str | None) -> StreamReadBuilder:
+    """Read under a consumer id: what was printed is confirmed when the next plan is asked for."""
+    return builder if consumer_id is None else builder.with_consumer_id(consumer_id, commit=CommitMode.AUTO.value)
+
+
+def start_of(text: str, now: datetime) -> tuple[str | None, dict[str, Any]]:
+    """What `--start` means, as arguments of `with_start`.
+
+    Args:
+        text: The option.
+        now: The present time (aware).
+
+    Raises:
+        click.UsageError: It is none of the starts.
+    """
+    if text in _MODES:
+        return text, {}
+    if text.isdecimal():
+        return None, {"snapshot_id": int(text)}
+    if text.startswith("tag:"):
+        return None, {"tag": text[len("tag:") :]}
+    if (ago := duration(text)) is not None:
+        return None, {"timestamp": now - ago}
+    try:
+        return None, {"timestamp": datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()}
+    except ValueError:
+        raise click.UsageError(
+            f"--start {text!r}: give {', '.join(_MODES)}, a snapshot id, tag:NAME, a time as 2026-11-21T10:00, "
+            "or how long ago as 10m"
+        ) from None
+
+
+def duration(text: str) -> timedelta | None:
+    """`90s`, `10m`, `2h`, `1d` as a span of time; None for any other text."""
+    match = _DURATION.fullmatch(text)
+    return None if match is None else timedelta(**{_UNITS[match[2]]: float(match[1])})

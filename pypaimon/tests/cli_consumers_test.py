@@ -1,0 +1,93 @@
+"""`paimon-stream consumers`: list, show, reset, delete and clear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_runs import Program
+from orders import catalog, orders
+
+from pypaimon.streaming import ConsumerManager
+from pypaimon.streaming.consumer import Consumer
+from pypaimon.streaming.consumer_names import ConsumerName
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(tmp_path, capsys)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> ConsumerManager:
+    """The consumers of orders with four snapshots: etl in two shards, and a test."""
+    table = orders(catalog(tmp_path))
+    found = ConsumerManager(table.file_io, table.table_path)
+    for name, next_snapshot in (("etl.shard-0-of-2", 2), ("etl.shard-1-of-2", 4), ("test", 5), ("test.first-plan", 3)):
+        found.write(ConsumerName.parse(name), Consumer(next_snapshot))
+    return found
+
+
+def test_list_shows_every_file(manager: ConsumerManager, program: Program) -> None:
+    found = program("consumers", "list", "db.orders", "--format", "json").records
+    assert [(each["id"], each["kind"], each["next_snapshot"], each["lag"]) for each in found] == [
+        ("etl", "progress", 2, 3),
+        ("etl", "progress", 4, 1),
+        ("test", "progress", 5, 0),
+        ("test", "first plan", 3, 2),
+    ]
+    assert found[1]["shard"] == {"index": 1, "count": 2}
+    assert len(program("consumers", "list", "db.orders").lines) == 5
+
+
+def test_show_shows_one(manager: ConsumerManager, program: Program) -> None:
+    found = program("consumers", "show", "db.orders", "etl", "--format", "json").records
+    assert [each["consumer"] for each in found] == ["etl.shard-0-of-2", "etl.shard-1-of-2"]
+
+
+def test_show_says_what_there_is(manager: ConsumerManager, program: Program) -> None:
+    found = program("consumers", "show", "db.orders", "elt")
+    assert (found.code, found.err) == (1, "Error: db.orders has no consumer 'elt'; it has: etl, test\n")
+
+
+@pytest.mark.parametrize(("to", "expected"), [("3", 3), ("earliest", 1), ("latest", 5)])
+def test_reset_moves_every_shard(manager: ConsumerManager, program: Program, to: str, expected: int) -> None:
+    found = program("consumers", "reset", "db.orders", "etl", "--to", to, "--yes")
+    assert (found.code, found.out) == (0, f"Consumer etl goes on at snapshot {expected}.\n")
+    assert {info.next_snapshot for info in manager.infos() if info.consumer_id == "etl"} == {expected}
+
+
+@pytest.mark.parametrize("to", ["0", "6", "-1", "soon"])
+def test_reset_refuses_what_the_table_does_not_hold(manager: ConsumerManager, program: Program, to: str) -> None:
+    before = manager.consumers()
+    assert program("consumers", "reset", "db.orders", "etl", f"--to={to}", "--yes").code == 2
+    assert manager.consumers() == before
+
+
+def test_delete_deletes_one(manager: ConsumerManager, program: Program) -> None:
+    assert program("consumers", "delete", "db.orders", "etl", "--yes").code == 0
+    assert manager.list_all_ids() == ["test"]
+
+
+def test_clear_matches_whole_ids(manager: ConsumerManager, program: Program) -> None:
+    assert program("consumers", "clear", "db.orders", "te", "--yes").out == "0 deleted.\n"
+    assert program("consumers", "clear", "db.orders", ".*", "--except", "e.*", "--yes").out == "1 deleted: test.\n"
+    assert manager.list_all_ids() == ["etl"]
+
+
+def test_a_pattern_that_is_none_is_refused(manager: ConsumerManager, program: Program) -> None:
+    found = program("consumers", "clear", "db.orders", "(", "--yes")
+    assert found.code == 2
+    assert "no regular expression" in found.err
+
+
+@pytest.mark.parametrize("command", [("reset", "etl", "--to", "3"), ("delete", "etl"), ("clear", ".*")])
+def test_nothing_happens_without_a_yes(
+    manager: ConsumerManager, program: Program, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = manager.consumers()
+    with program.start("consumers", command[0], "db.orders", *command[1:]) as running:
+        _, errors = running.communicate("n\n", timeout=60)
+    assert running.returncode == 130
+    assert "db.orders" in errors
+    assert manager.consumers() == before

@@ -1,0 +1,130 @@
+"""`paimon-stream snapshots` and `explain`: what a stream does with a table, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import Program
+from corpus_cases import load
+from orders import catalog, change, create_orders, events, orders
+from pypaimon import CatalogFactory
+
+from pypaimon.streaming import ConsumerManager, stream_read_builder
+from pypaimon.streaming.consumer import Consumer
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(tmp_path, capsys)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Any:
+    return catalog(tmp_path)
+
+
+# ---- snapshots ----
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["analyze", "append_compact", "append_overwrite", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_full-compaction"],
+)
+def test_says_of_javas_snapshots_what_a_stream_does_with_them(
+    scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warehouse = load("java-2.1", scenario).warehouse
+    found = Program(warehouse, capsys)("snapshots", "d.t", "--from", "1", "--format", "json")
+    assert found.code == 0
+    said = {each["snapshot"] for each in found.records if each["stream"] != "passed over"}
+
+    builder = stream_read_builder(catalog_table(warehouse)).with_start("earliest").with_end(latest=True)
+    with builder.with_catch_up("replay").with_raw().new_streaming_scan() as scan:
+        assert said == {plan.snapshot_id for plan in scan.stream_sync()}
+    assert {each["why"] for each in found.records if each["stream"] == "passed over"} - {""}
+
+
+def catalog_table(warehouse: Path) -> Any:
+    return CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t")
+
+
+def test_shows_the_last_ones_or_a_range(tables: Any, program: Program) -> None:
+    orders(tables)
+
+    def ids(*arguments: str) -> list[int]:
+        return [each["snapshot"] for each in program("snapshots", "db.orders", "-f", "json", *arguments).records]
+
+    assert ids() == [1, 2, 3, 4]
+    assert ids("--last", "2") == [3, 4]
+    assert ids("--from", "2", "--to", "3") == [2, 3]
+    assert ids("--from", "1", "--last", "1") == [4]
+
+
+def test_a_table_without_snapshots(tables: Any, program: Program) -> None:
+    create_orders(tables)
+    found = program("snapshots", "db.orders")
+    assert (found.code, found.out, found.err) == (0, "", "db.orders has no such snapshots\n")
+
+
+# ---- explain ----
+
+
+def explain(program: Program, *arguments: str) -> dict[str, Any]:
+    found = program("explain", *arguments, "--format", "json")
+    assert (found.code, found.err) == (0, "")
+    (record,) = found.records
+    return record
+
+
+def test_explains_what_each_part_of_the_filter_drops(tables: Any, program: Program) -> None:
+    events(tables)
+    found = explain(program, "db.events", "--filter", "day = '2026-11-21' AND value > 5")
+    assert (found["snapshot"], found["kind"], found["passed_over"]) == (3, "full", 0)
+    assert [(each["what"], each["files"]) for each in found["stages"]] == [
+        ("in the snapshot", 9),
+        ("after the filter on partition columns: day", 3),
+        ("after the filter on all columns: day, value", len(found["files"])),
+    ]
+    assert {each["partition"]["day"] for each in found["files"]} == {"2026-11-21"}
+
+
+def test_explains_the_next_snapshot_of_a_consumer_and_leaves_it_where_it_is(tables: Any, program: Program) -> None:
+    table = orders(tables)
+    manager = ConsumerManager(table.file_io, table.table_path)
+    manager.reset_consumer("etl", Consumer(3))
+    found = explain(program, "db.orders", "--consumer-id", "etl")
+    assert (found["snapshot"], found["kind"], [each["rows"] for each in found["files"]]) == (3, "changelog", [1])
+    assert manager.consumer("etl") == Consumer(3)
+
+
+def test_counts_requests_from_a_cold_start(tables: Any, program: Program) -> None:
+    events(tables, commits=1)
+    requests = explain(program, "db.events", "--start", "1")["requests"]
+    assert requests.get("write", 0) == 0
+    assert 3 <= requests["read"] <= 8
+
+
+def test_a_filter_may_leave_nothing(tables: Any, program: Program) -> None:
+    events(tables)
+    found = explain(program, "db.events", "--start", "2", "--filter", "day = '1999-01-01'")
+    assert (found["snapshot"], found["splits"], found["files"], found["stages"][-1]["files"]) == (2, 0, [], 0)
+
+
+def test_for_people_it_is_a_page(tables: Any, program: Program) -> None:
+    events(tables)
+    lines = program("explain", "db.events", "--start", "2").lines
+    assert lines[0].startswith("snapshot 2 of db.events: delta, committed ")
+    assert any(line.startswith("requests from a cold start:") for line in lines)
+    assert len([line for line in lines if "day=2026-11-2" in line]) == 3
+
+
+def test_nothing_new_is_told(tables: Any, program: Program) -> None:
+    table = create_orders(tables)
+    for start in ("latest-full", "latest"):
+        found = program("explain", "db.orders", "--start", start)
+        assert (found.code, found.out) == (0, "")
+        assert "nothing new" in found.err
+    change(table, "+I", (1, "placed", None))
+    assert explain(program, "db.orders")["kind"] == "full"

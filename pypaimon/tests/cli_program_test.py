@@ -1,0 +1,148 @@
+"""`paimon-stream` as a whole: where its catalog comes from, what it says of errors, help and version."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from cli_runs import PROGRAM, Program
+from orders import catalog, orders
+
+from pypaimon.streaming.cli.app import program as commands
+
+TAIL = ("tail", "db.orders", "--until-latest", "--format", "json", "--start", "2")
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(tmp_path / "warehouse", capsys)
+
+
+@pytest.fixture
+def tables(program: Program) -> Any:
+    found = catalog(program.warehouse)
+    orders(found)
+    return found
+
+
+def test_the_catalog_comes_from_options(tables: Any, program: Program) -> None:
+    found = program.bare(*TAIL, "-o", f"warehouse={program.warehouse}", "-o", "metastore=filesystem")
+    assert len(found.records) == 3
+
+
+def test_the_catalog_comes_from_a_file(tables: Any, program: Program, tmp_path: Path) -> None:
+    config = tmp_path / "catalog.yaml"
+    config.write_text(f"metastore: filesystem\nwarehouse: {program.warehouse}\n")
+    assert len(program.bare(*TAIL, "--config", str(config)).records) == 3
+
+
+def test_the_catalog_comes_from_pypaimons_file(
+    tables: Any, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "paimon.yaml").write_text(f"warehouse: {program.warehouse}\n")
+    monkeypatch.chdir(tmp_path)
+    assert len(program.bare(*TAIL).records) == 3
+
+
+def test_the_catalog_comes_from_the_environment(tables: Any, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAIMON_STREAM_TAIL_WAREHOUSE", str(program.warehouse))
+    assert len(program.bare(*TAIL).records) == 3
+
+
+def test_options_of_the_table_may_be_given(tables: Any, program: Program) -> None:
+    found = program("tail", "db.orders", "--until-latest", "-f", "json", "--table-option", "scan.snapshot-id=4")
+    assert [row["_row_kind"] for row in found.records] == ["-D"]
+
+
+def test_views_are_named_as_in_paimon(tables: Any, program: Program) -> None:
+    found = program("tail", "db.orders$audit_log", "--until-latest", "-f", "json", "--start", "2")
+    assert [row["rowkind"] for row in found.records] == ["-U", "+U", "-D"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("tail", "db.nothing"), 1, "paimon-stream: TableNotExistException: Table db.nothing does not exist"),
+        (("tail", "orders"), 2, "'orders' names no database"),
+        (("tail", "db.orders", "--filter", "nothing = 1"), 2, "nothing"),
+        (("tail", "db.orders", "--columns", "id,nothing"), 2, "there is no column 'nothing'"),
+        (("tail", "db.orders", "--table-option", "scan.mod=latest"), 2, "Did you mean 'scan.mode'?"),
+        (("tail", "db.orders", "--table-option", "latest"), 2, "give KEY=VALUE"),
+        (("tail", "db.orders", "--consumer-id", "a/b"), 2, "'a/b'"),
+        (("nothing",), 2, "No such command 'nothing'"),
+    ],
+)
+def test_an_error_is_one_line_that_says_what_to_do(
+    tables: Any, program: Program, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    found = program(*arguments) if len(arguments) > 1 else program.bare(*arguments)
+    assert (found.code, found.out) == (code, "")
+    assert message in found.err.splitlines()[-1]
+
+
+def test_without_a_catalog_it_says_how_to_give_one(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = program.bare("tail", "db.orders")
+    assert found.code == 2
+    assert "--warehouse" in found.err
+
+
+def test_a_file_that_is_no_catalog_is_refused(program: Program, tmp_path: Path) -> None:
+    config = tmp_path / "catalog.yaml"
+    for text in ("a: [", "- a", "a: {b: c}"):
+        config.write_text(text)
+        assert program.bare("tail", "db.orders", "--config", str(config)).code == 2
+
+
+def test_the_stack_of_an_error_can_be_had(program: Program) -> None:
+    with pytest.raises(Exception, match=r"db\.nothing does not exist"):
+        program.bare("--debug", "tail", "db.nothing", "-w", str(program.warehouse))
+
+
+def test_it_tells_its_version(program: Program) -> None:
+    assert program.bare("--version").out == f"paimon-stream, version {metadata.version('pypaimon-streaming')}\n"
+
+
+def test_every_command_has_help_and_those_with_a_table_have_examples(program: Program) -> None:
+    for name in commands.commands:
+        found = program.bare(name, "--help")
+        assert found.code == 0
+        assert name == "demo" or re.search(r"Examples:\n +paimon-stream", found.out), name
+
+
+def test_examples_are_runs_that_the_program_understands() -> None:
+    texts = [commands.epilog, *(command.epilog for command in commands.commands.values())]
+    lines = [line for text in texts if text for line in re.findall(r"^ +paimon-stream (.+)$", text, re.MULTILINE)]
+    assert len(lines) >= 15
+    for line in lines:
+        name, *arguments = takewhile(lambda word: word not in ("|", "||", ">"), shlex.split(line))
+        group: click.Command = commands
+        while isinstance(group, click.Group):
+            group = group.commands[name]
+            if isinstance(group, click.Group):
+                name, *arguments = arguments
+        group.make_context(name, arguments)
+
+
+def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise ModuleNotFoundError('gone', name='click')\n")
+    result = subprocess.run(PROGRAM, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "paimon-stream: click is missing; pip install 'pypaimon-streaming[cli]' brings it\n"
+
+
+def test_the_demo_is_a_command(program: Program) -> None:
+    command = [sys.executable, "-W", "error", "-m", "pypaimon.streaming.cli", "demo", "--seconds", "1", "--plain"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "equal the table" in result.stdout

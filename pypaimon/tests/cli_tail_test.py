@@ -1,0 +1,203 @@
+"""`paimon-stream tail`: rows and changes in every format, starts, filters, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import signal
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pytest
+from cli_runs import Program
+from orders import CHANGES, append, catalog, change, create_orders, events, orders, write
+from pypaimon import Schema
+
+from pypaimon.streaming.cli.settings import start_of
+
+ALL = [{"_row_kind": kind, "id": key, "status": status, "amount": amount} for _, kind, key, status, amount in CHANGES]
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(tmp_path, capsys)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Any:
+    return catalog(tmp_path)
+
+
+def tail(program: Program, *arguments: str) -> list[dict[str, Any]]:
+    found = program("tail", "db.orders", "--until-latest", "--format", "json", *arguments)
+    assert (found.code, found.err) == (0, "")
+    return found.records
+
+
+def test_prints_changes_as_json(tables: Any, program: Program) -> None:
+    orders(tables)
+    assert tail(program, "--start", "2", "--columns", "id,status,amount") == ALL
+
+
+def test_prints_the_state_first(tables: Any, program: Program) -> None:
+    change(create_orders(tables), "+I", (1, "placed", 1.5))
+    assert tail(program) == [{"_row_kind": "+I", "id": 1, "status": "placed", "amount": 1.5, "kind": "+I"}]
+
+
+def test_filters_with_sql(tables: Any, program: Program) -> None:
+    orders(tables)
+    found = tail(program, "--start", "earliest", "--columns", "id", "--filter", "id = 1 AND id IN (1, 3)")
+    assert found == [{"_row_kind": kind, "id": 1} for kind in ("+I", "-U", "+U")]
+
+
+def test_prints_csv_with_one_header(tables: Any, program: Program) -> None:
+    orders(tables)
+    found = program("tail", "db.orders", "--until-latest", "-f", "csv", "--start", "2", "--columns", "id,amount")
+    rows = list(csv.reader(io.StringIO(found.out)))
+    assert rows == [["_row_kind", "id", "amount"], ["-U", "1", "1.5"], ["+U", "1", "1.5"], ["-D", "2", ""]]
+
+
+def test_prints_an_aligned_table(tables: Any, program: Program) -> None:
+    orders(tables)
+    found = program("tail", "db.orders", "--until-latest", "--start", "2", "--columns", "id,status,amount")
+    assert found.lines == [
+        "snapshot      id  status  amount",
+        "       2  -U   1  placed     1.5",
+        "       3  +U   1  paid       1.5",
+        "       4  -D   2  placed    null",
+    ]
+
+
+def test_a_table_spells_out_what_would_move_the_cursor(tables: Any, program: Program) -> None:
+    change(create_orders(tables), "+I", (1, "\x1b[2J\n" + "x" * 100, 1.5))
+    (row,) = program("tail", "db.orders", "--until-latest", "--columns", "status").lines[1:]
+    assert r"\x1b[2J\nxxx" in row
+    assert row.endswith("x…")
+
+
+def test_prints_an_arrow_stream(tables: Any, program: Program) -> None:
+    orders(tables)
+    with program.start(
+        "tail", "db.orders", "--until-latest", "-f", "arrow", "--start", "2", "--columns", "id"
+    ) as running:
+        assert running.stdout is not None
+        content = running.stdout.buffer.read()
+    table = pa.ipc.open_stream(content).read_all()
+    assert table.to_pydict() == {"_row_kind": ["-U", "+U", "-D"], "id": [1, 1, 2]}
+
+
+def test_json_holds_every_type(tables: Any, program: Program) -> None:
+    schema = pa.schema(
+        [
+            ("decimal", pa.decimal128(10, 2)),
+            ("day", pa.date32()),
+            ("time", pa.timestamp("us")),
+            ("bytes", pa.binary()),
+            ("number", pa.float64()),
+            ("names", pa.list_(pa.string())),
+            ("counts", pa.map_(pa.string(), pa.int64())),
+        ]
+    )
+    tables.create_table("db.orders", Schema.from_pyarrow_schema(schema), False)
+    row = {
+        "decimal": Decimal("1.50"),
+        "day": datetime(2026, 11, 21).date(),
+        "time": datetime(2026, 11, 21, 8, 30),
+        "bytes": b"\x00\x01",
+        "number": float("nan"),
+        "names": ["a", None],
+        "counts": [("a", 1)],
+    }
+    write(tables.get_table("db.orders"), [row], schema)
+    assert tail(program) == [
+        {
+            "_row_kind": "+I",
+            "decimal": "1.50",
+            "day": "2026-11-21",
+            "time": "2026-11-21T08:30:00",
+            "bytes": "AAE=",
+            "number": "nan",
+            "names": ["a", None],
+            "counts": {"a": 1},
+        }
+    ]
+
+
+def test_a_consumer_goes_on_where_it_was(tables: Any, program: Program) -> None:
+    table = orders(tables)
+    assert len(tail(program, "--start", "earliest", "--consumer-id", "etl")) == 5
+    change(table, "+I", (3, "placed", 2.5))
+    assert [row["id"] for row in tail(program, "--consumer-id", "etl")] == [3]
+
+
+def test_nothing_to_read_ends_at_once(tables: Any, program: Program) -> None:
+    create_orders(tables)
+    assert tail(program) == []
+
+
+def test_an_interrupt_ends_it_cleanly(tables: Any, program: Program) -> None:
+    orders(tables)
+    with program.start("tail", "db.orders", "--format", "json") as running:
+        assert running.stdout is not None
+        assert json.loads(running.stdout.readline())["id"] == 1
+        running.send_signal(signal.SIGINT)
+        rest, errors = running.communicate(timeout=60)
+    assert (running.returncode, rest, errors) == (130, "", "")
+
+
+def test_a_termination_saves_what_was_printed(tables: Any, program: Program) -> None:
+    table = events(tables)
+    with program.start("tail", "db.events", "--format", "json", "--consumer-id", "etl", "--poll", "0.05") as running:
+        assert running.stdout is not None
+        for _ in range(9):
+            running.stdout.readline()
+        running.send_signal(signal.SIGTERM)
+        rest, errors = running.communicate(timeout=60)
+    assert (running.returncode, rest, errors) == (0, "", "")
+    append(table, 7)
+    found = program("tail", "db.events", "--until-latest", "--format", "json", "--consumer-id", "etl")
+    assert [row["value"] for row in found.records] == [70, 71, 72]
+
+
+def test_a_broken_pipe_ends_it_quietly(tables: Any, program: Program) -> None:
+    table = events(tables)
+    with program.start("tail", "db.events", "--format", "json", "--poll", "0.05") as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+        append(table, 8)
+        code, errors = running.wait(timeout=60), running.stderr.read()
+    assert (code, errors) == (141, "")
+
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "keywords"),
+    [
+        ("latest", "latest", {}),
+        ("compacted-full", "compacted-full", {}),
+        ("42", None, {"snapshot_id": 42}),
+        ("tag:v1", None, {"tag": "v1"}),
+        ("90s", None, {"timestamp": NOW - timedelta(seconds=90)}),
+        ("1.5h", None, {"timestamp": NOW - timedelta(minutes=90)}),
+        ("2026-11-21T11:30:00Z", None, {"timestamp": NOW - timedelta(minutes=30)}),
+        ("2026-11-21T12:30+01:00", None, {"timestamp": NOW - timedelta(minutes=30)}),
+        ("2026-11-20", None, {"timestamp": datetime(2026, 11, 20, tzinfo=timezone.utc)}),
+    ],
+)
+def test_starts(text: str, mode: str | None, keywords: dict[str, Any]) -> None:
+    assert start_of(text, NOW) == (mode, keywords)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "-3", "10x", "2026-13-01"])
+def test_what_is_no_start_is_refused(text: str) -> None:
+    with pytest.raises(click.UsageError, match=re.escape(repr(text))):
+        start_of(text, NOW)
