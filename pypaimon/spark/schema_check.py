@@ -1,0 +1,308 @@
+"""`RowLayout`: how the columns of a DataFrame become those of a table; what does not fit is refused before the first task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.internals import PyarrowFieldParser
+
+ROW_KIND = "_row_kind"
+"""Column of row kinds, where a table has no column of that name."""
+
+KIND = "_VALUE_KIND"
+"""Name of the column that `RowLayout.align` adds: the row kind as Paimon's byte."""
+
+_KINDS = pa.array(["+I", "-U", "+U", "-D"])
+_INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_EXACT_FLOATS = {pa.float32(): (pa.int8(), pa.int16()), pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32())}
+
+
+class SchemaMismatchError(PaimonStreamError, ValueError):
+    """The columns of the DataFrame do not fit the table; nothing was written."""
+
+
+class BadRowError(PaimonStreamError, ValueError):
+    """A row does not fit the table: a null where none may be, a value that would be cut, an unknown row kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One column of the table: where it comes from and what it must be."""
+
+    name: str
+    source: int | None
+    type: pa.DataType
+    nullable: bool
+    shown: str
+    max_length: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindRules:
+    """What a table makes of row kinds.
+
+    Attributes:
+        keyed: It has a primary key.
+        retracts: It takes deletes.
+        engine: Its merge engine, for messages.
+        ignore_deletes: Deletes and old rows of updates are dropped.
+        ignore_before: Old rows of updates are dropped.
+    """
+
+    keyed: bool
+    retracts: bool
+    engine: str
+    ignore_deletes: bool
+    ignore_before: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """The way of a DataFrame's batches into a table. Pickled into the tasks.
+
+    Attributes:
+        table: Name of the table, for messages.
+        columns: The table's columns, in order.
+        kind: Position of the row-kind column in a batch, or None.
+        rules: What the table makes of row kinds.
+    """
+
+    table: str
+    columns: tuple[_Column, ...]
+    kind: int | None
+    rules: KindRules
+
+    def align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The table's columns, and for a primary-key table the row kind behind them.
+
+        Raises:
+            BadRowError: A row does not fit.
+        """
+        arrays = [self._column(column, batch) for column in self.columns]
+        fields = [pa.field(column.name, column.type, column.nullable) for column in self.columns]
+        if not self.rules.keyed:
+            return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        kinds = self._kinds(batch)
+        aligned = pa.RecordBatch.from_arrays(
+            [*arrays, kinds], schema=pa.schema([*fields, pa.field(KIND, pa.int8(), nullable=False)])
+        )
+        keep = self._kept(kinds)
+        return aligned if keep is None else aligned.filter(keep)
+
+    def _column(self, column: _Column, batch: pa.RecordBatch) -> pa.Array:
+        if column.source is None:
+            return pa.nulls(batch.num_rows, column.type)
+        values = batch.column(column.source)
+        if values.null_count and not column.nullable:
+            raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}, and a row holds null in it.")
+        if not values.type.equals(column.type):
+            try:
+                values = values.cast(column.type)
+            except pa.ArrowInvalid as error:
+                raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}: {error}.") from error
+        if column.max_length is not None:
+            _check_length(values, column, self.table)
+        return values
+
+    def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
+        if self.kind is None:
+            return pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
+        text = batch.column(self.kind).cast(pa.string())
+        kinds = pc.index_in(text, _KINDS)
+        if kinds.null_count:
+            bad = text.filter(kinds.is_null())[0].as_py()
+            raise BadRowError(f"Row kind {bad!r} in column '{batch.schema.names[self.kind]}': wanted +I, -U, +U or -D.")
+        return kinds.cast(pa.int8())
+
+    def _kept(self, kinds: pa.Array) -> pa.Array | None:
+        """Mask of the rows that are written, None for all."""
+        before, deletes = pc.equal(kinds, 1), pc.equal(kinds, 3)
+        dropped = pa.scalar(False)
+        if self.rules.ignore_deletes:
+            dropped = pc.or_(before, deletes)
+        elif self.rules.ignore_before:
+            dropped = before
+        if not self.rules.retracts and pc.any(pc.and_not(pc.or_(before, deletes), dropped)).as_py():
+            raise BadRowError(
+                f"{self.table} has the merge engine '{self.rules.engine}', and a row is of kind -U or -D, which cannot "
+                "be written to it here. Filter such rows out, or set 'ignore-delete' = 'true' on the table."
+            )
+        return pc.invert(dropped) if isinstance(dropped, pa.Array) and pc.any(dropped).as_py() else None
+
+
+def row_layout(
+    schema: pa.Schema,
+    fields: Sequence[Any],
+    rules: KindRules,
+    *,
+    table: str,
+    kind_column: str | None = None,
+    case_sensitive: bool = False,
+    shown: Mapping[str, str] | None = None,
+) -> RowLayout:
+    """Match the columns of a DataFrame with those of a table, by name.
+
+    A column that the table lacks is refused, so that a misspelled one is never lost. A column that the DataFrame lacks
+    becomes null if it may be. A type must fit every value of the DataFrame's type, or be one whose values can be
+    checked one by one (lengths, fractions of seconds).
+
+    Args:
+        schema: Columns of the DataFrame, as Arrow.
+        fields: pypaimon's fields of the table.
+        rules: What the table makes of row kinds.
+        table: Its name, for messages.
+        kind_column: Column of row kinds; None: `_row_kind`, if the table has no such column.
+        case_sensitive: Whether names must agree in case; otherwise one that differs only in case is taken too.
+        shown: How Spark shows the types of the columns.
+
+    Raises:
+        SchemaMismatchError: They do not fit; the message names every difference.
+    """
+    names = _Names(schema.names, case_sensitive)
+    kind = _kind_position(names, fields, rules, table, kind_column)
+    problems, columns, used = [], [], set() if kind is None else {kind}
+    for field in fields:
+        try:
+            source = names.find(field.name)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        if source is not None:
+            used.add(source)
+        target = PyarrowFieldParser.from_paimon_type(field.type)
+        problem = _missing(field) if source is None else _unfit(schema.field(source), field, target, shown or {})
+        if problem is not None:
+            problems.append(problem)
+        length = re.fullmatch(r"(?:VAR)?(?:CHAR|BINARY)\((\d+)\)(?: NOT NULL)?", str(field.type))
+        limit = int(length[1]) if length else None
+        columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit))
+    extra = [name for position, name in enumerate(schema.names) if position not in used]
+    if extra:
+        problems.append(f"the table has no column {_quoted(extra)} (option 'merge-schema' = 'true' would add it)")
+    if problems:
+        raise SchemaMismatchError(f"The DataFrame does not fit {table}: {'; '.join(problems)}. Nothing was written.")
+    return RowLayout(table, tuple(columns), kind, rules)
+
+
+class _Names:
+    """Positions by name: the same name first, then one that differs only in case."""
+
+    def __init__(self, names: Sequence[str], case_sensitive: bool) -> None:
+        self._names = names
+        self._case_sensitive = case_sensitive
+
+    def find(self, wanted: str) -> int | None:
+        same = [position for position, name in enumerate(self._names) if name == wanted]
+        if not same and not self._case_sensitive:
+            same = [position for position, name in enumerate(self._names) if name.lower() == wanted.lower()]
+        if len(same) > 1:
+            raise ValueError(f"columns {_quoted([self._names[each] for each in same])} all mean '{wanted}'")
+        return same[0] if same else None
+
+
+def _kind_position(
+    names: _Names, fields: Sequence[Any], rules: KindRules, table: str, kind_column: str | None
+) -> int | None:
+    implied = kind_column is None
+    name = ROW_KIND if kind_column is None else kind_column
+    if implied and any(field.name == name for field in fields):
+        return None
+    position = names.find(name)
+    if position is None:
+        if not implied:
+            raise SchemaMismatchError(f"Option 'row-kind-column' = '{name}': the DataFrame has no such column.")
+        return None
+    if not rules.keyed:
+        raise SchemaMismatchError(
+            f"Column '{name}' holds row kinds, and {table} has no primary key: rows can only be appended to it. "
+            "Drop the column, after filtering for the rows that are wanted, or write to a primary-key table."
+        )
+    return position
+
+
+def _missing(field: Any) -> str | None:
+    if field.default_value is not None:
+        return f"column '{field.name}' is missing, and its default value is not filled in here; add the column"
+    if not field.type.nullable:
+        return f"column '{field.name}' ({field.type}) is missing"
+    return None
+
+
+def _unfit(source: pa.Field, field: Any, target: pa.DataType, shown: Mapping[str, str]) -> str | None:
+    if fits(source.type, target):
+        return None
+    return f"column '{source.name}' is {shown.get(source.name, source.type)}, and the table's is {field.type}"
+
+
+def fits(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether every value of a type can be written as another one, or is checked when it is."""
+    if source.equals(target) or pa.types.is_null(source):
+        return True
+    if pa.types.is_nested(source) or pa.types.is_nested(target):
+        return _nested_fits(source, target)
+    if source in _INTEGERS:
+        digits = _INTEGERS[source]
+        if target in _INTEGERS:
+            return digits <= _INTEGERS[target]
+        if pa.types.is_decimal(target):
+            return digits <= target.precision - target.scale
+    if target in _EXACT_FLOATS:
+        return source in _EXACT_FLOATS[target]
+    if pa.types.is_decimal(source) and pa.types.is_decimal(target):
+        whole = source.precision - source.scale <= target.precision - target.scale
+        return bool(whole and source.scale <= target.scale)
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
+    for family in (_is_text, _is_bytes, pa.types.is_time):
+        if family(source):
+            return bool(family(target))
+    return False
+
+
+def _nested_fits(source: pa.DataType, target: pa.DataType) -> bool:
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        pairs = zip(source, target, strict=False)
+        return source.num_fields == target.num_fields and all(
+            one.name == other.name and _element_fits(one, other) for one, other in pairs
+        )
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        return fits(source.key_type, target.key_type) and _element_fits(source.item_field, target.item_field)
+    if _is_list(source) and (_is_list(target) or pa.types.is_fixed_size_list(target)):
+        return _element_fits(source.value_field, target.value_field)
+    return False
+
+
+def _element_fits(source: pa.Field, target: pa.Field) -> bool:
+    return fits(source.type, target.type) and (target.nullable or not source.nullable)
+
+
+def _is_list(each: pa.DataType) -> bool:
+    return bool(pa.types.is_list(each) or pa.types.is_large_list(each))
+
+
+def _is_text(each: pa.DataType) -> bool:
+    return bool(pa.types.is_string(each) or pa.types.is_large_string(each))
+
+
+def _is_bytes(each: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(each) or pa.types.is_large_binary(each))
+
+
+def _check_length(values: pa.Array, column: _Column, table: str) -> None:
+    lengths = pc.utf8_length(values) if pa.types.is_string(values.type) else pc.binary_length(values)
+    longest = pc.max(lengths).as_py()
+    if longest is not None and column.max_length is not None and longest > column.max_length:
+        raise BadRowError(
+            f"Column '{column.name}' of {table} is {column.shown}, and a row holds a value of length {longest}."
+        )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
