@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -20,8 +20,9 @@ from pypaimon.streaming.file_paths import merged_changelog_range
 from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldParser
 from pypaimon.streaming.orc_files import OrcSource
 from pypaimon.streaming.parquet_files import ParquetSource
+from pypaimon.streaming.remote_files import open_remote
 from pypaimon.streaming.schema_mapping import map_columns
-from pypaimon.streaming.store import translated
+from pypaimon.streaming.store import is_local, translated
 
 if TYPE_CHECKING:
     from pypaimon.streaming.table_directory import TableDirectory
@@ -81,7 +82,7 @@ def read_file(
         UnsupportedTableError: The format cannot be read.
     """
     path = str(file.file_path)
-    with _errors(path, schema_id, file.schema_id), _opened(directory, path) as source:
+    with _errors(path, schema_id, file.schema_id), _opened(directory, path, file.file_size) as source:
         columns = map_columns(
             source.schema,
             directory.schema(file.schema_id).fields,
@@ -144,7 +145,7 @@ def constant(value: int, length: int) -> pa.Array:
 
 
 @contextmanager
-def _opened(directory: TableDirectory, path: str) -> Iterator[FileSource]:
+def _opened(directory: TableDirectory, path: str, size: int) -> Iterator[FileSource]:
     part = merged_changelog_range(path)
     file_format = part.format if part else path.rpartition(".")[2].lower()
     open_source = _SOURCES.get(file_format)
@@ -152,19 +153,30 @@ def _opened(directory: TableDirectory, path: str) -> Iterator[FileSource]:
         raise UnsupportedTableError(
             f"{path}: files of format {file_format!r} cannot be streamed; supported are {', '.join(sorted(_SOURCES))}."
         )
-    with directory.table.file_io.new_input_stream(part.path if part else path) as stream:
-        if part:
-            stream.seek(part.offset)
-            content = stream.read(part.length)
-            if len(content) != part.length:
-                raise CorruptTableError(part.path, f"it ends before byte {part.offset + part.length}")
-            yield open_source(pa.BufferReader(content))
-        elif isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO):
-            # A file of this machine: Arrow reads it without Python, and so without the interpreter's lock.
-            with pa.OSFile(os.fspath(stream.name), "rb") as local:
-                yield open_source(local)
-        else:
+    with _bytes(directory, part.path if part else path, None if part else size) as stream:
+        if part is None:
             yield open_source(stream)
+            return
+        stream.seek(part.offset)
+        content = stream.read(part.length)
+        if len(content) != part.length:
+            raise CorruptTableError(part.path, f"it ends before byte {part.offset + part.length}")
+        yield open_source(pa.BufferReader(content))
+
+
+@contextmanager
+def _bytes(directory: TableDirectory, path: str, size: int | None) -> Iterator[Any]:
+    if not is_local(path):
+        with closing(open_remote(directory.store, path, size)) as remote:
+            yield remote
+        return
+    with directory.table.file_io.new_input_stream(path) as stream:
+        if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO):
+            # Arrow reads it without Python, and so without the interpreter's lock.
+            with pa.OSFile(os.fspath(stream.name), "rb") as local:
+                yield local
+        else:
+            yield stream
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pypaimon.streaming.query_auth import QueryAuth, Rules
 from pypaimon.streaming.range_check import RangeCheck
 from pypaimon.streaming.read_layout import Layout, ReadSettings, follow, layout
 from pypaimon.streaming.split_reader import Records, SplitReader
+from pypaimon.streaming.table_directory import TableDirectory
 from pypaimon.streaming.table_traits import TableTraits
 from pypaimon.streaming.views import LOGS, ROWKIND
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
     import pandas  # type: ignore[import-untyped, unused-ignore]
     import polars
-
-    from pypaimon.streaming.table_directory import TableDirectory
 
 T = TypeVar("T")
 _THREADS = 8
@@ -60,6 +59,10 @@ class StreamTableRead(TableRead):
         self._pool = IOPool(_THREADS, directory.store.pool.timeout, "paimon-read")
         self._auth = QueryAuth.of(directory)
         self.read_type = list(self._layouts[settings.schema.id].fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy elsewhere has threads and caches of its own."""
+        return _read_of, (self.table, self._directory.store.pool.timeout, self._settings)
 
     @property
     def schema(self) -> pa.Schema:
@@ -227,6 +230,10 @@ class StreamTableRead(TableRead):
             return batch
         kinds = pa.RecordBatch.from_arrays([rowkind], names=[ROWKIND])
         return batch.filter(filters.mask(bound.on_rowkind, kinds))
+
+
+def _read_of(table: Any, io_timeout: float, settings: ReadSettings) -> StreamTableRead:
+    return StreamTableRead(TableDirectory.of(table, io_timeout), settings)
 
 
 async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:

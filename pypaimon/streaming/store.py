@@ -258,7 +258,7 @@ class Store:
         return list(self.file_io.list_status(directory))
 
     def _write(self, path: str, data: bytes) -> None:
-        if not _is_local(path):
+        if not is_local(path):
             with self.file_io.new_output_stream(path) as stream:
                 stream.write(data)
             return
@@ -277,7 +277,8 @@ class Store:
             raise
 
 
-def _is_local(path: str) -> bool:
+def is_local(path: str) -> bool:
+    """Whether a path lies in a file system of this machine."""
     return "://" not in path or path.lower().startswith("file:")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -388,3 +389,15 @@ def test_a_hung_read_is_a_timeout(append: Any) -> None:
         asyncio.run(read.to_arrow_async([split(SplitMode.ROWS, files)]))
     held.release.set()
     assert read.to_arrow([split(SplitMode.ROWS, files)]).num_rows == 1
+
+
+# Copies elsewhere, as Spark's executors have them.
+
+
+def test_a_read_and_its_splits_can_be_pickled(append: Any) -> None:
+    plan = [split(SplitMode.ROWS, write(append, rows((1, "a"), (2, "b"))))]
+    read = reader(append, projection=("v",), predicate=leaf("equal", "id", 2))
+    assert read.to_arrow(plan).num_rows == 1
+    copy, splits = pickle.loads(pickle.dumps((read, plan)))
+    assert copy.to_arrow(splits) == read.to_arrow(plan)
+    assert asyncio.run(copy.to_arrow_async(splits)) == read.to_arrow(plan)

@@ -1,0 +1,159 @@
+"""Data files of object stores: few requests, each timed out and retried, for blocking reads too."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stream_files import create, put
+
+from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.data_files import read_file
+from pypaimon.streaming.remote_files import RemoteFile, open_remote
+from pypaimon.streaming.store import RetryPolicy, Store
+from pypaimon.streaming.table_directory import TableDirectory
+
+COLUMNS = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+SCHEME = "remote://"
+
+
+class RemoteStore:
+    """A FileIO whose files are requests: each may fail, come short, or hang until the test is over.
+
+    Attributes:
+        troubles: What the next requests for bytes come to, taken from the end; None: all is well.
+    """
+
+    def __init__(self) -> None:
+        self.troubles: list[Any] = []
+        self.opened = 0
+        self.over = threading.Event()
+
+    def new_input_stream(self, path: str) -> Any:
+        self.opened += 1
+        return _Stream(self, Path(path.removeprefix(SCHEME)).read_bytes())
+
+    def answer(self, data: bytes) -> bytes:
+        trouble = self.troubles.pop() if self.troubles else None
+        if trouble == "hang":
+            self.over.wait()
+        if trouble == "short":
+            return data[: len(data) // 2]
+        if isinstance(trouble, Exception):
+            raise trouble
+        return data
+
+
+class _Stream(io.BytesIO):
+    def __init__(self, store: RemoteStore, data: bytes) -> None:
+        super().__init__(data)
+        self._store = store
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._store.answer(super().read(size))
+
+
+@pytest.fixture
+def remote() -> Iterator[RemoteStore]:
+    store = RemoteStore()
+    yield store
+    store.over.set()
+
+
+def store_of(remote: RemoteStore, timeout: float = 60.0) -> Store:
+    return Store(remote, timeout, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
+
+
+def numbers(count: int) -> pa.Table:
+    rng = np.random.default_rng(0)
+    return pa.table({"id": np.arange(count), "x": rng.random(count)}, schema=COLUMNS)
+
+
+def reading(warehouse: Any, remote: RemoteStore, rows: int, timeout: float = 60.0) -> Any:
+    """A function that reads a file of so many rows from the store."""
+    table = create(warehouse, "t", COLUMNS)
+    file = put(table, "data-1.parquet", numbers(rows))
+    file.file_path = SCHEME + str(file.file_path)
+    directory = TableDirectory(table, store_of(remote, timeout))
+
+    def read() -> pa.Table:
+        batches = read_file(directory, file, table.table_schema.fields, schema_id=0)
+        return pa.Table.from_batches(batches, COLUMNS)
+
+    return read, directory
+
+
+SMALL, LARGE = 1000, 1_000_000
+
+
+def test_a_large_file_takes_few_requests(warehouse: Any, remote: RemoteStore) -> None:
+    read, directory = reading(warehouse, remote, LARGE)
+    assert read() == numbers(LARGE)
+    assert directory.store.requests["read"] <= 2 + 16
+
+
+def test_a_small_file_is_read_at_once(warehouse: Any, remote: RemoteStore) -> None:
+    read, directory = reading(warehouse, remote, SMALL)
+    assert read() == numbers(SMALL)
+    assert (directory.store.requests["read"], remote.opened) == (1, 1)
+
+
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("trouble", [OSError("503 Slow Down"), TimeoutError(), ConnectionResetError()])
+def test_what_passes_is_asked_again(warehouse: Any, remote: RemoteStore, rows: int, at: int, trouble: Any) -> None:
+    read, _ = reading(warehouse, remote, rows)
+    remote.troubles = [trouble, *[None] * at]
+    assert read() == numbers(rows)
+
+
+def test_an_answer_that_came_short_is_asked_again(warehouse: Any, remote: RemoteStore) -> None:
+    read, _ = reading(warehouse, remote, LARGE)
+    remote.troubles = ["short", None]
+    assert read() == numbers(LARGE)
+
+
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_a_hung_request_is_given_up_and_asked_again(warehouse: Any, remote: RemoteStore, rows: int) -> None:
+    read, directory = reading(warehouse, remote, rows, timeout=0.2)
+    remote.troubles = ["hang"]
+    assert read() == numbers(rows)
+    assert directory.store.requests["abandoned"] == 1
+    remote.troubles = ["hang", "hang"]
+    with pytest.raises(IOTimeoutError, match=r"data-1\.parquet"):
+        read()
+    assert read() == numbers(rows)
+
+
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_errors_that_last(warehouse: Any, remote: RemoteStore, rows: int) -> None:
+    read, _ = reading(warehouse, remote, rows)
+    remote.troubles = [OSError("503 Slow Down")] * 3
+    with pytest.raises(StoreError, match="503"):
+        read()
+    remote.troubles = [PermissionError("forbidden")]
+    with pytest.raises(CorruptTableError, match="credentials"):
+        read()
+    remote.troubles = [FileNotFoundError("gone")]
+    with pytest.raises(FileNotFoundError, match="data file is missing"):
+        read()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3 << 20), st.integers(-1, 3 << 20)), max_size=6))
+def test_a_remote_file_reads_like_a_local_one(asked: list[tuple[int, int]]) -> None:
+    remote, data = RemoteStore(), np.random.default_rng(0).bytes(2_500_000)
+    remote.new_input_stream = lambda path: _Stream(remote, data)  # type: ignore[method-assign]
+    ours, plain = open_remote(store_of(remote), "remote://f", None), io.BytesIO(data)
+    assert isinstance(ours, RemoteFile)
+    for position, length in asked:
+        assert ours.seek(position) == plain.seek(position)
+        assert ours.read(length) == plain.read(length)
+        assert ours.tell() == plain.tell()
