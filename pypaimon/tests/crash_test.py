@@ -1,0 +1,123 @@
+"""Reader processes that crash or are stopped (B26, B27, B39): nothing is lost, no more is repeated than is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import crash_reader
+import pytest
+from crash_reader import CONSUMER, FIRST, LAST, Life, Reader
+
+SOAK = int(os.environ.get("SOAK", "0"))
+"""Above 0: every step, and so many times as many pairs of deaths."""
+
+Rows = list[tuple[int, int]]
+
+PLANS = {2: {*range(10, 14), *range(20, 24)}, 3: {*range(30, 34)}, 5: {*range(50, 54)}, 6: {*range(60, 64)}}
+"""The keys of each snapshot that has some for a reader; the fourth is an overwrite, and passed over."""
+
+READERS = {
+    "auto": Reader("consumer", "auto", None, "SIGKILL", prefetch=4),
+    "manual": Reader("consumer", "manual", None, "SIGKILL", prefetch=0),
+    "auto, a plan per file": Reader("consumer", "auto", 1, "SIGKILL", prefetch=0),
+    "position": Reader("position", "auto", None, "SIGKILL", prefetch=4),
+    "position, a plan per file": Reader("position", "auto", 1, "SIGKILL", prefetch=0),
+    "stopped, auto": Reader("consumer", "auto", None, "SIGTERM", prefetch=0),
+    "stopped, manual": Reader("consumer", "manual", None, "SIGTERM", prefetch=4),
+}
+
+
+class Process:
+    """A process that forks the readers of one setting, see `crash_reader`."""
+
+    def __init__(self, directory: Path, reader: Reader) -> None:
+        directory.mkdir()
+        self._process = subprocess.Popen(
+            [sys.executable, crash_reader.__file__, str(directory), json.dumps(vars(reader))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def lives(self, deaths: list[int]) -> list[Life]:
+        """What became of readers that died at these steps, one after the other, and of a last one that lived."""
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps(deaths), file=self._process.stdin, flush=True)
+        return [Life(**life) for life in json.loads(self._process.stdout.readline())]
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            assert self._process.stdin
+            self._process.stdin.close()
+        assert self._process.returncode == 0
+
+
+def rows(lives: list[Life]) -> Rows:
+    return [(snapshot, key) for life in lives for snapshot, keys in life.plans for key in keys]
+
+
+def check(reader: Reader, model: Rows, lives: list[Life]) -> None:
+    """What the union of the sinks must be."""
+    if reader.resume == "position" or reader.death == "SIGTERM":
+        assert rows(lives) == model
+    sunk: set[tuple[int, int]] = set()
+    saved: int | None = None
+    for life in lives:
+        if reader.resume == "consumer":
+            rest = [row for row in model if saved is None or row[0] >= saved]
+            # Nothing is lost: what is before the saved position has arrived. Nothing is out of order.
+            assert sunk >= set(model) - set(rest)
+            assert rows([life]) == rest[: len(rows([life]))]
+            saved = life.saved.get(CONSUMER)
+            if life.plans:
+                # Repeated are rows of its last snapshot only: asking for that one's plans confirmed all before.
+                last = life.plans[-1][0]
+                assert {snapshot for snapshot, _ in rows([life]) if snapshot >= (saved or FIRST)} <= {last}
+        sunk.update(rows([life]))
+    assert sunk == set(model)
+    assert lives[-1].saved == ({CONSUMER: LAST + 1} if reader.resume == "consumer" else {})
+
+
+def scenarios(steps: int, seed: str) -> list[list[int]]:
+    """Deaths at every step in the long form, else at every ninth from a random one; and pairs of deaths."""
+    rng = random.Random(seed)
+    stride = 1 if SOAK else 9
+    singles = [[step] for step in range(rng.randint(1, stride), steps + 1, stride)]
+    pairs = [[rng.randint(1, steps), rng.randint(1, steps)] for _ in range(SOAK * steps if SOAK else 2)]
+    return singles + pairs
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_dies_at_any_step(tmp_path: Path, name: str) -> None:
+    reader = READERS[name]
+    with Process(tmp_path / "0", reader) as first, Process(tmp_path / "1", reader) as second:
+        (undisturbed,) = first.lives([])
+        model = rows([undisturbed])
+        assert [snapshot for snapshot, _ in model] == sorted(snapshot for snapshot, _ in model)
+        assert sorted(model) == [(snapshot, key) for snapshot, keys in PLANS.items() for key in sorted(keys)]
+        assert undisturbed.steps > 60
+
+        def run(process: Process, jobs: list[list[int]]) -> int:
+            died = 0
+            for deaths in jobs:
+                lives = process.lives(deaths)
+                try:
+                    check(reader, model, lives)
+                except AssertionError as error:
+                    raise AssertionError(f"deaths at steps {deaths}: {lives}") from error
+                died += sum(not life.steps for life in lives)
+            return died
+
+        jobs = scenarios(undisturbed.steps, name)
+        with ThreadPoolExecutor(2) as both:
+            died = sum(both.map(run, (first, second), (jobs[::2], jobs[1::2])))
+        assert died == 0 if reader.death == "SIGTERM" else died >= len(jobs) * 0.8
