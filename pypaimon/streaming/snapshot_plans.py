@@ -201,15 +201,19 @@ class SnapshotPlans:
         self, snapshot: Snapshot, entries: pa.Table, scan: _Scan, mode: SplitMode, after: Unit | None
     ) -> Planned:
         unit = whole_buckets if mode is SplitMode.MERGE else each_file
-        units = self._ordered(entries, row_id_groups if mode is SplitMode.EVOLUTION else unit)
+        unit = row_id_groups if mode is SplitMode.EVOLUTION else unit
+        units = self._ordered(entries, unit, by_sequence=scan == "full" and not self.traits.primary_key)
         chosen, last = self._chosen(units, scan, after)
         if not chosen.any():
             return Planned([])
         deletions = self._deletions(snapshot) if scan == "full" else None
         return Planned(self._presented(self._factory.splits(units, chosen, mode, snapshot.id, deletions)), last)
 
-    def _ordered(self, entries: pa.Table, unit: Callable[[Units], npt.NDArray[np.int64]]) -> Units:
-        return in_canonical_order(entries, self._partition_text, by_sequence=self.traits.unaware_bucket, unit=unit)
+    def _ordered(
+        self, entries: pa.Table, unit: Callable[[Units], npt.NDArray[np.int64]], *, by_sequence: bool = False
+    ) -> Units:
+        by_sequence = by_sequence or self.traits.unaware_bucket
+        return in_canonical_order(entries, self._partition_text, by_sequence=by_sequence, unit=unit)
 
     def _chosen(self, units: Units, scan: _Scan, after: Unit | None) -> tuple[_Mask, Unit | None]:
         kept = self._shards.mask(units.entries)

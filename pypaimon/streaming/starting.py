@@ -138,9 +138,9 @@ class StartingScanner:
 
     def _from_creation_timestamp(self, latest: Snapshot) -> Beginning:
         millis = self._wanted_millis()
-        earliest = self._snapshots.try_get_earliest_snapshot()
-        if earliest is not None and earliest.time_millis < millis <= latest.time_millis:
-            return Beginning(self._first_since(millis, latest))
+        before = self._snapshots.earlier_than_time_millis(millis, with_changelogs=self._traits.decoupled_changelog)
+        if before is not None and before.id < latest.id:
+            return Beginning(before.id + 1)
         return _full(latest, millis)
 
     def _from_tag(self) -> Beginning:

@@ -83,7 +83,7 @@ def in_canonical_order(
     Args:
         entries: Rows of `ENTRY_SCHEMA`, in manifest order.
         partition_text: Text of a serialised partition row.
-        by_sequence: Files of a bucket by smallest sequence number first (unaware-bucket append tables, as Java),
+        by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full plans, as Java),
             else as they stand in the manifests.
         unit: Which entries form a unit: `each_file`, `whole_buckets` or `row_id_groups`.
     """
