@@ -94,7 +94,7 @@ def test_the_wheel_holds_our_packages_and_nothing_of_pypaimon(wheel: Path) -> No
     names = zipfile.ZipFile(wheel).namelist()
     assert "pypaimon/streaming/__init__.py" in names
     assert "pypaimon/streaming/py.typed" in names
-    ours = re.compile(r"pypaimon/(streaming|spark)/|pypaimon_streaming-[\d.]+\.dist-info/")
+    ours = re.compile(r"pypaimon/(streaming|spark)/|pyspark_pypaimon\.py$|pypaimon_streaming-[\d.]+\.dist-info/")
     assert [name for name in names if not ours.match(name)] == []
     assert [name for name in names if "test" in name] == []
 
