@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.install import install
 
 if TYPE_CHECKING:
+    from pypaimon.streaming.batch import Batch, BlockingBatch
+    from pypaimon.streaming.batch_stream import BatchStream, BlockingBatchStream
     from pypaimon.streaming.builder import StreamReadBuilder, stream_read_builder
     from pypaimon.streaming.clock import Clock
     from pypaimon.streaming.consumer import ConsumerInfo, ConsumerManager, list_consumers
@@ -37,9 +39,14 @@ if TYPE_CHECKING:
     from pypaimon.streaming.read import StreamTableRead
     from pypaimon.streaming.scan import AsyncStreamingTableScan
     from pypaimon.streaming.snapshots import Snapshot, SnapshotManager
+    from pypaimon.streaming.stream_status import StreamStatus
 
 _ROOMS = {
     "AsyncStreamingTableScan": "scan",
+    "Batch": "batch",
+    "BatchStream": "batch_stream",
+    "BlockingBatch": "batch",
+    "BlockingBatchStream": "batch_stream",
     "ChangelogFollowUpScanner": "follow_up",
     "Clock": "clock",
     "ConsumerConflictError": "errors",
@@ -68,6 +75,7 @@ _ROOMS = {
     "StreamConfigError": "errors",
     "StreamReadBuilder": "builder",
     "StreamSplit": "plan",
+    "StreamStatus": "stream_status",
     "StreamTableRead": "read",
     "TableChangedError": "errors",
     "Unit": "position",
@@ -93,6 +101,10 @@ install()
 
 __all__ = [
     "AsyncStreamingTableScan",
+    "Batch",
+    "BatchStream",
+    "BlockingBatch",
+    "BlockingBatchStream",
     "ChangelogFollowUpScanner",
     "Clock",
     "ConsumerConflictError",
@@ -121,6 +133,7 @@ __all__ = [
     "StreamConfigError",
     "StreamReadBuilder",
     "StreamSplit",
+    "StreamStatus",
     "StreamTableRead",
     "TableChangedError",
     "Unit",

@@ -8,10 +8,12 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
 from pypaimon.streaming import builder_checks as checks
+from pypaimon.streaming.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.consumer import ConsumerManager
 from pypaimon.streaming.consumer_names import reader_name
@@ -37,8 +39,10 @@ from pypaimon.streaming.planner import Planner
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.progress import Progress
 from pypaimon.streaming.read import StreamTableRead
+from pypaimon.streaming.read_ahead import BATCH_BYTES, READ_AHEAD_BYTES, PieceReader, ReadAhead
 from pypaimon.streaming.read_layout import ReadSettings
 from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.stream_status import StreamStatus
 from pypaimon.streaming.table_directory import TableDirectory
 from pypaimon.streaming.table_traits import TableTraits
 from pypaimon.streaming.views import VIEWS, View, fields
@@ -339,6 +343,50 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
             view=self._view,
         )
         return StreamTableRead(TableDirectory.of(self.table, self._io_timeout), settings)
+
+    def open(
+        self,
+        *,
+        read_ahead_bytes: int = READ_AHEAD_BYTES,
+        batch_bytes: int = BATCH_BYTES,
+        on_progress: Callable[[StreamStatus], None] | None = None,
+    ) -> BatchStream:
+        """The rows themselves, for `async with` and `async for`: scan and read in one, with these settings.
+
+        Args:
+            read_ahead_bytes: Reading ahead pauses while so many bytes of rows wait; one batch always may.
+            batch_bytes: A plan with more bytes of rows comes as several batches.
+            on_progress: Called with the status after each batch, by the one who asks for it.
+
+        Raises:
+            TableChangedError: The table is gone.
+            StreamConfigError: Settings or table options contradict each other.
+            UnsupportedTableError: The table, or one of its options, cannot be streamed.
+        """
+        return BatchStream(*self._opened(read_ahead_bytes, batch_bytes), on_progress)
+
+    def open_sync(
+        self,
+        *,
+        read_ahead_bytes: int = READ_AHEAD_BYTES,
+        batch_bytes: int = BATCH_BYTES,
+        on_progress: Callable[[StreamStatus], None] | None = None,
+    ) -> BlockingBatchStream:
+        """As `open`, for a plain `with` and `for`."""
+        return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes), on_progress)
+
+    def _opened(
+        self, read_ahead_bytes: int, batch_bytes: int
+    ) -> tuple[AsyncStreamingTableScan, ReadAhead, CommitMode | None]:
+        ahead = checks.at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
+        size = checks.at_least(1, "open: batch_bytes", batch_bytes)
+        builder, consumer = self.copy(), self._options().consumer
+        if consumer is not None:
+            # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
+            builder._settings["consumer"] = replace(consumer, commit=CommitMode.MANUAL)
+        scan, read = builder.new_streaming_scan(), builder.new_read()
+        reader = PieceReader(scan, read, size, self._io_timeout)
+        return scan, ReadAhead(reader, ahead), None if consumer is None else consumer.commit
 
     def new_predicate_builder(self) -> PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""

@@ -1,0 +1,380 @@
+"""`builder.open()` and `open_sync()`: rows in order, read ahead within bounds, confirmed as told, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pytest
+from orders import CHANGES, COLUMNS, append, catalog, change, create_orders, events, orders, write
+from pypaimon import Schema
+
+from pypaimon.streaming import (
+    ConsumerManager,
+    CorruptTableError,
+    StreamConfigError,
+    StreamReadBuilder,
+    stream_read_builder,
+)
+from pypaimon.streaming.stream_status import StreamStatus
+
+Row = tuple[Any, ...]
+ALL = [(kind, *values) for _, kind, *values in CHANGES]
+NUMBERS = pa.schema([("n", pa.int64())])
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Any:
+    return catalog(tmp_path / "warehouse")
+
+
+def changes_of(table: Any) -> StreamReadBuilder:
+    return stream_read_builder(table).with_projection(COLUMNS).with_start(snapshot_id=2).with_end(latest=True)
+
+
+def tuples(data: pa.Table) -> list[Row]:
+    return [tuple(row.values()) for row in data.to_pylist()]
+
+
+def saved(table: Any, consumer_id: str = "etl") -> int | None:
+    consumer = ConsumerManager(table.file_io, table.table_path).consumer(consumer_id)
+    return None if consumer is None else consumer.next_snapshot
+
+
+def numbers(tables: Any, *commits: range) -> Any:
+    """A table with one file per commit."""
+    tables.create_table("db.numbers", Schema.from_pyarrow_schema(NUMBERS), False)
+    table = tables.get_table("db.numbers")
+    for commit in commits:
+        write(table, [{"n": n} for n in commit], NUMBERS)
+    return table
+
+
+# ---- rows ----
+
+
+async def test_hands_out_changes_with_their_kinds(tables: Any) -> None:
+    async with changes_of(orders(tables)).open() as stream:
+        batches = [batch async for batch in stream]
+    assert [row for batch in batches for row in tuples(batch.data)] == ALL
+    assert [batch.snapshot_id for batch in batches] == [2, 3, 4]
+    assert [batch.kinds.to_pylist() for batch in batches] == [["-U"], ["+U"], ["-D"]]
+    assert all(batch.is_last and batch.kind.value == "changelog" for batch in batches)
+    assert batches[0].rows.schema.names == COLUMNS
+
+
+def test_the_blocking_twin_hands_out_the_same(tables: Any) -> None:
+    with changes_of(orders(tables)).open_sync() as stream:
+        assert [row for batch in stream for row in tuples(batch.data)] == ALL
+        assert stream.status.rows_by_kind == {"-U": 1, "+U": 1, "-D": 1}
+
+
+async def test_without_row_kinds_all_rows_are_inserts(tables: Any) -> None:
+    async with stream_read_builder(numbers(tables, range(3))).with_end(latest=True).open() as stream:
+        (batch,) = [batch async for batch in stream]
+    assert batch.kinds.to_pylist() == ["+I"] * 3
+    assert batch.rows is batch.data
+
+
+async def test_batches_are_frames_of_other_libraries_too(tables: Any) -> None:
+    async with stream_read_builder(numbers(tables, range(3))).with_end(latest=True).open() as stream:
+        (batch,) = [batch async for batch in stream]
+    assert batch.to_pandas()["n"].tolist() == [0, 1, 2]
+    assert batch.to_polars().equals(polars.DataFrame({"n": [0, 1, 2]}))
+    assert batch.to_duckdb("numbers").sql("select sum(n) from numbers").fetchall() == [(3,)]
+    assert repr(batch) == "Batch(3 rows, full of snapshot 1)"
+
+
+def test_a_large_plan_comes_in_several_batches_in_order(tables: Any) -> None:
+    table = numbers(tables, range(1000), range(1000, 2000), range(2000, 3000))
+    builder = stream_read_builder(table).with_end(latest=True)
+    with builder.open_sync(batch_bytes=8000) as stream:
+        batches = list(stream)
+    assert [batch.is_last for batch in batches] == [False, False, True]
+    assert [n for batch in batches for (n,) in tuples(batch.data)] == list(range(3000))
+
+
+def test_follows_what_is_committed_meanwhile(tables: Any) -> None:
+    table = create_orders(tables)
+    builder = stream_read_builder(table).with_projection(["id"]).with_poll_interval_ms(10)
+    with builder.open_sync() as stream:
+        for key in range(3):
+            change(table, "+I", (key, "placed", None))
+            assert tuples(next(stream).data) == [("+I", key)]
+
+
+# ---- reading ahead ----
+
+
+def test_reads_ahead_no_more_than_it_may(tables: Any) -> None:
+    table = numbers(tables, *(range(1000) for _ in range(20)))
+    reads = CountedReads(table)
+    builder = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_catch_up("replay")
+    with builder.open_sync(read_ahead_bytes=20_000) as stream:
+        next(stream)
+        reads.wait_for(4)
+        # One in hand, three that wait: the third was begun while 16,000 bytes waited.
+        assert stream.status.read_ahead_bytes <= 20_000 + 8000
+        assert reads.count <= 5
+        assert sum(batch.num_rows for batch in stream) == 19_000
+
+
+class CountedReads:
+    """Counts the data files of a table that are opened."""
+
+    def __init__(self, table: Any) -> None:
+        self.count = 0
+        self._changed = threading.Condition()
+        original = table.file_io.new_input_stream
+
+        def counted(path: Any) -> Any:
+            if "/bucket-" in str(path):
+                with self._changed:
+                    self.count += 1
+                    self._changed.notify_all()
+            return original(path)
+
+        table.file_io.new_input_stream = counted
+
+    def wait_for(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.count >= count, timeout=30)
+
+
+async def test_a_cancelled_wait_loses_nothing(tables: Any) -> None:
+    table = create_orders(tables)
+    builder = stream_read_builder(table).with_projection(["id"]).with_poll_interval_ms(10)
+    async with builder.open() as stream:
+        for _ in range(3):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(anext(stream), 0.03)
+        change(table, "+I", (1, "placed", None))
+        assert tuples((await anext(stream)).data) == [("+I", 1)]
+
+
+def test_after_an_error_it_goes_on_without_a_row_twice(tables: Any) -> None:
+    table = numbers(tables, range(1000), range(1000, 2000))
+    file = sorted(Path(str(table.table_path)).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)[1]
+    content = file.read_bytes()
+    file.write_bytes(b"damaged")
+    with stream_read_builder(table).with_end(latest=True).open_sync(batch_bytes=1) as stream:
+        batches = [next(stream)]
+        for _ in range(2):
+            with pytest.raises(CorruptTableError):
+                next(stream)
+        file.write_bytes(content)
+        batches += stream
+    assert [n for batch in batches for (n,) in tuples(batch.data)] == list(range(2000))
+
+
+async def test_leaving_it_ends_its_threads(tables: Any) -> None:
+    table = orders(tables)
+    before = threading.active_count()
+    async with stream_read_builder(table).with_poll_interval_ms(10).open() as stream:
+        await anext(stream)
+        assert threading.active_count() > before
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    assert not any(thread.name == "paimon-read-ahead" and _lives(thread) for thread in threading.enumerate())
+
+
+def test_a_stream_that_nobody_holds_ends_its_thread(tables: Any) -> None:
+    stream = stream_read_builder(orders(tables)).with_poll_interval_ms(10).open_sync()
+    next(stream)
+    (thread,) = [each for each in threading.enumerate() if each.name == "paimon-read-ahead"]
+    del stream
+    gc.collect()
+    assert not _lives(thread)
+
+
+def _lives(thread: threading.Thread) -> bool:
+    thread.join(timeout=30)
+    return thread.is_alive()
+
+
+def test_two_readers_of_one_stream_are_refused(tables: Any) -> None:
+    table = create_orders(tables)
+    failures: list[Exception] = []
+    with stream_read_builder(table).with_poll_interval_ms(10).open_sync() as stream:
+
+        def read() -> None:
+            try:
+                next(stream)
+            except Exception as error:  # noqa: BLE001 - looked at below
+                failures.append(error)
+
+        threads = [threading.Thread(target=read) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        while not failures:
+            threads[0].join(0.01)
+        change(table, "+I", (1, "placed", None))
+        for thread in threads:
+            thread.join(30)
+    assert [type(each) for each in failures] == [StreamConfigError]
+
+
+# ---- progress ----
+
+
+def auto(table: Any) -> StreamReadBuilder:
+    return changes_of(table).with_consumer_id("etl")
+
+
+async def test_asking_for_the_next_confirms_the_one_before_though_more_was_read_ahead(tables: Any) -> None:
+    table = orders(tables)
+    async with auto(table).open() as stream:
+        await anext(stream)
+        assert saved(table) == 2
+        await anext(stream)
+        assert saved(table) == 3
+    assert saved(table) == 3
+
+
+async def test_a_clean_end_confirms_everything(tables: Any) -> None:
+    table = orders(tables)
+    async with auto(table).open() as stream:
+        async for _ in stream:
+            pass
+    assert saved(table) == 5
+
+
+def test_leaving_confirms_nothing(tables: Any) -> None:
+    table = orders(tables)
+    with auto(table).open_sync() as stream:
+        for _ in stream:
+            break
+    assert saved(table) == 2
+    with pytest.raises(ZeroDivisionError):
+        fail_at(3, auto(table))
+    assert saved(table) == 3
+
+
+def fail_at(snapshot_id: int, builder: StreamReadBuilder) -> None:
+    with builder.open_sync() as stream:
+        for batch in stream:
+            _ = 1 / (batch.snapshot_id - snapshot_id)
+
+
+async def test_by_hand_only_commit_confirms(tables: Any) -> None:
+    table = orders(tables)
+    async with changes_of(table).with_consumer_id("etl", commit="manual").open() as stream:
+        batches = [batch async for batch in stream]
+        assert saved(table) == 2
+        await batches[0].commit()
+        assert saved(table) == 3
+        await batches[2].commit()
+    assert saved(table) == 5
+
+
+def test_a_plan_in_several_batches_is_confirmed_with_its_last(tables: Any) -> None:
+    table = numbers(tables, range(1000), range(1000, 2000))
+    builder = stream_read_builder(table).with_end(latest=True).with_consumer_id("etl", commit="manual")
+    with builder.open_sync(batch_bytes=1) as stream:
+        first, last = stream
+        first.commit()
+        assert saved(table) is None
+        assert first.position is None
+        last.commit()
+        assert saved(table) == 3
+        assert last.position is not None and last.position.snapshot == 3
+
+
+def test_plans_without_rows_move_progress(tables: Any) -> None:
+    table = numbers(tables, range(3), range(10, 13), range(20, 23))
+    builder = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_catch_up("replay")
+    predicate = builder.new_predicate_builder().equal("n", 5)
+    with builder.with_filter(predicate).with_consumer_id("etl").open_sync() as stream:
+        assert list(stream) == []
+    assert saved(table) == 4
+
+
+def test_a_plan_without_rows_waits_for_the_batch_before_it(tables: Any) -> None:
+    table = numbers(tables, range(3), range(10, 30), range(3))
+    builder = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_catch_up("replay")
+    # Statistics leave the second commit, its rows do not.
+    predicates = builder.new_predicate_builder()
+    odd = predicates.or_predicates([predicates.less_than("n", 3), predicates.equal("n", 17)])
+    builder.with_filter(predicates.and_predicates([odd, predicates.not_equal("n", 17)]))
+    with builder.with_consumer_id("etl", commit="manual").open_sync() as stream:
+        first = next(stream)
+        second = next(stream)
+        assert (first.snapshot_id, second.snapshot_id, saved(table)) == (1, 3, 1)
+        first.commit()
+        assert saved(table) in (2, 3)
+        second.commit()
+        assert saved(table) == 4
+
+
+async def test_without_a_consumer_there_is_nothing_to_commit(tables: Any) -> None:
+    async with changes_of(orders(tables)).open() as stream:
+        with pytest.raises(StreamConfigError, match="with_consumer_id"):
+            await (await anext(stream)).commit()
+
+
+def test_a_position_goes_on_exactly_there(tables: Any) -> None:
+    table = orders(tables)
+    with changes_of(table).open_sync() as stream:
+        position = next(stream).position
+    assert position is not None
+    assert stream.position == position
+    builder = stream_read_builder(table).with_projection(COLUMNS).with_start(position=position).with_end(latest=True)
+    with builder.open_sync() as stream:
+        assert [row for batch in stream for row in tuples(batch.data)] == ALL[1:]
+
+
+# ---- ending, and what is known ----
+
+
+def test_stop_ends_after_the_plan_in_hand(tables: Any) -> None:
+    table = orders(tables)
+    builder = stream_read_builder(table).with_start(snapshot_id=2).with_consumer_id("etl")
+    with builder.open_sync() as stream:
+        for batch in stream:
+            if batch.snapshot_id == 3:
+                stream.stop()
+    assert saved(table) == 4
+
+
+def test_stop_finishes_a_plan_in_several_batches(tables: Any) -> None:
+    table = numbers(tables, range(1000), range(1000, 2000), range(2000, 3000))
+    rows = 0
+    with stream_read_builder(table).with_consumer_id("etl").open_sync(batch_bytes=1) as stream:
+        for batch in stream:
+            rows += batch.num_rows
+            stream.stop()
+    assert (rows, saved(table)) == (3000, 4)
+
+
+def test_tells_how_it_goes_after_each_batch(tables: Any) -> None:
+    seen: list[StreamStatus] = []
+    with changes_of(orders(tables)).open_sync(on_progress=seen.append) as stream:
+        list(stream)
+    assert [status.rows for status in seen] == [1, 2, 3]
+    assert [status.snapshot_id for status in seen] == [2, 3, 4]
+    last = stream.status
+    assert (last.batches, last.scan.plans, last.read_ahead_bytes) == (3, 3, 0)
+    assert last.position is not None and last.position.snapshot == 5
+
+
+def test_wrong_settings_are_refused_before_anything_is_read(tables: Any) -> None:
+    builder = stream_read_builder(events(tables, commits=1))
+    for wrong in ({"read_ahead_bytes": -1}, {"batch_bytes": 0}, {"batch_bytes": 1.5}):
+        with pytest.raises(StreamConfigError, match="open: "):
+            builder.open(**wrong)
+
+
+def test_settings_of_the_builder_do_not_change(tables: Any) -> None:
+    table = events(tables, commits=1)
+    builder = stream_read_builder(table).with_consumer_id("etl")
+    builder.open_sync().close()
+    with builder.new_streaming_scan() as scan:
+        assert scan.plan() is not None
+        append(table, 1)
+        assert scan.plan() is not None
+    assert saved(table) == 2
