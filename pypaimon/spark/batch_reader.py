@@ -11,13 +11,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from pypaimon.spark.batch_range import batch_options
 from pypaimon.spark.engine_builder import EngineReadBuilder
+from pypaimon.spark.file_rows import FILES_SCHEMA, file_batches
 from pypaimon.spark.metadata import ORDINAL, ROW_KIND, SNAPSHOT_ID, data_columns
 from pypaimon.spark.options import parse
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.streaming import row_kinds
 
 if TYPE_CHECKING:
+    from pypaimon.spark.options import SourceOptions
     from pypaimon.spark.tasks import Part, Task
     from pypaimon.streaming.read import StreamTableRead
 
@@ -26,19 +29,25 @@ _reads: OrderedDict[tuple[object, ...], StreamTableRead] = OrderedDict()
 _lock = threading.Lock()
 
 
-def read_task(options: Mapping[str, str], schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
+def read_task(
+    options: Mapping[str, str], schema: StructType, task: Task, *, batch: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The rows of a task.
 
     Args:
         options: The source's options.
         schema: Spark's schema of the source.
         task: What to read.
+        batch: It is one of a batch read.
 
     Raises:
         PaimonStreamError: See the class.
     """
-    read = _read_of(options, tuple(data_columns(schema.fieldNames())), task)
     target = arrow_schema(schema)
+    if schema == FILES_SCHEMA:
+        yield from file_batches(_builder(parse(options), None, task), [part.split for part in task.parts], target)
+        return
+    read = _read_of(options, tuple(data_columns(schema.fieldNames())), task, batch)
     for part in task.parts:
         yield from _read_part(read, part, target)
 
@@ -71,15 +80,19 @@ def _as_spark_wants(batch: pa.RecordBatch, target: pa.Schema, snapshot_id: int, 
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task) -> StreamTableRead:
+def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamTableRead:
     """The reader of a table; a Python worker serves many tasks and keeps the last few."""
-    key = (frozenset(options.items()), columns, task.table, task.schema_id)
+    key = (frozenset(options.items()), columns, task.table, task.schema_id, batch)
     with _lock:
         known = _reads.get(key)
         if known is None:
-            parsed = parse(options)
-            known = _reads[key] = EngineReadBuilder.of(parsed, parsed.columns or columns, task.schema_id).new_read()
+            parsed = batch_options(parse(options)) if batch else parse(options)
+            known = _reads[key] = _builder(parsed, parsed.columns or columns, task).new_read()
             while len(_reads) > _KEPT:
                 _reads.popitem(last=False)
         _reads.move_to_end(key)
         return known
+
+
+def _builder(options: SourceOptions, columns: tuple[str, ...] | None, task: Task) -> EngineReadBuilder:
+    return EngineReadBuilder.of(options, columns, task.schema_id)

@@ -28,6 +28,7 @@ _OWN = (
     "include-ordinal",
     "failOnDataLoss",
     "on-overwrite",
+    "push-filters",
     "read.changelog",
     *_LIMITS,
     *(_PAIMON_PREFIX + name for name in _LIMITS),
@@ -98,6 +99,7 @@ class SourceOptions:
         fail_on_data_loss: Whether an expired checkpoint stops the query.
         admission: Bounds of a micro-batch.
         parallelism: Tasks to aim at, or None: the machine's processors.
+        push_filters: Whether Spark's filters prune a batch read.
     """
 
     catalog: dict[str, str] = field(repr=False)
@@ -119,6 +121,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     admission: Admission = field(default_factory=Admission)
     parallelism: int | None = None
+    push_filters: bool = False
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
@@ -173,6 +176,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=values.boolean("failOnDataLoss", True),
         admission=_admission(own),
         parallelism=parallelism,
+        push_filters=values.boolean("push-filters", False),
     )
 
 

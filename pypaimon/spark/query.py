@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.batch_planner import BatchPlanner
+from pypaimon.spark.file_rows import check_natively_readable
 from pypaimon.spark.options import Admission, SourceOptions, parse
 from pypaimon.spark.progress_of_query import QueryProgress
 from pypaimon.spark.table_schema import builder_for
@@ -57,7 +58,10 @@ class Query:
         plans = self._planner.between(start, end)
         self._progress.planned(start, end, plans)
         begin = end.origin if start.is_initial else start.position
-        return tasks(plans, self._builder, self.options.parallelism, begin)
+        splits = [split for plan in plans for split in plan.splits()]
+        if self.options.mode == "files":
+            check_natively_readable(splits)
+        return tasks(splits, self._builder, self.options.parallelism, begin)
 
     def commit(self, end: Offset) -> None:
         """All before `end` has arrived."""

@@ -47,9 +47,12 @@ class PaimonDataSource(DataSource):
 
         return PaimonStreamReader(dict(self.options), schema)
 
+    @readable
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch."""
-        raise NotImplementedError
+        from pypaimon.spark.batch_source import batch_reader
+
+        return batch_reader(dict(self.options), schema)
 
     @readable
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:

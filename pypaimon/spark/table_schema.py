@@ -19,6 +19,10 @@ def source_schema(builder: EngineReadBuilder, options: SourceOptions) -> StructT
     Row kind first, as in the stream; then the snapshot id and the ordinal, where asked for; then the table's columns.
     Columns of a table that can retract are nullable but for the primary key, since deletes need not hold the rest.
     """
+    if options.mode == "files":
+        from pypaimon.spark.file_rows import FILES_SCHEMA
+
+        return FILES_SCHEMA
     added = []
     if builder.includes_row_kind:
         added.append(StructField(ROW_KIND, StringType()))
@@ -42,6 +46,8 @@ def builder_for(options: SourceOptions, schema: StructType, *, streaming: bool) 
     Raises:
         StreamConfigError: The schema does not fit the table.
     """
+    if options.mode == "files":
+        return _files_builder(options, schema)
     columns = data_columns(schema.fieldNames())
     everything = EngineReadBuilder.of(options)
     whole = source_schema(everything, options)
@@ -73,3 +79,13 @@ def builder_for(options: SourceOptions, schema: StructType, *, streaming: bool) 
     if not columns:
         raise StreamConfigError("The schema of the query has no column of the table; name at least one.")
     return EngineReadBuilder.of(options, columns)
+
+
+def _files_builder(options: SourceOptions, schema: StructType) -> EngineReadBuilder:
+    from pypaimon.spark.file_rows import FILES_SCHEMA
+
+    if schema != FILES_SCHEMA:
+        raise StreamConfigError("With 'mode' = 'files' the columns are given; leave out the schema.")
+    if options.filter is not None:
+        raise StreamConfigError("Option 'filter' does not go with 'mode' = 'files': filter the rows in the function.")
+    return EngineReadBuilder.of(options)

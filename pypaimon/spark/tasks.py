@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from pypaimon.spark.engine_builder import EngineReadBuilder
-from pypaimon.streaming.plan import Plan, StreamSplit
+from pypaimon.streaming.plan import StreamSplit
 from pypaimon.streaming.position import Position
 
 _ROWS_OF_A_FILE = 1 << 32
@@ -50,18 +50,18 @@ class Task(InputPartition):
 
 
 def tasks(
-    plans: Iterable[Plan], builder: EngineReadBuilder, parallelism: int | None, start: Position | None
+    splits: Iterable[StreamSplit], builder: EngineReadBuilder, parallelism: int | None, start: Position | None = None
 ) -> list[Task]:
     """Pack the splits of a batch by Spark's rule for files: up to `source.split.target-size`, but less where there
     would be fewer tasks than `parallelism`; each file counts `source.split.open-file-cost` at least.
 
     Args:
-        plans: The batch.
+        splits: The batch, in order.
         builder: The stream.
         parallelism: Tasks to aim at; None: the processors of this machine.
         start: Where the batch begins, None if that is the table's beginning.
     """
-    groups = _groups(_numbered(plans, start), ordered=not builder.traits.unaware_bucket)
+    groups = _groups(_numbered(splits, start), ordered=not builder.traits.unaware_bucket)
     options = builder.options
     weights = [sum(_weight(part.split, options.split_open_bytes) for part in group) for group in groups]
     share = sum(weights) // (parallelism or os.cpu_count() or 1)
@@ -88,7 +88,7 @@ def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:
     return list(groups.values())
 
 
-def _numbered(plans: Iterable[Plan], start: Position | None) -> Iterable[Part]:
+def _numbered(splits: Iterable[StreamSplit], start: Position | None) -> Iterable[Part]:
     """Give each split the ordinal of its first row.
 
     A bucket of which an earlier batch has read files goes on above all numbers that those can have used.
@@ -97,12 +97,11 @@ def _numbered(plans: Iterable[Plan], start: Position | None) -> Iterable[Part]:
     if start is not None and start.unit is not None:
         bucket = start.unit.partition, start.unit.bucket
         following[bucket, start.snapshot] = (start.unit.index + 1) * _ROWS_OF_A_FILE
-    for plan in plans:
-        for split in plan.splits():
-            key = _bucket(split), split.snapshot_id
-            first = following.get(key, 0)
-            following[key] = first + sum(file.row_count for file in (*split.before_files, *split.files))
-            yield Part(split, first)
+    for split in splits:
+        key = _bucket(split), split.snapshot_id
+        first = following.get(key, 0)
+        following[key] = first + sum(file.row_count for file in (*split.before_files, *split.files))
+        yield Part(split, first)
 
 
 def _bucket(split: StreamSplit) -> _BucketKey:

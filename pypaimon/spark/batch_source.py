@@ -1,0 +1,75 @@
+"""`PaimonBatchReader`: `spark.read.format("pypaimon")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pypaimon.spark.batch_range import batch_options, batch_splits
+from pypaimon.spark.batch_reader import read_task
+from pypaimon.spark.errors import headline, readable
+from pypaimon.spark.options import parse
+from pypaimon.spark.pushed_filters import to_predicate
+from pypaimon.spark.table_schema import builder_for
+from pypaimon.spark.tasks import Task, tasks
+from pypaimon.streaming.filters import conjunction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from pypaimon.streaming.internals import Predicate
+
+
+class PaimonBatchReader(DataSourceReader):
+    """Reads the state of a table, or a range of its history; buckets that are merged are read in parallel.
+
+    Args:
+        options: The source's options.
+        schema: The columns to give out.
+    """
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed: list[Predicate] = []
+
+    @readable
+    def partitions(self) -> list[Task]:
+        """The tasks."""
+        given = parse(self._options)
+        options = batch_options(given)
+        builder = builder_for(options, self._schema, streaming=False)
+        own = builder.options.predicate
+        predicate = conjunction([each for each in (own, *self._pushed) if each is not None])
+        builder.with_filter(predicate, unmatched="drop")
+        return tasks(batch_splits(given, builder), builder, options.parallelism)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, on an executor."""
+        if isinstance(partition, Task):
+            with headline():
+                yield from read_task(self._options, self._schema, partition, batch=True)
+
+    def __repr__(self) -> str:
+        return "PaimonBatchReader()"
+
+
+class PushingBatchReader(PaimonBatchReader):
+    """A reader that Spark tells what it filters for. Spark refuses such a one where the session does not allow it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Prune by the filters that Paimon can apply; Spark applies them all again, so that none is lost."""
+        for each in filters:
+            predicate = to_predicate(each, self._schema)
+            if predicate is not None:
+                self._pushed.append(predicate)
+            yield each
+
+
+def batch_reader(options: dict[str, str], schema: Any) -> PaimonBatchReader:
+    """The reader that the options ask for."""
+    return (PushingBatchReader if parse(options).push_filters else PaimonBatchReader)(options, schema)

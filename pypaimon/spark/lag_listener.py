@@ -1,0 +1,54 @@
+"""`LagListener`: the lag of queries in the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+_LOG = logging.getLogger(__name__)
+
+
+class LagListener(StreamingQueryListener):
+    """Logs at INFO, after each batch, how far each Paimon source of a query is behind its table.
+
+    `spark.streams.addListener(LagListener())`. What is not known is shown as `?`.
+    """
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing to log."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Log the lag of each source."""
+        progress = event.progress
+        for source in progress.sources:
+            lag = lag_of(source)
+            if lag is not None:
+                shown = {key: "?" if value is None else value for key, value in lag.items()}
+                _LOG.info(
+                    "query %s, batch %d: %s snapshots, %s rows, %s ms behind snapshot %s",
+                    progress.name or progress.id,
+                    progress.batchId,
+                    shown["snapshotsBehind"],
+                    shown["rowsBehind"],
+                    shown["millisBehind"],
+                    shown["snapshot"],
+                )
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to log."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing to log."""
+
+
+def lag_of(source: Any) -> dict[str, Any] | None:
+    """The lag that a source of a progress event reports; None if it is not one of ours."""
+    text = source.latestOffset
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and "snapshotsBehind" in value else None
