@@ -118,7 +118,7 @@ class Prefetcher:
     def _go_on(self) -> None:
         """Begin the next step ahead if there is room and the last one gave a reason to."""
         last = self._queue[-1]
-        if len(self._queue) <= self._ahead and last.future.done() and not _ends_run(last.future):
+        if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
             self._begin(last.future.result().state)
 
 

@@ -185,7 +185,10 @@ class AsyncStreamingTableScan:
     # ---- what is known ----
 
     def lag(self) -> Lag:
-        """How far the position is behind the latest snapshot. Blocks: one probe, and snapshots not yet known."""
+        """How far the position is behind the latest snapshot.
+
+        Blocks, for the ends of the range (at most six requests) and for snapshots that are not known yet.
+        """
         state, progress = self._state, self._progress
         if progress is None or self._stretch.opened:
             return self._lag_meter.measure(state, None if progress is None else progress.saved)

@@ -1,4 +1,4 @@
-"""A FileIO around the local one that counts, and goes wrong at a chosen call."""
+"""A FileIO around the local one that counts, and goes wrong at a chosen call; as an object store at `object://<path>`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import io
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
+SCHEME = "object://"
 Fault = Callable[["Call"], Any]
 """Gives the answer of a call instead of the store: bytes, statuses, or an error that it raises."""
 
@@ -37,7 +39,7 @@ class Call:
 
 
 class FaultFileIO(LocalFileIO):
-    """Reads are one request that gives all bytes, as with an object store.
+    """Reads are one request that gives all bytes, writes one that puts them.
 
     Attributes:
         calls: What was asked, (kind, path), in order.
@@ -87,18 +89,22 @@ class FaultFileIO(LocalFileIO):
         return io.BytesIO(self._ask("read", path, lambda: self._bytes(path)))
 
     def new_output_stream(self, path: str) -> Any:
-        return self._ask("write", path, lambda: LocalFileIO.new_output_stream(self, path))
+        return _Put(lambda data: self._ask("write", path, lambda: self._put(path, data)))
 
     def list_status(self, path: str) -> Any:
-        return self._ask("list", path, lambda: LocalFileIO.list_status(self, path))
+        return self._ask("list", path, lambda: LocalFileIO.list_status(self, local(path)))
 
     def delete(self, path: str, recursive: bool = False) -> Any:
-        return self._ask("delete", path, lambda: LocalFileIO.delete(self, path, recursive))
+        return self._ask("delete", path, lambda: LocalFileIO.delete(self, local(path), recursive))
 
     def _bytes(self, path: str) -> bytes:
-        with LocalFileIO.new_input_stream(self, path) as stream:
+        with LocalFileIO.new_input_stream(self, local(path)) as stream:
             data: bytes = stream.read()
         return data
+
+    def _put(self, path: str, data: bytes) -> None:
+        Path(local(path)).parent.mkdir(parents=True, exist_ok=True)
+        Path(local(path)).write_bytes(data)
 
     def _ask(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
         with self._lock:
@@ -116,6 +122,22 @@ class FaultFileIO(LocalFileIO):
                 self.in_flight -= 1
 
 
+class _Put(io.BytesIO):
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._put = put
+
+    def __exit__(self, *exception: object) -> None:
+        data = self.getvalue()
+        super().close()
+        self._put(data)
+
+
+def local(path: str) -> str:
+    """Where an object lies."""
+    return path.removeprefix(SCHEME)
+
+
 def failing(error: OSError) -> Fault:
     """The call raises."""
 
@@ -126,9 +148,9 @@ def failing(error: OSError) -> Fault:
 
 
 def truncated(call: Call) -> Any:
-    """Half of the bytes come; lists are cut too."""
+    """Half of the bytes come."""
     found = call.answer()
-    return found if call.kind in ("write", "delete") else found[: len(found) // 2]
+    return found[: len(found) // 2] if call.kind == "read" else found
 
 
 def late(call: Call) -> Any:

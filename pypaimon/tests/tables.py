@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from fault_file_io import SCHEME
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, Plan, StreamReadBuilder, StreamTableRead
@@ -57,18 +58,21 @@ class Table:
         self.catalog.drop_table(self.name, False)
 
     def handle(self, file_io: Any = None, **options: str) -> Any:
-        """A fresh handle, which shares no cache with others."""
+        """A fresh handle, which shares no cache with others; through a FileIO as in an object store."""
         table = self.catalog.get_table(self.name)
         table = table.copy(options) if options else table
         if file_io is not None:
-            table.file_io = file_io
+            table.file_io, table.table_path = file_io, SCHEME + str(table.table_path)
         return table
 
-    def builder(self, file_io: Any = None, clock: Any = None, **options: str) -> StreamReadBuilder:
+    def builder(
+        self, file_io: Any = None, clock: Any = None, io_timeout: float = 60.0, **options: str
+    ) -> StreamReadBuilder:
         """A builder on a fresh handle whose retries do not pause."""
         handle = self.handle(file_io, **options)
-        TableDirectory.of(handle).store._sleep = lambda _: None
-        return StreamReadBuilder(handle, clock=clock)
+        for timeout in (60.0, io_timeout):
+            TableDirectory.of(handle, timeout).store._sleep = lambda _: None
+        return StreamReadBuilder(handle, clock=clock).with_io_timeout(io_timeout)
 
     def commit(self, rows: Iterable[Any], *, overwrite: bool = False, table: Any = None) -> int:
         """Commit keys, (key, value) or (kind, key, value); the id of the new snapshot."""

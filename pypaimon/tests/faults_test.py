@@ -1,0 +1,288 @@
+"""Something goes wrong at the n-th request of a scenario, for every n: rows stay exact, errors typed (B13, B14)."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_file_io import FORBIDDEN, MISSING, RESET, UNAVAILABLE, Call, Fault, FaultFileIO, failing, late, truncated
+from tables import Row, Table, available, keys, rows, snapshots
+
+from pypaimon.streaming import (
+    CorruptTableError,
+    EndOfScan,
+    IOTimeoutError,
+    PaimonStreamError,
+    StoreError,
+    StreamReadBuilder,
+)
+
+FIRST, LAST = 2, 5
+released = threading.Event()
+
+
+def hanging(call: Call) -> Any:
+    """No answer before the end of the test."""
+    released.wait(20)
+    raise RESET
+
+
+def stale(call: Call) -> Any:
+    """Hints of long ago, listings without the newest, new snapshots not visible yet."""
+    if call.name in ("LATEST", "EARLIEST"):
+        return b"1"
+    found = call.answer()
+    if call.kind == "list":
+        return sorted(found, key=lambda status: str(status.path))[:-1] or found
+    return found
+
+
+def missing(call: Call) -> Any:
+    """A snapshot is not visible yet."""
+    if call.name.startswith("snapshot-"):
+        raise MISSING
+    return call.answer()
+
+
+FAULTS: dict[str, Fault] = {
+    "reset": failing(RESET),
+    "503": failing(UNAVAILABLE),
+    "403": failing(FORBIDDEN),
+    "404": missing,
+    "answer lost": late,
+    "truncated": truncated,
+    "stale": stale,
+    "hanging": hanging,
+}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Table]]:
+    released.clear()
+    append = Table(tmp_path_factory.mktemp("append") / "w", bucket="2", bucket_key="k")
+    primary = Table(tmp_path_factory.mktemp("input") / "w", primary_key=True, changelog_producer="input")
+    for number in range(1, LAST + 1):
+        append.commit(range(number * 10, number * 10 + 4))
+        primary.commit([("+U", key, f"v{number}") for key in range(number, number + 4)])
+    yield {"append": append, "input": primary}
+    released.set()
+
+
+class Follower:
+    """Follows a table to its end through errors.
+
+    Attributes:
+        table: The table.
+        file_io: What it is reached through.
+        consumer: Whether progress is saved under a consumer id.
+        found: Rows, in order.
+        errors: What was raised.
+    """
+
+    def __init__(self, table: Table, file_io: FaultFileIO, consumer: bool) -> None:
+        self.table = table
+        self.file_io = file_io
+        self.consumer = consumer
+        self.found: list[Row] = []
+        self.errors: list[PaimonStreamError] = []
+
+    def builder(self, start: Any = None) -> StreamReadBuilder:
+        builder = self.table.builder(self.file_io, io_timeout=0.05).with_prefetch(0).with_limits(max_splits=1)
+        builder.with_end(snapshot_id=LAST).with_catch_up("replay")
+        if self.consumer:
+            builder.with_consumer_id("c")
+        return builder.with_start(position=start) if start else builder.with_start(snapshot_id=FIRST, full=True)
+
+    def go(self, restart: bool) -> None:
+        """To the end; after each error anew from where the error came, or with the same scan."""
+        scan, read, start = None, None, None
+        while True:
+            assert len(self.errors) < 6, self.errors
+            try:
+                if scan is None or read is None:
+                    builder = self.builder(start)
+                    scan, read = builder.new_streaming_scan(), builder.new_read()
+                plan = scan.plan()
+                while plan is not None:
+                    try:
+                        self.found += rows(read, plan)
+                        break
+                    except PaimonStreamError as error:
+                        self.errors.append(error)
+            except EndOfScan:
+                break
+            except PaimonStreamError as error:
+                self.errors.append(error)
+                if restart and scan is not None:
+                    start = None if self.consumer else scan.checkpoint()
+                    scan.close()
+                    scan = None
+        assert scan is not None
+        scan.close()
+
+
+def follow(table: Table, fault: Fault | None, number: int, consumer: bool, restart: bool) -> Follower:
+    shutil.rmtree(table.path / "consumer", ignore_errors=True)
+    file_io = FaultFileIO()
+    if fault is not None:
+        file_io.at(number, fault)
+    follower = Follower(table, file_io, consumer)
+    follower.go(restart)
+    return follower
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*(("append", name) for name in FAULTS), ("input", "404"), ("input", "truncated")]
+)
+def test_a_fault_at_any_request_loses_and_repeats_nothing(tables: dict[str, Table], kind: str, name: str) -> None:
+    table = tables[kind]
+    fine = follow(table, None, 0, consumer=True, restart=False)
+    assert len(fine.found) == (8 if kind == "append" else 5) + 4 * (LAST - FIRST)
+    calls = len(fine.file_io.calls)
+    assert calls > 30
+    for number in range(1, calls + 1):
+        follower = follow(table, FAULTS[name], number, consumer=number % 2 == 0, restart=False)
+        assert follower.found == fine.found, (number, follower.errors)
+        # What passes is retried without the caller's seeing it.
+        if name in ("reset", "503", "answer lost", "hanging"):
+            assert follower.errors == [], number
+        if name == "truncated":
+            assert all(str(getattr(error, "path", "")).endswith(".parquet") for error in follower.errors), number
+
+
+@pytest.mark.parametrize("kind", ["append", "input"])
+def test_an_outage_from_any_request_on_is_one_retriable_error_after_bounded_retries(
+    tables: dict[str, Table], kind: str
+) -> None:
+    """The same call fails until the retries are used up; the same scan, or a restart by position, goes on exactly."""
+    table = tables[kind]
+    fine = follow(table, None, 0, consumer=False, restart=False)
+    for restart in (False, True):
+        for number in range(1 + restart, len(fine.file_io.calls) + 1, 2):
+            shutil.rmtree(table.path / "consumer", ignore_errors=True)
+            file_io = FaultFileIO()
+            for each in range(number, number + 5):
+                file_io.at(each, failing(UNAVAILABLE))
+            follower = Follower(table, file_io, consumer=False)
+            follower.go(restart)
+            assert follower.found == fine.found, (number, follower.errors)
+            assert all(isinstance(error, StoreError) and error.retriable for error in follower.errors)
+            assert len(follower.errors) <= 3
+
+
+@pytest.mark.parametrize("kind", ["append", "input"])
+def test_restarts_by_consumer_repeat_only_what_was_not_saved(tables: dict[str, Table], kind: str) -> None:
+    table = tables[kind]
+    fine = follow(table, None, 0, consumer=True, restart=False)
+    for number in range(1, len(fine.file_io.calls) + 1):
+        follower = follow(table, failing(FORBIDDEN), number, consumer=True, restart=True)
+        assert _without_repeats(follower.found, fine.found), (number, follower.errors, follower.found)
+
+
+def _without_repeats(found: list[Row], wanted: list[Row]) -> bool:
+    """Whether it is what is wanted, but for one step back."""
+    for done in range(len(wanted) + 1):
+        for back in range(done + 1):
+            if found == wanted[:done] + wanted[back:]:
+                return True
+    return False
+
+
+def test_a_wrong_permission_names_the_file(tables: dict[str, Table]) -> None:
+    file_io = FaultFileIO()
+    scan = tables["append"].builder(file_io).with_start("earliest").new_streaming_scan()
+    file_io.wherever(lambda call: call.answer() if "manifest" not in call.name else failing(FORBIDDEN)(call))
+    with pytest.raises(CorruptTableError, match="credentials") as caught:
+        scan.plan()
+    assert "/manifest/" in caught.value.path and not caught.value.retriable
+    file_io.wherever(None)
+    assert len(available(scan)) > 0
+    scan.close()
+
+
+def test_a_store_that_hangs_is_a_timeout(tables: dict[str, Table]) -> None:
+    file_io = FaultFileIO()
+    scan = tables["append"].builder(file_io, io_timeout=0.05).with_start("earliest").new_streaming_scan()
+    file_io.gate.clear()
+    with pytest.raises(IOTimeoutError) as caught:
+        scan.plan()
+    assert caught.value.retriable and isinstance(caught.value, TimeoutError)
+    file_io.gate.set()
+    assert len(available(scan)) > 0
+    assert scan.metrics.abandoned_requests > 0
+    scan.close()
+
+
+Damage = Callable[[Path], None]
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"\x00garbage" * 8)
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [_truncate, _garbage, _empty, Path.unlink])
+@pytest.mark.parametrize("what", ["snapshot", "deltaManifestList", "manifest", "data"])
+def test_a_damaged_file_is_named_nothing_is_skipped_and_repair_helps(tmp_path: Path, damage: Damage, what: str) -> None:
+    table = Table(tmp_path / "w")
+    for number in range(1, 7):
+        table.commit([number])
+    damaged = 4
+    path = _file(table, what, damaged)
+    content = path.read_bytes()
+    damage(path)
+    builder = table.builder().with_start("earliest").with_catch_up("replay")
+    scan, read = builder.new_streaming_scan(), builder.new_read()
+    found: list[int] = []
+    plan = None
+    with pytest.raises(CorruptTableError) as caught:
+        for _ in range(30):
+            plan = scan.plan()
+            found += keys(read, [plan] if plan else [])
+    assert Path(caught.value.path).name == path.name
+    assert found == [1, 2, 3]
+    with pytest.raises(CorruptTableError):
+        keys(read, [plan]) if what == "data" else scan.plan()
+    path.write_bytes(content)
+    left = [plan] if what == "data" else []
+    assert keys(read, left + available(scan)) == [4, 5, 6]
+    scan.close()
+
+
+def _file(table: Table, what: str, number: int) -> Path:
+    if what == "snapshot":
+        return table.snapshot_path(number)
+    if what == "deltaManifestList":
+        return table.path / "manifest" / str(table.snapshot(number)[what])
+    if what == "manifest":
+        reference = table.builder().new_streaming_scan()._directory
+        lists = reference.manifests.manifest_lists([table.snapshot(number)["deltaManifestList"]])
+        return table.path / "manifest" / str(lists[0]["file_name"][0].as_py())
+    builder = table.builder().with_start(snapshot_id=number).with_end(snapshot_id=number)
+    (plan,) = available(builder.new_streaming_scan())
+    return Path(plan.splits()[0].files[0].file_path)
+
+
+def test_hints_that_lie_change_nothing(tmp_path: Path) -> None:
+    table = Table(tmp_path / "w")
+    for number in range(1, 5):
+        table.commit([number])
+    for hint in ("LATEST", "EARLIEST"):
+        for lie in ("1", "2", "3", "99", "-1", "", "nonsense"):
+            (table.path / "snapshot" / hint).write_text(lie)
+            for start, wanted in (("earliest", [1, 2, 3, 4]), ("latest-full", [4]), ("latest", [])):
+                scan = table.builder().with_start(start).with_catch_up("replay").new_streaming_scan()
+                assert snapshots(available(scan)) == wanted, (hint, lie, start)
+                scan.close()
+            (table.path / "snapshot" / hint).unlink()

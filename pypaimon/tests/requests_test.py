@@ -1,0 +1,175 @@
+"""What a stream asks of the store, counted (B33)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from fault_file_io import FaultFileIO
+from tables import Table, available, snapshots
+from virtual_clock import VirtualClock
+
+from pypaimon.streaming import AsyncStreamingTableScan
+
+
+@pytest.fixture
+def file_io() -> FaultFileIO:
+    return FaultFileIO()
+
+
+def caught_up(table: Table, file_io: FaultFileIO, prefetch: int = 0) -> AsyncStreamingTableScan:
+    """A scan that has read everything; what it asked is forgotten."""
+    builder = table.builder(file_io, VirtualClock()).with_start("latest").with_prefetch(prefetch)
+    scan = builder.with_catch_up("replay").new_streaming_scan()
+    assert available(scan) == []
+    file_io.forget()
+    return scan
+
+
+def kinds_of(names: list[str]) -> Counter[str]:
+    """How many of which kind of object."""
+    return Counter(name.split("-")[0] + ("-list" if "manifest-list" in name else "") for name in names)
+
+
+@pytest.fixture(params=["append", "input"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    if request.param == "append":
+        table = Table(tmp_path / "w")
+    else:
+        table = Table(tmp_path / "w", primary_key=True, changelog_producer="input", bucket="1")
+    table.commit([1])
+    return table
+
+
+def test_a_poll_that_finds_nothing_is_one_request(table: Table, file_io: FaultFileIO) -> None:
+    scan = caught_up(table, file_io)
+    for _ in range(14):
+        assert scan.plan() is None
+        assert file_io.names() == ["snapshot-2"]
+        file_io.forget()
+    scan.close()
+
+
+def test_every_16th_poll_checks_the_range(table: Table, file_io: FaultFileIO) -> None:
+    scan = caught_up(table, file_io)
+    costs = []
+    for _ in range(48):
+        file_io.forget()
+        assert scan.plan() is None
+        costs.append(len(file_io.calls))
+    assert sorted(set(costs))[0] == 1
+    assert [cost for cost in costs if cost > 1] == [max(costs)] * 3
+    assert max(costs) <= 8
+    scan.close()
+
+
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_a_new_snapshot_costs_itself_its_list_its_manifest_and_a_probe(
+    table: Table, file_io: FaultFileIO, prefetch: int
+) -> None:
+    scan = caught_up(table, file_io, prefetch)
+    for number in range(2, 6):
+        table.commit([number])
+        file_io.forget()
+        stream = scan.stream_sync()
+        assert next(stream).snapshot_id == number
+        assert scan.plan() is None
+        names = file_io.names()
+        assert len(set(names)) == len(names) - names.count(f"snapshot-{number + 1}") + 1
+        assert names.count(f"snapshot-{number + 1}") <= 2
+        assert kinds_of([name for name in names if name != f"snapshot-{number + 1}"]) == {
+            "snapshot": 1,
+            "manifest-list": 1,
+            "manifest": 1,
+        }
+        assert file_io.counts()["list"] == 0
+    scan.close()
+
+
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_behind_each_snapshot_costs_three_requests_and_none_twice(
+    table: Table, file_io: FaultFileIO, prefetch: int
+) -> None:
+    behind = 60
+    scan = caught_up(table, file_io, prefetch)
+    for number in range(2, behind + 2):
+        table.commit([number])
+    assert snapshots(available(scan)) == list(range(2, behind + 2))
+    names = file_io.names()
+    twice = {name: count for name, count in Counter(names).items() if count > 1}
+    objects = [name for name in names if not name.startswith(("LATEST", "EARLIEST"))]
+    wanted = 3 * behind
+    assert not [name for name in twice if name.startswith("manifest")]
+    assert not [name for name in twice if name.startswith("snapshot") and int(name.split("-")[1]) <= behind + 1]
+    assert len(objects) <= wanted + 8, kinds_of(objects)
+    assert file_io.counts()["list"] == 0
+    assert file_io.most_in_flight > 1
+    scan.close()
+
+
+def test_a_start_at_the_full_state_reads_its_manifests_once(table: Table, file_io: FaultFileIO) -> None:
+    for number in range(2, 12):
+        table.commit([number])
+    scan = table.builder(file_io).with_prefetch(0).new_streaming_scan()
+    file_io.forget()
+    plan = scan.plan()
+    assert plan is not None and plan.kind == "full"
+    twice = [name for name, count in Counter(file_io.names()).items() if count > 1]
+    assert twice == []
+    scan.close()
+
+
+def test_a_save_is_one_get_and_one_put(table: Table, file_io: FaultFileIO) -> None:
+    builder = table.builder(file_io, VirtualClock()).with_start("latest").with_prefetch(0).with_consumer_id("c")
+    scan = builder.new_streaming_scan()
+    assert available(scan) == []
+    table.commit([2])
+    assert scan.plan() is not None
+    file_io.forget()
+    assert scan.plan() is None
+    assert kinds_of(file_io.names("read")) == {"consumer": 1, "snapshot": 1}
+    assert file_io.counts() == {"read": 2, "write": 1}
+    for _ in range(5):
+        file_io.forget()
+        assert scan.plan() is None
+        assert len(file_io.calls) == 1
+    scan.close()
+
+
+def test_plans_ahead_are_bounded(table: Table, file_io: FaultFileIO) -> None:
+    scan = caught_up(table, file_io, prefetch=3)
+    for number in range(2, 12):
+        table.commit([number])
+    stream = scan.stream_sync()
+    assert next(stream).snapshot_id == 2
+    queue = scan._prefetcher._queue
+    while len(queue) < 3 or not all(each.future.done() for each in queue):
+        queue[-1].future.result()
+    assert [each.future.result().plan.snapshot_id for each in queue] == [3, 4, 5]  # type: ignore[union-attr]
+    assert next(stream).snapshot_id == 3
+    scan.close()
+
+
+def test_two_scans_of_one_handle_share_what_they_read(table: Table, file_io: FaultFileIO) -> None:
+    for number in range(2, 6):
+        table.commit([number])
+    builder = table.builder(file_io).with_start(snapshot_id=1)
+    first, second = builder.new_streaming_scan(), builder.new_streaming_scan()
+    assert len(available(first)) == 5
+    file_io.forget()
+    assert len(available(second)) == 5
+    assert not [name for name in file_io.names() if name.startswith("manifest")]
+    first.close()
+    second.close()
+
+
+def test_lag_costs_the_ends_of_the_range_and_unknown_snapshots(table: Table, file_io: FaultFileIO) -> None:
+    scan = caught_up(table, file_io)
+    for number in range(2, 5):
+        table.commit([number])
+    assert (scan.lag().snapshots, scan.lag().rows) == (3, 3)
+    file_io.forget()
+    scan.lag()
+    assert len(file_io.calls) <= 6
+    scan.close()
