@@ -27,13 +27,13 @@ class Bounds:
         end = self.options.end
         return latest_at_start if end is None or end.snapshot_id is None else end.snapshot_id
 
-    def check_first_plan(self, snapshot: Snapshot, latest_at_start: int | None) -> None:
+    def check_first_plan(self, snapshot: Snapshot) -> None:
         """Refuse a first full plan that holds more than the bound allows.
 
         Raises:
             StreamConfigError: It is of a later snapshot than the last one.
         """
-        last = self.last_id(latest_at_start)
+        last = self.last_id(None)
         if last is not None and snapshot.id > last:
             raise StreamConfigError(
                 f"The first full plan would be of snapshot {snapshot.id}, beyond the end at snapshot {last}. "
@@ -45,15 +45,10 @@ class Bounds:
 
         A first full plan of such a snapshot is handed out all the same, and is the last plan (J§2).
         """
-        if self.is_beyond_watermark(snapshot):
+        bound, end = self.options.end_watermark, self.options.end
+        if bound is not None and snapshot.watermark is not None and snapshot.watermark > bound:
             return True
-        end = self.options.end
         return end is not None and end.millis is not None and snapshot.time_millis > end.millis
-
-    def is_beyond_watermark(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's watermark is greater than `scan.bounded.watermark`; having none, it never is."""
-        bound = self.options.end_watermark
-        return bound is not None and snapshot.watermark is not None and snapshot.watermark > bound
 
     def ends_when_caught_up(self) -> bool:
         """Whether a stream that has read everything ends: its last commit time lies in the past."""

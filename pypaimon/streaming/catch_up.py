@@ -20,7 +20,7 @@ from pypaimon.streaming.table_directory import TableDirectory
 _LOG = logging.getLogger(__name__)
 _FAR_BEHIND = 8
 _MAX_COLLAPSED = 256
-_WINDOW_TO_TRY = 4
+_WINDOW_TO_TRY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,12 @@ class CatchUpScanner:
     def find(self, state: PlannerState) -> CaughtUp | None:
         """One plan for the snapshots from `state.next_id` on, or None: replay the next one. Asks for what lies ahead.
 
-        A file that is gone is no error here: a replay comes upon it in its place, after the rows before it.
+        A stream of only the files created since some time replays, since the proof is about all files. A file that is
+        gone is no error here: a replay comes upon it in its place, after the rows before it.
         """
-        if not self._enabled or state.unit is not None or state.next_id is None or state.next_id < state.replay_until:
+        if not self._enabled or state.unit is not None or state.created_after is not None:
+            return None
+        if state.next_id is None or state.next_id < state.replay_until:
             return None
         if not self._net and state.window < _WINDOW_TO_TRY:
             return None
@@ -124,7 +127,7 @@ class CatchUpScanner:
             return False
         try:
             return self._schemas.for_snapshot(state.schema_id, snapshot.schema_id) is None
-        except SchemaChangedError:
+        except (SchemaChangedError, FileNotFoundError):
             return False
 
     def _net_changes(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:

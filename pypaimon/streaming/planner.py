@@ -25,7 +25,7 @@ from pypaimon.streaming.plan import Plan, PlanKind
 from pypaimon.streaming.planner_state import Mark, PlannerState, Step
 from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.range_check import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
-from pypaimon.streaming.resuming import resumed
+from pypaimon.streaming.resuming import Resumption
 from pypaimon.streaming.schema_change import SchemaPolicy, read_field_ids
 from pypaimon.streaming.snapshot_plans import Planned, SnapshotPlans
 from pypaimon.streaming.snapshots import Snapshot
@@ -85,8 +85,8 @@ class Planner:
         return PlannerState(start=self._options.start)
 
     def at_snapshot(self, snapshot_id: int) -> PlannerState:
-        """The state at a saved snapshot id."""
-        return PlannerState(start=None, next_id=snapshot_id)
+        """The state at a saved snapshot id; as `at`, of a position that does not know what came before."""
+        return self.at(Position(self._directory.identity, snapshot_id))
 
     def at(self, position: Position) -> PlannerState:
         """The state at a saved position; it is held against the table by the first step."""
@@ -152,30 +152,31 @@ class Planner:
         start = state.start
         assert start is not None
         if start.position is not None:
-            return Step(resumed(state, start.position, self._directory, self._range, self._options.start))
+            resumption = Resumption(self._directory, self._range, self._bounds, self._options.start)
+            return Step(resumption.resumed(state, start.position))
+        ends = self._bounds.ends_when_caught_up()
         beginning = StartingScanner(self._directory, self.traits, start).find(state.was_empty)
         if beginning is None:
-            return Step(self._missed(replace(state, was_empty=True)), idle=True)
+            return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
         return Step(self._begun(state, beginning))
 
     def _begun(self, state: PlannerState, beginning: Beginning) -> PlannerState:
         state = replace(state, start=None, next_id=beginning.next_id, created_after=beginning.created_after, misses=0)
-        if beginning.full is not None:
-            self._bounds.check_first_plan(beginning.full, state.end_id)
-            return replace(state, full=beginning.full, verified=True)
-        mode = self._options.start.mode
-        return replace(state, verified=mode is StartMode.LATEST, ended=self._ended_before(beginning.next_id))
-
-    def _ended_before(self, next_id: int) -> bool:
-        """Whether the snapshot before a start without full plan lies beyond `scan.bounded.watermark` (J§2)."""
-        if self._options.end_watermark is None or next_id <= 1:
-            return False
-        snapshot = self._range.available(next_id - 1)
-        return snapshot is not None and self._bounds.is_beyond_watermark(snapshot)
+        if (full := beginning.full) is not None:
+            self._bounds.check_first_plan(full)
+            # The latest may have become another one since the end was found.
+            end_id = None if state.end_id is None else max(state.end_id, full.id)
+            return replace(state, full=full, end_id=end_id, verified=True)
+        state = replace(state, verified=self._options.start.mode is StartMode.LATEST)
+        before = self._range.check_fingerprint(beginning.next_id - 1, None)
+        if before is None:
+            return state
+        # A stream does not begin behind its own end (J§2).
+        return replace(state, before=Mark.of(before), ended=self._bounds.is_beyond(before))
 
     def _full(self, state: PlannerState, snapshot: Snapshot) -> Step:
-        plans, state = self._reading(state, snapshot)
         with self._still_there(snapshot):
+            plans, state = self._reading(state, snapshot)
             planned = plans.full(snapshot, state.unit)
         if planned.last is not None:
             after = replace(state, unit=planned.last)
@@ -194,21 +195,25 @@ class Planner:
     def _follow(self, state: PlannerState) -> Step:
         for _ in range(_MAX_PASSED_OVER):
             assert state.next_id is not None
+            last = self._bounds.last_id(state.end_id)
+            if last is not None and state.next_id > last:
+                return Step(replace(state, ended=True))
+            # Asked before the store is: what is committed in between is found by another poll.
+            ends = self._bounds.ends_when_caught_up()
+            snapshot, state = self._next_snapshot(state)
+            if snapshot is None:
+                return Step(replace(state, ended=ends), idle=True)
+            if self._bounds.is_beyond(snapshot):
+                return Step(replace(state, ended=True))
+            if self._bounds.is_held_back(snapshot):
+                # It may be rolled back while it waits.
+                self._snapshots.forget(snapshot.id)
+                return Step(state, idle=True)
             found = self._catch_up.find(state)
             if found is not None and found.planned is not None:
                 return self._caught_up(state, found, found.planned)
             if found is not None:
                 state = replace(state, replay_until=found.snapshots[-1].id + 1)
-            last = self._bounds.last_id(state.end_id)
-            if last is not None and state.next_id is not None and state.next_id > last:
-                return Step(replace(state, ended=True))
-            snapshot, state = self._next_snapshot(state)
-            if snapshot is None:
-                return Step(replace(state, ended=self._bounds.ends_when_caught_up()), idle=True)
-            if self._bounds.is_beyond(snapshot):
-                return Step(replace(state, ended=True))
-            if self._bounds.is_held_back(snapshot):
-                return Step(state, idle=True)
             step = self._followed(state, snapshot)
             if step.plan is not None:
                 return step
@@ -241,7 +246,9 @@ class Planner:
         """Count a poll that found nothing; check the range at the first one after a seek, and at every 16th."""
         misses = state.misses + 1
         if state.next_id is not None and (not state.verified or misses % RANGE_CHECK_INTERVAL == 0):
-            self._range.check_missing(state.next_id)
+            latest = self._range.check_missing(state.next_id)
+            if state.end_id is not None and state.end_id > (latest or 0):
+                raise rolled_back(state.end_id)
             if state.before is not None:
                 self._range.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
         elif state.next_id is None and misses % RANGE_CHECK_INTERVAL == 0:
@@ -269,9 +276,9 @@ class Planner:
         if overwrite:
             self._announce_overwrite(snapshot)
         if not self._is_read(snapshot):
-            return self._handed_out(self._after(state, snapshot), snapshot, self._scanner.kind, Planned([]))
-        plans, state = self._reading(state, snapshot)
+            return Step(self._after(state, snapshot))
         with self._still_there(snapshot):
+            plans, state = self._reading(state, snapshot)
             if overwrite and self._options.read_overwrite:
                 kind = PlanKind.OVERWRITE
                 planned = self._overwritten(plans, state, snapshot)
@@ -320,7 +327,11 @@ class Planner:
 
     def _check_unbroken(self, before: Mark | None, snapshot: Snapshot) -> None:
         """A snapshot's total less its delta is the total of the one before; else that was another one (B13)."""
-        if before is None or before.snapshot_id != snapshot.id - 1:
+        if before is None:
+            return
+        if before.snapshot_id == snapshot.id and before.fingerprint != snapshot.fingerprint:
+            raise rolled_back(snapshot.id)
+        if before.snapshot_id != snapshot.id - 1:
             return
         total, delta = snapshot.total_record_count, snapshot.delta_record_count
         if None in (total, delta, before.total_record_count) or total is None or delta is None:
@@ -334,7 +345,7 @@ class Planner:
         try:
             yield
         except FileNotFoundError as error:
-            raise self._range.missing_file(snapshot.id, error) from error
+            raise self._range.missing_file(snapshot.id, error, snapshot.fingerprint) from error
 
     def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
         policy = self._options.on_expired
@@ -360,7 +371,7 @@ class Planner:
                 f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
                 "Choose 'skip' or 'read', or start anew after it."
             )
-        if policy is None and not self._options.read_overwrite and not self._warned_overwrite:
+        if policy is None and not self._is_read(snapshot) and not self._warned_overwrite:
             self._warned_overwrite = True
             _LOG.warning(
                 "snapshot %d overwrites data and is passed over, as in Java; with_on_overwrite(...) chooses",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from pypaimon.streaming.errors import (
     CorruptTableError,
     PaimonStreamError,
@@ -12,6 +14,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.snapshots import Snapshot
 from pypaimon.streaming.table_directory import TableDirectory
 
+_LOG = logging.getLogger(__name__)
 RANGE_CHECK_INTERVAL = 16
 """Every how many polls in a row that found nothing the range is checked (`NextSnapshotFetcher`)."""
 
@@ -36,8 +39,11 @@ class RangeCheck:
             ids.append(snapshots.earliest_changelog_id())
         return min((each for each in ids if each is not None), default=None)
 
-    def check_missing(self, wanted: int) -> None:
+    def check_missing(self, wanted: int) -> int | None:
         """Check why snapshot `wanted` is not there; returns if it is simply the next one to be committed.
+
+        Returns:
+            The latest snapshot, None if there is none.
 
         Raises:
             PositionExpiredError: It is gone.
@@ -52,13 +58,13 @@ class RangeCheck:
         if latest is None:
             if wanted > 1:
                 raise PositionBeyondLatestError(wanted, None)
-            return
+            return None
         if wanted < 1:
             raise PositionExpiredError(wanted, self.earliest_id(), latest)
         if wanted > latest + 1:
             raise PositionBeyondLatestError(wanted, latest)
         if wanted == latest + 1 or self.available(wanted) is not None:
-            return
+            return latest
         earliest = self.earliest_id()
         if earliest is None or wanted < earliest:
             raise PositionExpiredError(wanted, earliest, latest)
@@ -67,6 +73,7 @@ class RangeCheck:
                 snapshots.get_snapshot_path(wanted),
                 f"this snapshot is missing, though the table holds snapshots {earliest} to {latest}",
             )
+        return latest
 
     def check_identity(self) -> None:
         """Check that this is still the table that the stream was built for.
@@ -91,25 +98,44 @@ class RangeCheck:
         """Check that a snapshot is still the one with this fingerprint; one that has expired cannot tell.
 
         Returns:
-            The snapshot, if it is there.
+            The snapshot, if it is there; None also for a damaged one without a fingerprint to hold it against, so that
+            a stream can begin behind it.
 
         Raises:
             TableChangedError: Another snapshot has its id: the table was rolled back.
+            CorruptTableError: It cannot be decoded, or may not be read.
         """
         if snapshot_id < 1:
             return None
-        found = self._directory.snapshots.refreshed(snapshot_id)
+        try:
+            found = self._directory.snapshots.refreshed(snapshot_id)
+        except CorruptTableError as error:
+            if fingerprint is not None:
+                raise
+            _LOG.warning("the stream begins behind a damaged snapshot: %s", error)
+            return None
         if found is not None and fingerprint is not None and found.fingerprint != fingerprint:
             raise rolled_back(snapshot_id)
         return found
 
-    def missing_file(self, snapshot_id: int, error: FileNotFoundError) -> PaimonStreamError:
-        """The error for a file of a snapshot that is gone: it expired with its snapshot, or the table is damaged."""
+    def missing_file(
+        self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None
+    ) -> PaimonStreamError:
+        """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged.
+
+        Args:
+            snapshot_id: The snapshot that needs it.
+            error: Names the file.
+            fingerprint: Of the snapshot, if known.
+        """
         snapshots = self._directory.snapshots
         snapshots.forget()
-        if self.available(snapshot_id) is None:
+        found = self.available(snapshot_id)
+        if found is None:
             detail = "It expired while it was read. "
             return PositionExpiredError(snapshot_id, self.earliest_id(), snapshots.latest_id(), detail)
+        if fingerprint not in (None, found.fingerprint):
+            return rolled_back(snapshot_id)
         path = str(error.filename or error)
         return CorruptTableError(path, f"this file is missing, though snapshot {snapshot_id} needs it")
 

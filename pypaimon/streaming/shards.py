@@ -53,7 +53,7 @@ def _name_hashes(names: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     encoded = [name.encode("utf-16-be") for name in names.to_pylist()]
     length = max((len(name) for name in encoded), default=0) // 2
     hashes = np.zeros(len(encoded), dtype=np.int64)
-    matrix = np.zeros((len(encoded), length), dtype=np.int64)
+    matrix = np.zeros((len(encoded), length), dtype=np.uint16)
     lengths = np.array([len(name) // 2 for name in encoded], dtype=np.int64)
     for row, name in enumerate(encoded):
         matrix[row, : lengths[row]] = np.frombuffer(name, dtype=">u2")

@@ -149,10 +149,11 @@ class SnapshotFiles:
             self._cache[snapshot.id] = snapshot
         return snapshot
 
-    def forget(self) -> None:
-        """Drop what is cached."""
+    def forget(self, first: int = 0) -> None:
+        """Drop what is cached from this id on."""
         with self._lock:
-            self._cache.clear()
+            for number in [each for each in self._cache if each >= first]:
+                del self._cache[number]
 
     def fetch(self, numbers: Iterable[int]) -> dict[int, Snapshot | None]:
         """These files, asked for at the same time unless cached; None for those that are missing."""

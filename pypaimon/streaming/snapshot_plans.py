@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -29,6 +30,7 @@ from pypaimon.streaming.units import Units, column, cut, each_file, in_canonical
 _Mask = npt.NDArray[np.bool_]
 _Scan = Literal["full", "delta", "changelog"]
 _ADD, _DELETE = 0, 1
+_YEAR_3000 = 32_503_680_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,7 @@ class SnapshotPlans:
         directory: The table.
         schema: The schema that the stream reads with.
         options: The stream's settings.
-        created_after: Only files created at this time or later (`from-file-creation-time`), in the epoch
-            milliseconds of manifests.
+        created_after: Only files created at this time or later (`from-file-creation-time`), epoch milliseconds.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class SnapshotPlans:
     ) -> None:
         self._directory = directory
         self._options = options
-        self._created_after = created_after
+        self._created_after = None if created_after is None else _wall_clock(created_after)
         self.schema = schema
         self.traits = TableTraits.of(schema)
         self._pruner = Pruner(schema, directory.schema, options.predicate)
@@ -145,7 +146,9 @@ class SnapshotPlans:
         )
         units = self._ordered(sides, whole_buckets)
         chosen, _ = self._chosen(units, "delta", None)
-        chosen &= _differing_units(units)
+        deletions_before = None if before is None else self._deletions(before)
+        deletions = self._deletions(snapshot)
+        chosen &= _differing_units(units, deletions_before or {}, deletions or {})
         entries = units.entries.filter(pa.array(chosen))
         sides_of = entries["side"]
         splits = self._factory.replaced(
@@ -153,8 +156,8 @@ class SnapshotPlans:
             entries.filter(pc.equal(sides_of, 0)),
             entries.filter(pc.equal(sides_of, 1)),
             snapshot.id,
-            None if before is None else self._deletions(before),
-            self._deletions(snapshot),
+            deletions_before,
+            deletions,
         )
         return Planned(self._presented(splits))
 
@@ -221,17 +224,18 @@ class SnapshotPlans:
             kept &= units.bucket != POSTPONE_BUCKET
         if self._created_after is not None:
             kept &= column(units.entries, "creation_time") >= self._created_after
-        if after is not None:
-            kept &= units.after(after)
         if kept.any():
             kept &= self._pruner.entries(units.entries, scan).to_numpy(zero_copy_only=False)
+        if after is not None:
+            units.check_holds(after, kept)
+            kept &= units.after(after)
         return cut(units, kept, self._options.limits)
 
     def _presented(self, splits: list[StreamSplit]) -> list[StreamSplit]:
         """In the order of `scan.plan-sort-partition`, if asked for: by typed partition value, null first."""
         if not self._options.sort_partitions:
             return splits
-        return sorted(splits, key=lambda split: [(value is not None, value or 0) for value in split.partition.values])
+        return sorted(splits, key=lambda split: [(value is not None, value) for value in split.partition.values])
 
     def _partition_text(self, partition: bytes) -> tuple[str | None, ...]:
         values = binary_row.decode(partition, self._partition_fields)
@@ -253,10 +257,20 @@ def _without(entries: pa.Table, others: pa.Table) -> pa.Table:
     return entries.filter(pc.invert(pc.is_in(entries["file_name"], value_set=others["file_name"].combine_chunks())))
 
 
-def _differing_units(units: Units) -> _Mask:
-    """Entries of units whose files differ between the two sides."""
-    names = units.entries["file_name"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    pairs = np.unique(np.stack([units.of_entry, names]), axis=1, return_counts=True)
+def _differing_units(units: Units, deletions_before: DeletionFiles, deletions: DeletionFiles) -> _Mask:
+    """Entries of units whose files, or the rows deleted from them, differ between the two sides."""
+    names = units.entries["file_name"].combine_chunks()
+    codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    pairs = np.unique(np.stack([units.of_entry, codes]), axis=1, return_counts=True)
     lone = np.unique(pairs[0][0][pairs[1] == 1])
+    files = deletions_before.keys() | deletions.keys()
+    changed = [file[2] for file in files if deletions_before.get(file) != deletions.get(file)]
     differing: _Mask = np.isin(units.of_entry, lone)
-    return differing
+    touched = pc.is_in(names, value_set=pa.array(changed, pa.string())).to_numpy(zero_copy_only=False)
+    return differing | np.isin(units.of_entry, units.of_entry[touched])
+
+
+def _wall_clock(millis: int) -> int:
+    """Epoch milliseconds as manifests record them: what the clock on this machine's wall shows then (as Java)."""
+    seconds = min(max(millis // 1000, 0), _YEAR_3000)
+    return millis + 1000 * time.localtime(seconds).tm_gmtoff

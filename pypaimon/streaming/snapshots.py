@@ -235,10 +235,10 @@ class SnapshotManager:
             number, window = number + window, min(window * 2, _MAX_WINDOW)
         return None
 
-    def forget(self) -> None:
-        """Drop what is cached."""
-        self._snapshots.forget()
-        self._changelogs.forget()
+    def forget(self, first_id: int = 0) -> None:
+        """Drop what is cached from this id on."""
+        self._snapshots.forget(first_id)
+        self._changelogs.forget(first_id)
 
 
 def catalog_error(error: BaseException) -> Exception:

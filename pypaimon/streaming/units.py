@@ -53,11 +53,7 @@ class Units:
         )
 
     def after(self, last: Unit) -> _Mask:
-        """Which entries come after a unit that was handed out.
-
-        Raises:
-            TableChangedError: The snapshot does not hold that unit: it is not the one that the position was made from.
-        """
+        """Which entries come after a unit that was handed out."""
         wanted, rank = partition_order(last.partition), np.empty(len(self.partitions), dtype=np.int64)
         for place, partition in enumerate(self.partitions):
             order = partition_order(partition)
@@ -65,14 +61,27 @@ class Units:
         by_partition = rank[self.partition] if len(self.partition) else self.partition
         key, own = _bucket_key(self.bucket), int(_bucket_key(np.array([last.bucket]))[0])
         same = (by_partition == 0) & (key == own)
-        here = np.flatnonzero(same & (self.index == last.index))
-        if len(here) and self.entries["file_name"][int(here[0])].as_py() != last.file_name:
-            raise TableChangedError(
-                f"The position names file {last.file_name}, which is not there in this snapshot: the table was rolled "
-                "back or re-created since the position was saved. Start anew with with_start(...)."
-            )
         later: _Mask = (by_partition > 0) | ((by_partition == 0) & (key > own)) | (same & (self.index > last.index))
         return later
+
+    def check_holds(self, last: Unit, kept: _Mask) -> None:
+        """Check that a unit that was handed out is the one in its place.
+
+        Args:
+            last: The unit.
+            kept: Entries that are read. Where nothing is, a manifest may be left out, and places tell nothing.
+
+        Raises:
+            TableChangedError: Another file has its place: the snapshot is not the one that the position was made from.
+        """
+        here = kept & (self.bucket == last.bucket) & (self.index == last.index)
+        for place in np.flatnonzero(here):
+            unit = self.unit_at(int(place))
+            if unit.partition == last.partition and unit.file_name != last.file_name:
+                raise TableChangedError(
+                    f"The position names file {last.file_name}, which is not there in this snapshot: the table was "
+                    "rolled back or re-created since the position was saved. Start anew with with_start(...)."
+                )
 
 
 def in_canonical_order(
@@ -83,8 +92,8 @@ def in_canonical_order(
     Args:
         entries: Rows of `ENTRY_SCHEMA`, in manifest order.
         partition_text: Text of a serialised partition row.
-        by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full plans, as Java),
-            else as they stand in the manifests.
+        by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full
+            plans, as Java), else as they stand in the manifests.
         unit: Which entries form a unit: `each_file`, `whole_buckets` or `row_id_groups`.
     """
     encoded = entries["partition"].combine_chunks().dictionary_encode()
