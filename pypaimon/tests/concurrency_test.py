@@ -1,0 +1,231 @@
+"""Writers commit and expire while readers, shards and consumers follow: every row exactly once (B5, B26 to B28)."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon import CatalogFactory, Schema
+from s3_server import S3Server, methods
+
+from pypaimon.streaming import StreamReadBuilder
+from pypaimon.streaming.consumer import ConsumerManager
+
+SOAK = int(os.environ.get("SOAK", "0"))
+WRITERS = 2
+COMMITS = {"local": 12, "s3": 5}
+"""Of each writer; many more in the long form."""
+BEFORE = 3
+"""Commits before anybody reads."""
+ROWS = 5
+"""Of a commit."""
+RETAINED = 2
+"""Snapshots that expiry leaves, unless a consumer needs more."""
+MANIFEST_LISTS = ("baseManifestList", "deltaManifestList", "changelogManifestList")
+
+
+class Site:
+    """A table (k, v) of four buckets, and everybody who works on it with a handle of his own.
+
+    Attributes:
+        commits: Of each writer.
+        total: Commits in all, which is the last snapshot.
+    """
+
+    def __init__(self, catalog: Callable[[], Any], commits: int = 0) -> None:
+        self.commits = commits * (1 + 20 * SOAK)
+        self.total = BEFORE + WRITERS * self.commits
+        self._catalog = catalog
+        columns = pa.schema([("k", pa.int64()), ("v", pa.string())])
+        options = {"bucket": "4", "bucket-key": "k"}
+        catalog().create_database("db", True)
+        catalog().create_table("db.t", Schema.from_pyarrow_schema(columns, options=options), False)
+        self._committing = threading.Lock()
+
+    def handle(self) -> Any:
+        return self._catalog().get_table("db.t")
+
+    def builder(self, consumer_id: str | None = None, **settings: Any) -> StreamReadBuilder:
+        builder = StreamReadBuilder(self.handle()).with_poll_interval_ms(100)
+        return builder if consumer_id is None else builder.with_consumer_id(consumer_id, **settings)
+
+    def commit(self, table: Any, keys: list[int]) -> None:
+        """Commits of several writers are made one after the other, as under a catalog's lock."""
+        builder = table.new_batch_write_builder()
+        write, commit = builder.new_write(), builder.new_commit()
+        write.write_arrow(pa.table({"k": keys, "v": [f"v{key}" for key in keys]}))
+        messages = write.prepare_commit()
+        with self._committing:
+            commit.commit(messages)
+        write.close()
+        commit.close()
+
+    def expire(self, table: Any) -> range:
+        """As Java: all but the retained ones, and never what a consumer still needs. The snapshots that are left."""
+        io, home = table.file_io, str(table.table_path)
+        ids = sorted(int(name) for name in self._names(io, f"{home}/snapshot", "snapshot-") if name.isdecimal())
+        needed = [info.next_snapshot for info in ConsumerManager(io, home).infos()]
+        keep_from = max(ids[0], min([ids[-1] - RETAINED + 1, *needed]))
+        for number in range(ids[0], keep_from):
+            path = f"{home}/snapshot/snapshot-{number}"
+            with io.new_input_stream(path) as stream:
+                snapshot = json.loads(stream.read())
+            for kind in MANIFEST_LISTS:
+                if snapshot.get(kind):
+                    io.delete(f"{home}/manifest/{snapshot[kind]}", False)
+            io.delete(path, False)
+        return range(keep_from, ids[-1] + 1)
+
+    def _names(self, io: Any, directory: str, prefix: str) -> list[str]:
+        names = (str(status.path).rpartition("/")[2] for status in io.list_status(directory))
+        return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    server = S3Server()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["local", "s3"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    if request.param == "local":
+        return Site(lambda: CatalogFactory.create({"warehouse": str(tmp_path)}), COMMITS["local"])
+    server = request.getfixturevalue("server")
+    return Site(lambda: server.catalog("crowded"), COMMITS["s3"])
+
+
+class Reader:
+    """Reads to the last snapshot, in several lives of a few plans each that end by `stop`."""
+
+    def __init__(self, site: Site, consumer_id: str, *, plans: int, shard: tuple[int, int] | None = None) -> None:
+        self._site = site
+        self._consumer_id = consumer_id
+        self._plans = plans
+        self._shard = shard
+        self.rows: Counter[int] = Counter()
+        self.lives = 0
+        self.next: int | None = None
+        self.after_first_plan: Callable[[], None] = lambda: None
+
+    def run(self) -> None:
+        while self.next is None or self.next <= self._site.total:
+            self._live()
+
+    def _live(self) -> None:
+        self.lives += 1
+        builder = self._site.builder(self._consumer_id).with_end(snapshot_id=self._site.total)
+        if self._shard is not None:
+            builder.with_shard(*self._shard)
+        read, scan = builder.new_read(), builder.new_streaming_scan()
+        with scan:
+            for number, plan in enumerate(scan.stream_sync(), 1):
+                self.rows.update(read.to_arrow(plan.splits())["k"].to_pylist())
+                self.after_first_plan()
+                self.after_first_plan = lambda: None
+                if number == self._plans:
+                    scan.stop()
+            self.next = scan.next_snapshot_id
+
+
+def test_every_reader_gets_every_row_once_while_writers_commit_and_expire(site: Site) -> None:
+    """A reader with a first full plan waits with it until expiry would have taken what follows, but for its fence."""
+    table = site.handle()
+    for number in range(BEFORE):
+        site.commit(table, list(range(number * ROWS, (number + 1) * ROWS)))
+    late = Reader(site, "late", plans=1000)
+    readers = [
+        late,
+        Reader(site, "steady", plans=1000),
+        Reader(site, "restless", plans=3),
+        *(Reader(site, "shards", plans=4, shard=(index, 3)) for index in range(3)),
+    ]
+    held, go_on = threading.Event(), threading.Event()
+    begun = threading.Semaphore(0)
+
+    def wait() -> None:
+        held.set()
+        assert go_on.wait(240)
+
+    for reader in readers:
+        reader.after_first_plan = lambda: begun.release()
+    late.after_first_plan = wait
+    left: list[range] = []
+
+    def write(writer: int) -> None:
+        own = site.handle()
+        for number in range(site.commits):
+            first = (BEFORE + writer * site.commits + number) * ROWS
+            site.commit(own, list(range(first, first + ROWS)))
+
+    def expire(until: threading.Event) -> None:
+        own = site.handle()
+        for _ in readers[1:]:
+            begun.acquire()
+        while not until.is_set():
+            left.append(site.expire(own))
+            if left[-1][-1] >= BEFORE + RETAINED:
+                go_on.set()
+
+    finished = threading.Event()
+    with ThreadPoolExecutor(len(readers) + WRITERS + 1) as everybody:
+        reading = [everybody.submit(readers[0].run)]
+        assert held.wait(60)
+        expiring = everybody.submit(expire, finished)
+        writing = [everybody.submit(write, writer) for writer in range(WRITERS)]
+        reading += [everybody.submit(reader.run) for reader in readers[1:]]
+        try:
+            for each in (*writing, *reading):
+                each.result(240)
+        finally:
+            finished.set()
+            go_on.set()
+            begun.release(len(readers))
+        expiring.result(60)
+    everything = dict.fromkeys(range(site.total * ROWS), 1)
+    for reader in readers[:3]:
+        assert reader.rows == everything
+    assert sum((reader.rows for reader in readers[3:]), Counter()) == everything
+    assert readers[2].lives > 3
+    # While the late reader held its first plan, expiry wanted more than its fence gave.
+    fenced = [snapshots for snapshots in left if snapshots[-1] >= BEFORE + RETAINED and snapshots[0] == BEFORE]
+    assert fenced
+    assert site.expire(table) == range(site.total - RETAINED + 1, site.total + 1)
+    saved = {info.name.text: info.next_snapshot for info in ConsumerManager(table.file_io, table.table_path).infos()}
+    names = ("late", "steady", "restless", *(f"shards.shard-{index}-of-3" for index in range(3)))
+    assert saved == dict.fromkeys(names, site.total + 1)
+
+
+def test_requests_as_an_s3_server_sees_them(server: S3Server) -> None:
+    """pypaimon's FileIO asks the size of each file first: a HEAD and a GET for one read."""
+    site = Site(lambda: server.catalog("counted"))
+    table = site.handle()
+    for number in range(2):
+        site.commit(table, [number])
+    builder = site.builder().with_start("latest").with_prefetch(0)
+    scan = builder.new_streaming_scan()
+    assert scan.plan() is None
+    with server.asked() as idle:
+        assert scan.plan() is None
+    assert methods(idle) == {"HEAD": 1}
+    site.commit(table, [2])
+    with server.asked() as asked:
+        plan = scan.plan()
+    assert plan is not None and plan.snapshot_id == 3
+    # The snapshot, its manifest list, its manifest.
+    assert methods(asked) == {"HEAD": 3, "GET": 3}
+    assert len(set(asked)) == len(asked)
+    with server.asked() as reading:
+        assert builder.new_read().to_arrow(plan.splits())["k"].to_pylist() == [2]
+    assert methods(reading) == {"HEAD": 1, "GET": 1}
+    scan.close()
