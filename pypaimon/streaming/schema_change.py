@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from pypaimon.streaming.errors import SchemaChangedError
 from pypaimon.streaming.field_paths import Path, find, find_ids, ids_of
@@ -53,11 +54,18 @@ def _changed(old: Path, new: Path | None) -> str | None:
     renamed = ".".join(field.name for field in new)
     if name != renamed:
         return f"column {name!r} was renamed to {renamed!r}"
-    if old[-1].type != new[-1].type:
+    if _structure(old[-1].type.to_dict()) != _structure(new[-1].type.to_dict()):
         return f"column {name!r} changed from {old[-1].type} to {new[-1].type}"
     if any(field.type.nullable for field in old) != any(field.type.nullable for field in new):
         return f"column {name!r} lies in a row that may be null in one schema only"
     return None
+
+
+def _structure(value: Any) -> Any:
+    """A type as JSON, without the comments and defaults of nested fields."""
+    if isinstance(value, dict):
+        return {key: _structure(each) for key, each in value.items() if key not in ("description", "defaultValue")}
+    return [_structure(each) for each in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
