@@ -1,0 +1,63 @@
+"""Command: run all measurements, print the table, write docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks import following, measuring, planning, reading
+
+ROOMS = {"reading": reading.figures, "planning": planning.figures, "following": following.figures}
+REPORT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+
+
+def main() -> None:
+    """Run what is named, everything by default; the report is written of a whole run only."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], help="what to measure; default: everything")
+    chosen = parser.parse_args().rooms or list(ROOMS)
+    logging.disable(logging.WARNING)
+    figures: list[measuring.Figure] = []
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        for name in chosen:
+            found = ROOMS[name](Path(directory) / name)
+            sys.stdout.write(measuring.plain(found) + "\n\n")
+            sys.stdout.flush()
+            figures += found
+    seconds = time.monotonic() - begin
+    sys.stdout.write(f"{len(figures)} figures in {seconds:.0f} s\n")
+    if len(chosen) == len(ROOMS):
+        REPORT.write_text(report(figures, seconds))
+
+
+def report(figures: list[measuring.Figure], seconds: float) -> str:
+    """The page of documentation for a run."""
+    day = datetime.now(timezone.utc).date().isoformat()
+    host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+    versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER}"
+    return f"""# Benchmarks
+
+Written by `make bench` on {day} ({host}; {versions}), in {seconds:.0f} s; nothing here is edited by hand.
+All sides of a line ran in the same run on the same tables. Ratios say how many times better ours is.
+
+{measuring.markdown(figures)}
+- Requests are counted by an S3 server on the same machine, with the table's own FileIO and one manifest per commit.
+- Where requests take {following.LATENCY_MS} ms, every call of the FileIO sleeps so long on top of the local disk.
+- pyarrow is `ParquetFile.read(use_threads=False)` of the same files and columns; ours runs on one thread as well.
+- pypaimon's streams replay here too: its own catch-up, a difference of two states, gives other rows (#11 to #13 of
+  its differences to Java), so that it would not be the same work.
+"""
+
+
+if __name__ == "__main__":
+    main()

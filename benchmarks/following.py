@@ -1,0 +1,236 @@
+"""Following a table: requests to a store, catching up when each takes 20 ms, memory, the event loop, import time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.measuring import Figure, timed
+from benchmarks.planning import many_files
+from benchmarks.s3_server import COUNTS
+from benchmarks.tables import add_compactions, catalog, commit, create, peer_plans, slowed
+from pypaimon.streaming import stream_read_builder
+
+SCHEMA = pa.schema([("id", pa.int64())])
+LATENCY_MS = 20
+MANY = 1000
+BEHIND = 20
+
+
+def figures(directory: Path) -> list[Figure]:
+    """All figures of this room."""
+    return [
+        *_requests(),
+        *_catch_up(directory),
+        *_far_behind(directory),
+        *_event_loop(directory),
+        _import_time(),
+    ]
+
+
+def _row(number: int) -> pa.Table:
+    return pa.table({"id": [number]}, schema=SCHEMA)
+
+
+# ---- requests ----
+
+
+@contextmanager
+def _s3() -> Iterator[tuple[Any, Callable[[], int]]]:
+    """A catalog on an S3 server, and a function that tells the number of requests since the last call."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.s3_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        home = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        urllib.request.urlopen(urllib.request.Request(f"{home}/bench", method="PUT")).close()
+
+        def requests() -> int:
+            with urllib.request.urlopen(home + COUNTS) as answer:
+                return sum(json.loads(answer.read()).values())
+
+        options = {"s3.endpoint": home, "s3.access-key": "bench", "s3.secret-key": "bench", "s3.region": "us-east-1"}
+        yield catalog("s3://bench/warehouse", **options, **{"s3.path-style-access": "true"}), requests
+    finally:
+        server.stdin.close()
+        server.wait(10)
+
+
+def _requests() -> list[Figure]:
+    with _s3() as (warehouse, requests):
+        table = create(warehouse, "t", SCHEMA)
+        commit(table, _row(0))
+        ours, peer = _our_requests(warehouse, requests, table), _peer_requests(warehouse, requests, table)
+    goals = {"idle poll": 1, "one new snapshot": 7, "per snapshot while behind": 6}
+    return [
+        Figure(f"HTTP requests, {name}", ours[name], "", f"{goal}", ours[name] <= goal, peer[name])
+        for name, goal in goals.items()
+    ]
+
+
+def _our_requests(warehouse: Any, requests: Callable[[], int], table: Any) -> dict[str, float]:
+    builder = stream_read_builder(warehouse.get_table("db.t")).with_start("latest").with_prefetch(0)
+    scan = builder.with_catch_up("replay").new_streaming_scan()
+    assert [scan.plan(), scan.plan()] == [None, None]
+    requests()
+    polls = 10
+    for _ in range(polls):
+        assert scan.plan() is None
+    idle = requests() / polls
+    commit(table, _row(1))
+    requests()
+    assert scan.plan() is not None
+    new = requests()
+    for number in range(BEHIND):
+        commit(table, _row(number))
+    requests()
+    for _ in range(BEHIND):
+        assert scan.plan() is not None
+    return {"idle poll": idle, "one new snapshot": new, "per snapshot while behind": requests() / BEHIND}
+
+
+def _peer_requests(warehouse: Any, requests: Callable[[], int], table: Any) -> dict[str, float]:
+    latest = table.snapshot_manager().get_latest_snapshot().id
+    counted: dict[str, float] = {}
+    with peer_plans(warehouse.get_table("db.t"), next_snapshot=latest + 1) as next_plan:
+        for number in range(BEHIND):
+            commit(table, _row(number))
+        requests()
+        for _ in range(BEHIND):
+            next_plan()
+        counted["per snapshot while behind"] = requests() / BEHIND
+    with peer_plans(warehouse.get_table("db.t"), next_snapshot=latest + BEHIND) as next_plan:
+        requests()
+        next_plan()
+        # With nothing prefetched this is one look-ahead for the snapshot, and one for the next, which is idle.
+        both = requests()
+    scan = table.snapshot_manager()
+    requests()
+    scan.find_next_scannable(latest + BEHIND + 1, lambda _: True, lookahead_size=10)
+    counted["idle poll"] = requests()
+    counted["one new snapshot"] = both
+    return counted
+
+
+# ---- catching up ----
+
+
+def _catch_up(directory: Path) -> list[Figure]:
+    warehouse = catalog(directory / "catch_up")
+    table = create(warehouse, "t", SCHEMA)
+    for number in range(41):
+        commit(table, _row(number))
+    compacted = create(warehouse, "c", SCHEMA)
+    commit(compacted, _row(0))
+    add_compactions(compacted, 50)
+    commit(compacted, _row(1))
+    return [
+        _behind(warehouse, "t", "40 snapshots behind", plans=40, goal=1.0),
+        _behind(warehouse, "c", "50 COMPACT snapshots passed over", plans=1, goal=0.3),
+    ]
+
+
+def _behind(warehouse: Any, name: str, what: str, plans: int, goal: float) -> Figure:
+    ours = min(timed(lambda: _replay(slowed(warehouse, name, LATENCY_MS), 2, plans)) for _ in range(3))
+    peer = timed(lambda: _peer_replay(slowed(warehouse, name, LATENCY_MS), 2, plans))
+    return Figure(f"{what}, {LATENCY_MS} ms per request", ours, "s", f"{goal:g} s", ours <= goal, peer)
+
+
+def _replay(table: Any, first: int, plans: int) -> None:
+    builder = stream_read_builder(table).with_start(snapshot_id=first).with_catch_up("replay")
+    scan = builder.new_streaming_scan()
+    for _ in range(plans):
+        while scan.plan() is None:
+            pass
+    scan.close()
+
+
+def _peer_replay(table: Any, first: int, plans: int) -> None:
+    with peer_plans(table, next_snapshot=first) as next_plan:
+        for _ in range(plans):
+            next_plan()
+
+
+def _far_behind(directory: Path) -> list[Figure]:
+    warehouse = catalog(directory / "far_behind")
+    table = create(warehouse, "t", SCHEMA, options={"manifest.merge-min-count": "100000"})
+    for number in range(MANY + 1):
+        commit(table, _row(number))
+    ours = timed(lambda: _replay(slowed(warehouse, "t", LATENCY_MS), 2, MANY))
+    figures = [Figure(f"{MANY} snapshots behind, {LATENCY_MS} ms per request", ours, "s", "10 s", ours <= 10)]
+    command = [sys.executable, "-m", "benchmarks.memory", str(directory / "far_behind"), "db.t"]
+    grown = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    measure = f"memory grown between snapshots 200 and {MANY} of a catch-up"
+    return [*figures, Figure(measure, grown, "MB", "flat (5 MB)", grown <= 5)]
+
+
+# ---- the event loop ----
+
+
+def _event_loop(directory: Path) -> list[Figure]:
+    warehouse = catalog(directory / "loop")
+    table = create(warehouse, "t", SCHEMA)
+    for number in range(4):
+        commit(table, _row(number))
+    slow = _longest_stall(slowed(warehouse, "t", 300))
+    many = _longest_stall(many_files(directory / "loop").get_table("db.many"))
+    return [
+        Figure("event-loop stall while each request takes 300 ms", slow, "ms", "5 ms", slow <= 5),
+        Figure("event-loop stall while 100,000 entries are planned", many, "ms", "50 ms", many <= 50),
+    ]
+
+
+def _longest_stall(table: Any) -> float:
+    """The longest time, in milliseconds, that the event loop did not get round to a task, during a first plan."""
+    longest = 0.0
+
+    async def heartbeat() -> None:
+        nonlocal longest
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - before - 0.001)
+
+    async def run() -> None:
+        scan = stream_read_builder(table).new_streaming_scan()
+        beating = asyncio.create_task(heartbeat())
+        async with scan.stream() as stream:
+            async for _ in stream:
+                break
+        beating.cancel()
+
+    asyncio.run(run())
+    return longest * 1000
+
+
+# ---- import ----
+
+_IMPORT = """
+import time
+from pypaimon import CatalogFactory
+begin = time.perf_counter()
+import pypaimon.streaming
+print((time.perf_counter() - begin) * 1000)
+"""
+
+
+def _import_time() -> Figure:
+    times = []
+    for _ in range(7):
+        output = subprocess.run([sys.executable, "-c", _IMPORT], check=True, capture_output=True, text=True).stdout
+        times.append(float(output))
+    took = median(times)
+    return Figure("import pypaimon.streaming, above pypaimon's own", took, "ms", "50 ms", took <= 50)

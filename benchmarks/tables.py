@@ -1,0 +1,173 @@
+"""Tables for measurements, and streams of them: ours and those of pypaimon."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+from pypaimon.read.stream_read_builder import StreamReadBuilder as PeerBuilder
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("amount", pa.float64()),
+        ("number", pa.int32()),
+        ("name", pa.string()),
+        ("day", pa.date32()),
+    ]
+)
+
+
+def catalog(warehouse: Path | str, **options: str) -> Any:
+    """A filesystem catalog with a database `db`."""
+    made = CatalogFactory.create({"warehouse": str(warehouse), **options})
+    made.create_database("db", True)
+    return made
+
+
+def create(catalog: Any, name: str, schema: pa.Schema = SCHEMA, **arguments: Any) -> Any:
+    """A new table `db.<name>`."""
+    catalog.create_table(f"db.{name}", Schema.from_pyarrow_schema(schema, **arguments), False)
+    return catalog.get_table(f"db.{name}")
+
+
+def some_rows(count: int, seed: int = 0, spread: int | None = None) -> pa.Table:
+    """Rows in key order: all keys up to `count`, or `count` different ones below `spread`."""
+    rng = np.random.default_rng(seed)
+    keys = np.arange(count) if spread is None else np.sort(rng.choice(spread, count, replace=False))
+    return pa.table(
+        {
+            "id": keys,
+            "amount": rng.random(count),
+            "number": rng.integers(0, 1 << 30, count, dtype=np.int32),
+            "name": pa.array(np.char.add("name-", rng.integers(0, 10_000, count).astype(str))),
+            "day": pa.array(rng.integers(10_000, 20_000, count, dtype=np.int32)).cast(pa.date32()),
+        },
+        schema=SCHEMA,
+    )
+
+
+def commit(table: Any, rows: pa.Table) -> None:
+    """One commit by pypaimon."""
+    builder = table.new_batch_write_builder()
+    writer, committer = builder.new_write(), builder.new_commit()
+    writer.write_arrow(rows)
+    committer.commit(writer.prepare_commit())
+    writer.close()
+    committer.close()
+
+
+def add_compactions(table: Any, count: int) -> None:
+    """Put COMPACT snapshots that change nothing behind the latest one."""
+    directory = Path(str(table.table_path)) / "snapshot"
+    latest = max(int(path.name.removeprefix("snapshot-")) for path in directory.glob("snapshot-*"))
+    last = json.loads((directory / f"snapshot-{latest}").read_text())
+    for number in range(latest + 1, latest + count + 1):
+        snapshot = last | {"id": number, "commitKind": "COMPACT", "deltaRecordCount": 0}
+        (directory / f"snapshot-{number}").write_text(json.dumps(snapshot))
+    (directory / "LATEST").write_text(str(latest + count))
+
+
+def multiply_entries(table: Any, count: int, per_manifest: int = 10_000) -> None:
+    """Make the one file of a table partitioned by an INT into `count` entries of 100 partitions (metadata only)."""
+    home = Path(str(table.table_path))
+    path = max((home / "snapshot").glob("snapshot-*"))
+    snapshot = json.loads(path.read_text())
+    lists, list_schema = _records(home / "manifest" / snapshot["deltaManifestList"])
+    entries, entry_schema = _records(home / "manifest" / lists[0]["_FILE_NAME"])
+    partitions = [_int_row(number) for number in range(100)]
+    made = []
+    for start in range(0, count, per_manifest):
+        records = [_entry(entries[0], number, partitions) for number in range(start, min(count, start + per_manifest))]
+        name = f"manifest-many-{start}"
+        size = _write(home / "manifest" / name, entry_schema, records)
+        stats = {"_MIN_VALUES": partitions[0], "_MAX_VALUES": partitions[99], "_NULL_COUNTS": [0]}
+        counts = {"_FILE_NAME": name, "_FILE_SIZE": size, "_NUM_ADDED_FILES": len(records), "_PARTITION_STATS": stats}
+        made.append(lists[0] | counts)
+    size = _write(home / "manifest" / "manifest-list-many", list_schema, made)
+    snapshot |= {"baseManifestList": "manifest-list-many", "baseManifestListSize": size}
+    empty = _write(home / "manifest" / "manifest-list-none", list_schema, [])
+    snapshot |= {"deltaManifestList": "manifest-list-none", "deltaManifestListSize": empty}
+    path.write_text(json.dumps(snapshot))
+
+
+def _entry(template: dict[str, Any], number: int, partitions: list[bytes]) -> dict[str, Any]:
+    file = template["_FILE"] | {"_FILE_NAME": f"data-{number:08d}-0.parquet"}
+    return template | {"_PARTITION": partitions[number % 100], "_FILE": file}
+
+
+def _int_row(number: int) -> bytes:
+    return (1).to_bytes(4, "big") + bytes(8) + number.to_bytes(4, "little") + bytes(4)
+
+
+def _records(path: Path) -> tuple[list[dict[str, Any]], Any]:
+    reader = fastavro.reader(io.BytesIO(path.read_bytes()))
+    return [record for record in reader if isinstance(record, dict)], reader.writer_schema
+
+
+def _write(path: Path, schema: Any, records: list[dict[str, Any]]) -> int:
+    out = io.BytesIO()
+    fastavro.writer(out, schema, records, codec="zstandard")
+    path.write_bytes(out.getvalue())
+    return len(out.getvalue())
+
+
+class SlowFileIO:
+    """A FileIO whose every request takes a while, as those to a store do."""
+
+    def __init__(self, file_io: Any, seconds: float) -> None:
+        self._file_io = file_io
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._file_io, name)
+        return self._slow(inner) if name in _REQUESTS else inner
+
+    def _slow(self, request: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            time.sleep(self._seconds)
+            return request(*args, **kwargs)
+
+        return run
+
+    def read_file_utf8(self, path: str) -> str:
+        """As pypaimon's FileIO: by one request."""
+        with self.new_input_stream(path) as stream:
+            return str(stream.read().decode())
+
+
+_REQUESTS = ("new_input_stream", "exists", "list_status", "get_file_status", "get_file_size", "delete")
+
+
+def slowed(catalog: Any, name: str, milliseconds: float) -> Any:
+    """A table handle whose every request takes so long."""
+    table = catalog.get_table(f"db.{name}")
+    table.file_io = SlowFileIO(table.file_io, milliseconds / 1000)
+    return table
+
+
+@contextmanager
+def peer_plans(
+    table: Any, next_snapshot: int | None = None, diff_threshold: int = 1 << 30
+) -> Iterator[Callable[[], Any]]:
+    """A function that gives the next plan of pypaimon's own stream; each snapshot is replayed unless said otherwise."""
+    scan = PeerBuilder(table).with_poll_interval_ms(1).new_streaming_scan()
+    scan._diff_threshold = diff_threshold
+    scan.next_snapshot_id = next_snapshot
+    loop = asyncio.new_event_loop()
+    stream = scan.stream()
+    try:
+        yield lambda: loop.run_until_complete(stream.__anext__())
+    finally:
+        loop.run_until_complete(stream.aclose())
+        loop.close()
