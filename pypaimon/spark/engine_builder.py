@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.tables import load_table
 from pypaimon.streaming.builder import StreamReadBuilder
 from pypaimon.streaming.clock import Clock
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filter_text import parse_filter
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.lag import LagMeter
@@ -22,6 +24,15 @@ from pypaimon.streaming.views import View, fields
 
 if TYPE_CHECKING:
     from pypaimon.spark.options import SourceOptions
+
+
+@contextmanager
+def _option(name: str) -> Iterator[None]:
+    """Name the option of which an error tells."""
+    try:
+        yield
+    except StreamConfigError as error:
+        raise StreamConfigError(f"Option '{name}': {error}") from error
 
 
 class EngineReadBuilder(StreamReadBuilder):
@@ -58,19 +69,23 @@ class EngineReadBuilder(StreamReadBuilder):
         everything = fields(builder.schema, view)
         names = options.columns if columns is None else tuple(columns)
         if names is not None and names != tuple(field.name for field in everything):
-            builder.with_projection(names)
+            with _option("columns"):
+                builder.with_projection(names)
         if options.filter is not None:
-            builder.with_filter(parse_filter(options.filter, everything), unmatched=options.unmatched)
+            with _option("filter"):
+                builder.with_filter(parse_filter(options.filter, everything), unmatched=options.unmatched)
         if options.include_row_kind is not None:
             builder.with_include_row_kind(options.include_row_kind)
         if options.raw:
             builder.with_raw(True)
         if options.start is not None:
-            builder.with_start(options.start)
+            with _option("start"):
+                builder.with_start(options.start)
         if options.start_tag is not None:
             builder.with_start(tag=options.start_tag, full=options.start_full)
         if options.on_overwrite is not None:
-            builder.with_on_overwrite(options.on_overwrite)
+            with _option("on-overwrite"):
+                builder.with_on_overwrite(options.on_overwrite)
         if options.include_snapshot_id:
             builder.with_catch_up("replay")
         builder.with_on_expired("fail" if options.fail_on_data_loss else "earliest")

@@ -19,14 +19,21 @@ def headline() -> Iterator[None]:
     """Put what went wrong above the traceback.
 
     Spark shows a Python worker's whole traceback, whose last line is the message. A cause without a traceback of its
-    own is printed before it, so that the message is the first line too.
+    own is printed before it, so that the message is the first line too. Where Spark simplifies tracebacks it drops
+    causes, so errors of settings, whose stack tells nothing, come without one.
     """
-    from pypaimon.streaming.errors import PaimonStreamError
+    from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
 
     try:
         yield
+    except (StreamConfigError, UnsupportedTableError) as error:
+        raise error.with_traceback(None) from _first_line(error)
     except PaimonStreamError as error:
-        raise error from PaimonSourceError(" ".join(str(error).split()))
+        raise error from _first_line(error)
+
+
+def _first_line(error: Exception) -> PaimonSourceError:
+    return PaimonSourceError(" ".join(str(error).split()))
 
 
 def readable(function: F) -> F:

@@ -1,0 +1,147 @@
+"""What `.option(...)` refuses, with one readable line that says what to do; schemas that a user gives."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import _parse_datatype_json_string
+from spark_queries import options, spelled
+from tables import Table
+
+from pypaimon.spark.options import Admission, parse
+from pypaimon.spark.source import PaimonDataSource
+from pypaimon.streaming import StreamConfigError, UnsupportedTableError
+
+PLACE = {"warehouse": "/w", "table": "db.t"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table with a primary key."""
+    return Table(tmp_path / "warehouse", primary_key=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"tabel": "db.t"}, "Unknown option 'tabel'. Did you mean 'table'"),
+        ({"startingoffsets": "earliest"}, "Did you mean 'start'"),
+        ({"maxrowspertriger": "1"}, "Did you mean 'maxRowsPerTrigger'"),
+        ({"scan.snapshotid": "1"}, "Did you mean 'scan.snapshot-id'"),
+        ({"maxrowspertrigger": "many"}, "'many' for key 'maxRowsPerTrigger'"),
+        ({"maxrowspertrigger": "0"}, "give a number from 1"),
+        ({"maxrowspertrigger": "1", "read.stream.maxrowspertrigger": "2"}, "are both set, and differ"),
+        ({"minrowspertrigger": "1"}, "Can't provide only one of read.stream.minRowsPerTrigger"),
+        ({"minrowspertrigger": "9", "maxtriggerdelayms": "1", "maxrowspertrigger": "2"}, "swap them"),
+        ({"mode": "cdc"}, "choose one of changelog, rows, files"),
+        ({"mode": "changelog", "include-row-kind": "false"}, "contradict each other"),
+        ({"mode": "files", "columns": "a"}, "hands out files"),
+        ({"start": "latest", "start.tag": "x"}, "are both set"),
+        ({"columns": "a,,b"}, "give names with commas between"),
+        ({"path": "/x"}, "'table' and 'path'"),
+        ({"include-row-kind": "yes"}, "true or false"),
+        ({"scan.parallelism": "0"}, "give a number from 1"),
+    ],
+)
+def test_bad_options_are_named(more: dict[str, str], message: str) -> None:
+    with pytest.raises(StreamConfigError) as caught:
+        parse({**PLACE, **more})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({}, "'table' is missing"), ({"table": "db.t"}, "'warehouse' is missing"), ({"table": "t"}, "give the database")],
+)
+def test_a_table_must_be_named(given: dict[str, str], message: str) -> None:
+    with pytest.raises(StreamConfigError, match=message):
+        parse(given)
+
+
+def test_lower_cased_keys_get_their_case_back() -> None:
+    parsed = parse({**PLACE, "fs.oss.accesskeyid": "a", "fs.s3.securitytoken": "b", "maxfilespertrigger": "3"})
+    assert parsed.catalog == {"warehouse": "/w", "fs.oss.accessKeyId": "a", "fs.s3.securityToken": "b"}
+    assert parsed.admission == Admission(max_files=3)
+
+
+def test_a_misspelled_table_is_an_error_of_one_readable_line(table: Table) -> None:
+    source = PaimonDataSource({**options(table), "table": "db.none"})
+    with pytest.raises(StreamConfigError) as caught:
+        source.schema()
+    text = "".join(traceback.format_exception(caught.value))
+    chain = text.split("The above exception was the direct cause")
+    headline = next(line for part in chain for line in part.splitlines() if "PaimonSourceError" in line)
+    assert "Table db.none does not exist" in headline
+    assert "Correct option 'table'" in headline
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"columns": "k,x"}, "no column 'x'"),
+        ({"filter": "x = 1"}, "no column 'x'"),
+        ({"filter": "k = "}, "is wanted where the end is"),
+        ({"start": "newest"}, "choose one of latest-full"),
+        ({"path": "/nowhere"}, "no Paimon table at '/nowhere'"),
+    ],
+)
+def test_what_the_table_lacks_is_an_error_of_load(table: Table, more: dict[str, str], message: str) -> None:
+    given = {**options(table), **spelled(more)}
+    if "path" in more:
+        given = more
+    with pytest.raises(StreamConfigError) as caught:
+        PaimonDataSource(given).schema()
+    assert message in str(caught.value)
+
+
+def struct(**columns: str) -> Any:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    return _parse_datatype_json_string(json.dumps({"type": "struct", "fields": fields}))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"_row_kind": "string", "k": "long", "nope": "string"}, "a column 'nope', and the table has none"),
+        ({"_row_kind": "string", "k": "integer"}, "has column 'k' as int, the table as bigint"),
+        ({"k": "long"}, "no column '_row_kind'"),
+        ({"_row_kind": "string"}, "no column of the table"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_an_error_before_the_first_batch(
+    table: Table, columns: dict[str, str], message: str
+) -> None:
+    reader = PaimonDataSource(options(table)).streamReader(struct(**columns))
+    with pytest.raises(StreamConfigError, match=message):
+        reader.initialOffset()
+
+
+def test_a_schema_is_a_projection(table: Table) -> None:
+    table.commit([("+I", 1, "a")])
+    schema = struct(v="string", _snapshot_id="long", _row_kind="string")
+    reader: Any = PaimonDataSource(options(table)).streamReader(schema)
+    start = reader.initialOffset()
+    (task,) = reader.partitions(start, reader.latestOffset(start, None))
+    (batch,) = reader.read(task)
+    assert batch.to_pylist() == [{"v": "a", "_snapshot_id": 1, "_row_kind": "+I"}]
+
+
+def test_batch_and_stream_options_do_not_mix(table: Table) -> None:
+    between = PaimonDataSource({**options(table), "incremental-between": "1,2"})
+    stream = between.streamReader(between.schema())
+    with pytest.raises(StreamConfigError, match="for batch reads"):
+        stream.initialOffset()
+    started = PaimonDataSource({**options(table), "start": "latest"})
+    with pytest.raises(StreamConfigError, match="is for streams"):
+        started.reader(started.schema()).partitions()
+
+
+def test_partial_records_are_refused(tmp_path: Path) -> None:
+    table = Table(tmp_path / "warehouse", primary_key=True, merge_engine="partial-update", rowkind__field="kind")
+    source = PaimonDataSource(options(table))
+    with pytest.raises(UnsupportedTableError, match="partial-update streaming reading is not supported"):
+        source.streamReader(source.schema()).initialOffset()
