@@ -12,58 +12,15 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from spark_queries import options, spelled
+from spark_driver import Driver, Offset
 from tables import Table
 
-from pypaimon.spark.source import PaimonDataSource
-from pypaimon.spark.stream_reader import PaimonStreamReader
 from pypaimon.streaming import (
     PositionExpiredError,
     SchemaChangedError,
     StreamConfigError,
     TableChangedError,
 )
-
-Offset = dict[str, Any]
-
-
-class Driver:
-    """A query without Spark: the same calls in the same order, each offset through JSON, tasks through pickle."""
-
-    def __init__(self, table: Table, **more: str) -> None:
-        lowered = {key.lower(): value for key, value in {**options(table), **spelled(more)}.items()}
-        self.source = PaimonDataSource(lowered)
-        self.reader: PaimonStreamReader = pickle.loads(pickle.dumps(self.source.streamReader(self.source.schema())))
-        self.limit = self.reader.getDefaultReadLimit()
-
-    def initial(self) -> Offset:
-        return through_json(self.reader.initialOffset())
-
-    def latest(self, start: Offset, limit: Any = None) -> Offset:
-        return through_json(self.reader.latestOffset(start, limit or self.limit))
-
-    def rows(self, start: Offset, end: Offset) -> list[tuple[Any, ...]]:
-        found = []
-        for task in self.reader.partitions(start, end):
-            executor = pickle.loads(pickle.dumps(self.reader))
-            for batch in executor.read(pickle.loads(pickle.dumps(task))):
-                found += [tuple(row.values()) for row in batch.to_pylist()]
-        return found
-
-    def batches(self, start: Offset | None = None) -> list[list[tuple[Any, ...]]]:
-        """All batches until nothing is new."""
-        start = start or self.initial()
-        found = []
-        while (end := self.latest(start)) != start:
-            found.append(self.rows(start, end))
-            start = end
-        return found
-
-
-def through_json(offset: Offset) -> Offset:
-    value: Offset = json.loads(json.dumps(offset))
-    assert list(value) == list(offset)
-    return value
 
 
 def keys(rows: list[tuple[Any, ...]]) -> list[int]:
