@@ -11,9 +11,11 @@ from pypaimon.common.options.core_options import ChangelogProducer, MergeEngine
 from pypaimon.table.bucket_mode import BucketMode
 from pypaimon.table.row.row_kind import RowKind
 from pypaimon.write.file_store_write import FileStoreWrite
+from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
 from pypaimon.write.writer.key_value_data_writer import KeyValueDataWriter
 from pypaimon.write.writer.postpone_data_writer import PostponeDataWriter
 
+from pypaimon.spark.bucket_hash import BucketKeys
 from pypaimon.spark.schema_check import KIND
 
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
@@ -29,7 +31,8 @@ class RecordWriter:
     """
 
     def __init__(self, table: Any, user: str, overwrite: bool) -> None:
-        self._router = table.create_row_key_extractor(ignore_existing=overwrite)
+        keys = BucketKeys.of(table)
+        self._router = _Router(table.table_schema, keys) if keys else table.create_row_key_extractor(overwrite)
         self._write = _FileStoreWrite(table, user, overwrite)
 
     def check(self) -> None:
@@ -58,6 +61,17 @@ class RecordWriter:
     def abort(self) -> None:
         """Delete the files that no message owns. None of them was ever handed out."""
         self._write.abort()
+
+
+class _Router(FixedBucketRowKeyExtractor):  # type: ignore[misc]
+    """Routes rows to buckets, hashing in bulk."""
+
+    def __init__(self, schema: Any, keys: BucketKeys) -> None:
+        super().__init__(schema)
+        self._keys = keys
+
+    def _extract_buckets_batch(self, batch: pa.RecordBatch) -> Any:
+        return self._keys.buckets_of([batch.column(name) for name in self._keys.names])
 
 
 class _FileStoreWrite(FileStoreWrite):  # type: ignore[misc]

@@ -68,6 +68,9 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
             f"{name} has a primary key without all partition columns (cross-partition update): that needs an index of "
             "all keys. Put the partition columns into the primary key."
         )
+    function = table.options.options.to_map().get("bucket-function.type", "default")
+    if mode == BucketMode.HASH_FIXED and str(function).lower() != "default":
+        raise UnsupportedTableError(f"{name} has 'bucket-function.type' = '{function}'; only 'default' is written here.")
     for field in table.fields:
         kind = str(field.type).upper()
         if any(refused in kind for refused in _REFUSED_TYPES):

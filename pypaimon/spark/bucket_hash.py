@@ -1,0 +1,170 @@
+"""`BucketKeys`: the bucket of each row, as Paimon computes it: Murmur3 over the words of the serialised key, in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser, bucket_of_hash, hash_words
+
+_Words = npt.NDArray[np.uint32]
+_Longs = npt.NDArray[np.int64]
+
+_FIXED: dict[str, type[np.generic]] = {
+    "BOOLEAN": np.uint8,
+    "TINYINT": np.uint8,
+    "SMALLINT": np.uint16,
+    "INT": np.uint32,
+    "BIGINT": np.uint64,
+    "DATE": np.uint32,
+}
+_TEXTS = ("CHAR", "VARCHAR", "STRING")
+_SEED = 42
+_ARITY_SIZE = 4
+_INLINE = 7
+
+
+@dataclass(frozen=True, slots=True)
+class BucketKeys:
+    """The bucket key of a table with a fixed number of buckets.
+
+    Attributes:
+        fields: Its fields, pypaimon's.
+        buckets: Number of buckets.
+    """
+
+    fields: tuple[Any, ...]
+    buckets: int
+
+    @staticmethod
+    def of(table: Any) -> BucketKeys | None:
+        """The bucket key of a table; None if it has no fixed number of buckets."""
+        schema = table.table_schema
+        buckets = int(table.options.bucket())
+        return BucketKeys(tuple(schema.logical_bucket_key_fields), buckets) if buckets > 0 else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        return tuple(field.name for field in self.fields)
+
+    def buckets_of(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+        """The bucket of each row.
+
+        Args:
+            columns: The bucket key, in order of `names`; of the table's types, or castable to them.
+        """
+        typed = [
+            column.cast(PyarrowFieldParser.from_paimon_type(field.type))
+            for column, field in zip(columns, self.fields, strict=True)
+        ]
+        kinds = [str(field.type).partition("(")[0].partition(" ")[0].upper() for field in self.fields]
+        if all(kind in _FIXED or kind in _TEXTS for kind in kinds):
+            hashes = _hashes(typed, kinds).view(np.int32).astype(np.int64)
+            return np.abs(np.fmod(hashes, self.buckets)).astype(np.int32)
+        values = zip(*(column.to_pylist() for column in typed), strict=True)
+        return np.array([self._bucket(row) for row in values], dtype=np.int32)
+
+    def _bucket(self, values: tuple[Any, ...]) -> int:
+        row = GenericRowSerializer.to_bytes(GenericRow(list(values), list(self.fields)))
+        bucket: int = bucket_of_hash(hash_words(row[_ARITY_SIZE:]), self.buckets)
+        return bucket
+
+
+def _hashes(columns: Sequence[pa.Array], kinds: Sequence[str]) -> _Words:
+    """Hash of each row. Rows whose texts take as many words are serialised and hashed together."""
+    count = len(columns[0])
+    texts = {place: _Text(columns[place]) for place, kind in enumerate(kinds) if kind in _TEXTS}
+    # Words of the variable part, by column: rows that agree in them have the same layout.
+    sizes = np.zeros((count, len(columns)), dtype=np.int64)
+    for place, text in texts.items():
+        sizes[:, place] = np.where(text.lengths > _INLINE, (text.lengths + 7) // 8 * 8, 0)
+    result = np.empty(count, dtype=np.uint32)
+    layouts, which = np.unique(sizes, axis=0, return_inverse=True)
+    for number, layout in enumerate(layouts):
+        rows = np.flatnonzero(which.reshape(-1) == number)
+        result[rows] = _murmur(_serialised(columns, kinds, texts, rows, layout))
+    return result
+
+
+def _serialised(
+    columns: Sequence[pa.Array], kinds: Sequence[str], texts: dict[int, _Text], rows: _Longs, sizes: _Longs
+) -> npt.NDArray[np.uint8]:
+    """Rows of one layout: header and null bits, a slot of eight bytes per field, then the long texts."""
+    header = (len(columns) + 63 + 8) // 64 * 8
+    fixed = header + 8 * len(columns)
+    data = np.zeros((len(rows), fixed + int(sizes.sum())), dtype=np.uint8)
+    offset = fixed
+    for place, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
+        slot = slice(header + 8 * place, header + 8 * place + 8)
+        null = column.is_null().to_numpy(zero_copy_only=False)[rows]
+        data[null, (place + 8) // 8] |= np.uint8(1 << (place + 8) % 8)
+        if kind in _FIXED:
+            data[:, slot] = _slots(column, kind)[rows]
+            data[null, slot] = 0
+            continue
+        text = texts[place]
+        lengths = text.lengths[rows]
+        size = int(sizes[place])
+        if size:
+            data[:, offset : offset + size] = text.padded(rows, size)
+            data[:, slot] = ((offset << 32) | lengths).astype("<u8").view(np.uint8).reshape(-1, 8)
+            offset += size
+            continue
+        data[:, slot.start : slot.stop - 1] = text.padded(rows, _INLINE)
+        data[:, slot.stop - 1] = np.where(null, 0, lengths | 0x80)
+    return data
+
+
+def _slots(column: pa.Array, kind: str) -> npt.NDArray[np.uint8]:
+    """The slot of each row, for a type of fixed width."""
+    plain = column.cast(pa.int32()) if kind == "DATE" else column
+    zeros = pc.fill_null(plain, False if kind == "BOOLEAN" else 0)
+    numbers = zeros.to_numpy(zero_copy_only=False)
+    # The bytes behind the value are zero, also for negative numbers.
+    unsigned = numbers.astype(np.uint8) if kind == "BOOLEAN" else numbers.view(_FIXED[kind])
+    return unsigned.astype("<u8").view(np.uint8).reshape(-1, 8)
+
+
+class _Text:
+    """The bytes of a text column."""
+
+    def __init__(self, column: pa.Array) -> None:
+        binary = pc.fill_null(column.cast(pa.large_binary()), b"")
+        _, offsets, data = binary.buffers()
+        starts = np.frombuffer(offsets, dtype=np.int64)[binary.offset : binary.offset + len(binary) + 1]
+        self._bytes = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, np.uint8)
+        self._starts: _Longs = starts[:-1]
+        self.lengths: _Longs = np.diff(starts)
+
+    def padded(self, rows: _Longs, size: int) -> npt.NDArray[np.uint8]:
+        """The bytes of these rows, filled up with zeros."""
+        places = np.arange(size)
+        inside = places < self.lengths[rows][:, None]
+        result = np.zeros((len(rows), size), dtype=np.uint8)
+        result[inside] = self._bytes[(self._starts[rows][:, None] + places)[inside]]
+        return result
+
+
+def _murmur(data: npt.NDArray[np.uint8]) -> _Words:
+    """Murmur3 of each row of bytes, by words, as Paimon seeds it. Arithmetic wraps."""
+    words = np.ascontiguousarray(data).view("<u4")
+    state = np.full(len(data), _SEED, dtype=np.uint32)
+    for column in range(words.shape[1]):
+        word = words[:, column] * np.uint32(0xCC9E2D51)
+        word = _rotated(word, 15) * np.uint32(0x1B873593)
+        state = _rotated(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    state ^= np.uint32(data.shape[1])
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return state ^ (state >> np.uint32(16))
+
+
+def _rotated(words: _Words, bits: int) -> _Words:
+    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
