@@ -143,7 +143,7 @@ def row_id_groups(units: Units) -> _Numbers:
             starts[place] = False
             reach = max(reach, last[place])
         else:
-            reach = last[place]
+            reach = last[place] if first[place] >= 0 else -1
     return np.cumsum(starts, dtype=np.int64) - 1
 
 

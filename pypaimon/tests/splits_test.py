@@ -1,0 +1,229 @@
+"""Plans of single snapshots over real tables: how files become splits, which are read, in what order (B5, B11)."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from corpus_cases import copy_warehouse, load
+from planner_drive import EARLIEST, Drive
+from pypaimon import CatalogFactory, Schema
+from pypaimon.common.predicate_builder import PredicateBuilder
+from pypaimon.schema.table_schema import TableSchema
+from tables import Table
+
+from pypaimon.streaming import PlanKind, StreamReadBuilder
+from pypaimon.streaming.options import CatchUp, End, Limits
+from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.shards import ShardFilter
+from pypaimon.streaming.start_options import Start, StartMode
+from pypaimon.streaming.table_traits import TableTraits
+
+
+class Partitioned:
+    """A table `db.t` of (p, v), partitioned by p."""
+
+    def __init__(self, warehouse: Path, kind: pa.DataType | None = None, **options: str) -> None:
+        self.columns = pa.schema([("p", kind or pa.string()), ("v", pa.int64())])
+        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+        self.catalog.create_database("db", True)
+        options = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+        schema = Schema.from_pyarrow_schema(self.columns, partition_keys=["p"], options=options)
+        self.catalog.create_table("db.t", schema, False)
+
+    def handle(self) -> Any:
+        return self.catalog.get_table("db.t")
+
+    def commit(self, *rows: tuple[Any, int]) -> None:
+        builder = self.handle().new_batch_write_builder()
+        writer, commit = builder.new_write(), builder.new_commit()
+        arrays = {"p": [partition for partition, _ in rows], "v": [value for _, value in rows]}
+        writer.write_arrow(pa.table(arrays, schema=self.columns))
+        commit.commit(writer.prepare_commit())
+        writer.close()
+        commit.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.string(), ["", "a", "b"]),
+        (pa.bool_(), [False, True]),
+        (pa.int32(), [-1, 0, 1]),
+        (pa.decimal128(10, 2), [Decimal("-0.05"), Decimal("0.00"), Decimal("9.00"), Decimal("10.00")]),
+        (pa.date32(), [datetime.date(1969, 12, 31), datetime.date(1970, 1, 1)]),
+        (pa.timestamp("ms"), [datetime.datetime(1970, 1, 1), datetime.datetime(2024, 2, 29, 12, 34)]),
+    ],
+    ids=str,
+)
+def test_splits_by_partition_value_null_first(tmp_path: Path, kind: pa.DataType, values: list[Any]) -> None:
+    table = Partitioned(tmp_path / "w", kind)
+    table.commit(*((value, 1) for value in [*reversed(values), None]))
+    (plan,) = Drive(table.handle(), sort_partitions=True).run()
+    assert [split.partition.values[0] for split in plan.splits()] == [None, *values]
+
+
+def test_a_position_holds_for_a_reader_whose_filter_leaves_out_manifests(tmp_path: Path) -> None:
+    table = Partitioned(tmp_path / "w")
+    table.commit(("a", 1))
+    table.commit(("a", 2), ("b", 3))
+    table.commit(("a", 4), ("c", 5))
+    first = Drive(table.handle(), limits=Limits(max_splits=1))
+    for _ in range(3):
+        plan = None
+        while plan is None:
+            plan = first.step().plan
+        handle = table.handle()
+        predicate = PredicateBuilder(handle.table_schema.fields).equal("p", "b")
+        again = Drive(handle, plan.position, predicate=predicate)
+        assert [split.partition.values for plan in again.run() for split in plan.splits()] == [["b"]]
+
+
+def test_one_split_per_bucket_where_order_counts(tmp_path: Path) -> None:
+    choices: list[dict[str, Any]] = [{"bucket": "2", "bucket_key": "k"}, {"primary_key": True, "bucket": "2"}]
+    for number, options in enumerate(choices):
+        table = Table(tmp_path / str(number), **options)
+        for key in range(0, 40, 10):
+            table.commit(range(key, key + 10))
+        drive = Drive.of(table, split_target_bytes=1)
+        (plan,) = drive.run()
+        assert sorted(split.bucket for split in plan.splits()) == [0, 1]
+        assert all(len(split.files) == 4 for split in plan.splits())
+
+
+def test_unaware_buckets_are_packed_by_size(tmp_path: Path) -> None:
+    table = Table(tmp_path / "w")
+    for key in range(6):
+        table.commit([key])
+    for target, wanted in ((1, [1] * 6), (2 << 20, [2] * 3), (1 << 30, [6])):
+        (plan,) = Drive.of(table, split_target_bytes=target, split_open_bytes=1 << 20).run()
+        assert [len(split.files) for split in plan.splits()] == wanted
+
+
+@pytest.mark.parametrize("options", [{}, {"bucket": "5", "bucket_key": "k"}, {"primary_key": True, "bucket": "5"}])
+def test_shards_are_disjoint_and_together_complete(tmp_path: Path, options: dict[str, Any]) -> None:
+    table = Table(tmp_path / "w", **options)
+    for key in range(0, 60, 10):
+        table.commit(range(key, key + 10))
+    for start in (Start(StartMode.LATEST_FULL), EARLIEST):
+        shards = [Drive.of(table, start, shard=(index, 3)).keys() for index in range(3)]
+        assert sorted(key for shard in shards for key in shard) == list(range(60))
+
+
+def test_the_postpone_bucket_belongs_to_a_shard_too(tmp_path: Path) -> None:
+    table = Table(tmp_path / "w", primary_key=True)
+    traits = TableTraits.of(table.handle().table_schema)
+    entries = pa.table({"bucket": pa.array([-2, 0, 1, 2], pa.int32()), "file_name": list("abcd")})
+    masks = [ShardFilter(traits, (index, 3)).mask(entries) for index in range(3)]
+    assert np.sum(masks, axis=0).tolist() == [1, 1, 1, 1]
+    assert [int(np.flatnonzero(column)[0]) for column in np.array(masks).T] == [1, 0, 1, 2]
+
+
+def test_file_names_hash_as_in_java() -> None:
+    """`String.hashCode`, of names of several lengths; one hash is the smallest int there is."""
+    append = TableTraits.of(_schema_of_append())
+    names = ["a", "hello", "polygenelubricants", "data-é-0.parquet"]
+    hashes = [97, 99162322, -2147483648, _java_hash("data-é-0.parquet")]
+    assert [_java_hash(name) for name in names] == hashes
+    for count in (2, 3, 7):
+        for index in range(count):
+            entries = pa.table({"bucket": pa.array([0] * 4, pa.int32()), "file_name": names})
+            kept = ShardFilter(append, (index, count)).mask(entries).tolist()
+            assert kept == [abs(_remainder(each, count)) == index for each in hashes]
+
+
+def _java_hash(name: str) -> int:
+    result = 0
+    for unit in name.encode("utf-16-be").hex(" ", 2).split():
+        result = (31 * result + int(unit, 16)) & 0xFFFFFFFF
+    return result - (1 << 32) if result >= 1 << 31 else result
+
+
+def _remainder(number: int, count: int) -> int:
+    return number - count * int(number / count)
+
+
+def _schema_of_append() -> TableSchema:
+    return TableSchema(
+        id=0, fields=[], highest_field_id=0, partition_keys=[], primary_keys=[], options={}, comment=None
+    )
+
+
+class TestNet:
+    def test_buckets_that_differ_in_deletion_vectors_alone(self, tmp_path: Path) -> None:
+        """As where a compaction found nothing but deletes: no data file differs, only what is deleted from them."""
+        copy_warehouse(load("java-2.1", "pk_deletion_vectors_lookup"), tmp_path / "w")
+        directory = next(path.parent for path in (tmp_path / "w").rglob("snapshot") if path.is_dir())
+        catalog = CatalogFactory.create({"warehouse": str(directory.parents[1])})
+        name = f"{directory.parent.name.removesuffix('.db')}.{directory.name}"
+
+        def deleted(handle: Any, snapshot_id: int) -> int:
+            start = Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=snapshot_id)
+            splits = [
+                split
+                for plan in Drive(handle, start, end=End(snapshot_id=snapshot_id)).run()
+                for split in plan.splits()
+            ]
+            return sum(file.cardinality or 0 for split in splits for file in split.data_deletion_files or [] if file)
+
+        ids = sorted(int(path.name[9:]) for path in (directory / "snapshot").glob("snapshot-*"))
+        handle = catalog.get_table(name)
+        last = max(each for each in ids if deleted(handle, each))
+        snapshot = json.loads((directory / "snapshot" / f"snapshot-{last}").read_text())
+        for later in ids[ids.index(last) + 1 :]:
+            (directory / "snapshot" / f"snapshot-{later}").unlink()
+        for number in (1, 2):
+            snapshot |= {"id": last + number, "deltaRecordCount": 0, "commitKind": "COMPACT"}
+            snapshot.pop("uuid", None)
+            if number == 2:
+                snapshot.pop("indexManifest")
+            (directory / "snapshot" / f"snapshot-{last + number}").write_text(json.dumps(snapshot))
+        (directory / "snapshot" / "LATEST").write_text(str(last + 2))
+        handle = catalog.get_table(name)
+        drive = Drive(handle, Start(StartMode.FROM_SNAPSHOT, snapshot_id=last + 1), catch_up=CatchUp.NET)
+        (plan,) = drive.run()
+        assert plan.kind is PlanKind.NET
+        for split in plan.splits():
+            assert [file.file_name for file in split.before_files] == [file.file_name for file in split.files]
+            assert split.before_deletion_files and not split.data_deletion_files
+
+    def test_states_without_a_file(self, tmp_path: Path) -> None:
+        table = Table(tmp_path / "w", primary_key=True, changelog_producer="lookup")
+        for key in range(3):
+            table.commit([key])
+        drive = Drive.of(table, EARLIEST, catch_up=CatchUp.NET)
+        assert drive.run() == []
+        assert drive.position is not None and drive.position.snapshot == 4
+
+
+def test_an_overwrite_is_one_split_per_bucket_with_both_sides(tmp_path: Path) -> None:
+    table = Table(tmp_path / "w", primary_key=True, bucket="3")
+    table.commit(range(10))
+    table.commit(range(5, 15), overwrite=True)
+    drive = Drive.of(table, Start(StartMode.FROM_SNAPSHOT, snapshot_id=2), read_overwrite=True)
+    (plan,) = drive.run()
+    assert {split.mode for split in plan.splits()} == {SplitMode.OVERWRITE}
+    rows = drive.rows([plan])
+    assert sorted(key for kind, key, _ in rows if kind == "-D") == list(range(10))
+    assert sorted(key for kind, key, _ in rows if kind == "+I") == list(range(5, 15))
+    limited = Drive.of(
+        table, Start(StartMode.FROM_SNAPSHOT, snapshot_id=2), read_overwrite=True, limits=Limits(max_splits=1)
+    )
+    plans = limited.run()
+    assert len(plans) == 3
+    assert limited.rows(plans) == rows
+
+
+def test_the_builder_hands_out_the_same_splits(tmp_path: Path) -> None:
+    table = Table(tmp_path / "w")
+    table.commit([1])
+    plan = StreamReadBuilder(table.handle()).new_streaming_scan().plan()
+    assert plan is not None
+    (own,) = Drive.of(table).run()
+    assert [split.files for split in plan.splits()] == [split.files for split in own.splits()]

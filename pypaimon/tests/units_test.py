@@ -1,0 +1,169 @@
+"""Canonical order, units, limits, and going on inside a snapshot (B11, B16)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pypaimon.streaming import TableChangedError
+from pypaimon.streaming.options import Limits
+from pypaimon.streaming.position import Unit
+from pypaimon.streaming.units import Units, cut, each_file, in_canonical_order, row_id_groups, whole_buckets
+
+COLUMNS = pa.schema(
+    [
+        ("partition", pa.binary()),
+        ("bucket", pa.int32()),
+        ("file_name", pa.string()),
+        ("file_size", pa.int64()),
+        ("row_count", pa.int64()),
+        ("min_sequence_number", pa.int64()),
+        ("first_row_id", pa.int64()),
+    ]
+)
+
+
+def text(partition: bytes) -> tuple[str | None, ...]:
+    return (None if partition == b"-" else partition.decode(),)
+
+
+def entry(name: str, partition: str = "p", bucket: int = 0, **values: Any) -> dict[str, Any]:
+    defaults = {"file_size": 100, "row_count": 10, "min_sequence_number": 0, "first_row_id": None}
+    return {"partition": partition.encode(), "bucket": bucket, "file_name": name, **defaults, **values}
+
+
+def units_of(*entries: dict[str, Any], unit: Any = each_file, by_sequence: bool = False) -> Units:
+    table = pa.Table.from_pylist(list(entries), COLUMNS)
+    return in_canonical_order(table, text, by_sequence=by_sequence, unit=unit)
+
+
+def names(units: Units, mask: Any = None) -> list[str]:
+    entries = units.entries if mask is None else units.entries.filter(pa.array(mask))
+    found: list[str] = entries["file_name"].to_pylist()
+    return found
+
+
+def everything(units: Units) -> Any:
+    return np.ones(len(units.bucket), dtype=bool)
+
+
+def test_partitions_by_text_null_first_and_bucket_minus_two_last() -> None:
+    units = units_of(
+        entry("f", "b", 0),
+        entry("e", "a", -2),
+        entry("d", "a", 10),
+        entry("c", "a", 2),
+        entry("b", "", 0),
+        entry("a", "-", 0),
+    )
+    assert names(units) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_files_of_a_bucket_stand_as_in_the_manifests_or_by_sequence() -> None:
+    entries = [entry("x", min_sequence_number=7), entry("y", min_sequence_number=3), entry("z", min_sequence_number=3)]
+    assert names(units_of(*entries)) == ["x", "y", "z"]
+    assert names(units_of(*entries, by_sequence=True)) == ["y", "z", "x"]
+
+
+def test_nothing_has_no_units() -> None:
+    units = units_of()
+    assert cut(units, everything(units), Limits(max_splits=1))[1] is None
+    assert not units.after(Unit(("p",), 0, "x", 0)).any()
+
+
+def test_whole_buckets_but_for_bucket_minus_two() -> None:
+    entries = [entry("a"), entry("b"), entry("c", bucket=1), entry("d", bucket=-2), entry("e", bucket=-2)]
+    assert units_of(*entries, unit=whole_buckets).of_entry.tolist() == [0, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "groups"),
+    [
+        ([(0, 10), (10, 5)], [0, 1]),
+        ([(0, 10), (0, 10), (10, 5)], [0, 0, 1]),
+        ([(0, 3), (0, 10), (3, 3), (6, 4), (10, 1)], [0, 0, 0, 0, 1]),
+        ([(0, 10), (2, 2), (9, 5), (13, 1), (14, 1)], [0, 0, 0, 0, 1]),
+        ([(None, 10), (None, 10), (0, 5)], [0, 1, 2]),
+    ],
+)
+def test_files_whose_row_ids_overlap_are_one_unit(ranges: list[tuple[int | None, int]], groups: list[int]) -> None:
+    entries = [entry(str(first), first_row_id=first, row_count=count) for first, count in ranges]
+    assert units_of(*entries, unit=row_id_groups).of_entry.tolist() == groups
+
+
+def test_row_ids_of_another_partition_overlap_nothing() -> None:
+    entries = [entry("a", "p", first_row_id=0), entry("b", "q", first_row_id=5)]
+    assert units_of(*entries, unit=row_id_groups).of_entry.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        (Limits(max_splits=2), ["a", "b"]),
+        (Limits(max_rows=25), ["a", "b"]),
+        (Limits(max_rows=1), ["a"]),
+        (Limits(max_bytes=300), ["a", "b", "c"]),
+        (Limits(max_bytes=399), ["a", "b", "c"]),
+        (Limits(max_bytes=400), ["a", "b", "c", "d"]),
+        (Limits(max_splits=3, max_rows=10), ["a"]),
+    ],
+)
+def test_a_limit_cuts_between_units_and_lets_one_pass(limits: Limits, wanted: list[str]) -> None:
+    units = units_of(*(entry(name) for name in "abcd"))
+    chosen, last = cut(units, everything(units), limits)
+    assert names(units, chosen) == wanted
+    assert (last is None) == (len(wanted) == 4)
+    if last is not None:
+        assert last.file_name == wanted[-1]
+
+
+def test_the_place_of_a_unit_counts_files_that_are_not_read() -> None:
+    units = units_of(*(entry(name) for name in "abcd"))
+    _, last = cut(units, np.array([False, True, True, True]), Limits(max_splits=1))
+    assert last == Unit(("p",), 0, "b", 1)
+
+
+def test_another_file_in_the_place_of_a_unit_is_an_error_only_where_that_is_read() -> None:
+    units = units_of(entry("a"), entry("b"), entry("c", "q"))
+    handed_out = Unit(("p",), 0, "x", 1)
+    with pytest.raises(TableChangedError, match="file x"):
+        units.check_holds(handed_out, everything(units))
+    units.check_holds(handed_out, np.array([True, False, True]))
+    units.check_holds(Unit(("p",), 0, "b", 1), everything(units))
+    units.check_holds(Unit(("p",), 1, "x", 1), everything(units))
+
+
+@given(
+    buckets=st.lists(st.tuples(st.sampled_from("-pq"), st.sampled_from([-2, 0, 1, 7])), max_size=30),
+    whole=st.booleans(),
+    data=st.data(),
+)
+def test_plans_cut_by_any_limits_hold_every_unit_once_in_order(
+    buckets: list[tuple[str, int]], whole: bool, data: st.DataObject
+) -> None:
+    """Also if what is read changes on the way: each reader gets what it reads of the rest."""
+    entries = [entry(str(number), *bucket) for number, bucket in enumerate(buckets)]
+    units = units_of(*entries, unit=whole_buckets if whole else each_file)
+    wanted, found = [], []
+    last = None
+    while True:
+        kept = everything(units)
+        if data.draw(st.booleans()):
+            kept &= np.array(
+                data.draw(st.lists(st.booleans(), min_size=len(entries), max_size=len(entries))), dtype=bool
+            )
+        rest = kept if last is None else kept & units.after(last)
+        limits = Limits(max_splits=data.draw(st.integers(1, 4)))
+        chosen, last = cut(units, rest, limits)
+        found += names(units, chosen)
+        wanted += [name for name in names(units, rest) if last is None or name in names(units, chosen)]
+        if last is None:
+            break
+        units.check_holds(last, everything(units))
+    assert found == wanted
+    assert found == [name for name in names(units) if name in set(found)]
