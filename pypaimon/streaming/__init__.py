@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.install import install
 
 if TYPE_CHECKING:
+    from pypaimon.streaming.apply_changes import DuckDBTarget, PaimonTarget, apply_to_dict, last_changes
     from pypaimon.streaming.batch import Batch, BlockingBatch
     from pypaimon.streaming.batch_stream import BatchStream, BlockingBatchStream
     from pypaimon.streaming.builder import StreamReadBuilder, stream_read_builder
@@ -54,12 +55,14 @@ _ROOMS = {
     "ConsumerManager": "consumer",
     "CorruptTableError": "errors",
     "DeltaFollowUpScanner": "follow_up",
+    "DuckDBTarget": "apply_changes",
     "EndOfScan": "errors",
     "FollowUpScanner": "follow_up",
     "IOTimeoutError": "errors",
     "IncrementalDiffScanner": "incremental_diff",
     "Lag": "lag",
     "PaimonStreamError": "errors",
+    "PaimonTarget": "apply_changes",
     "Phase": "position",
     "Plan": "plan",
     "PlanKind": "plan",
@@ -80,6 +83,8 @@ _ROOMS = {
     "TableChangedError": "errors",
     "Unit": "position",
     "UnsupportedTableError": "errors",
+    "apply_to_dict": "apply_changes",
+    "last_changes": "apply_changes",
     "list_consumers": "consumer",
     "stream_read_builder": "builder",
 }
@@ -112,12 +117,14 @@ __all__ = [
     "ConsumerManager",
     "CorruptTableError",
     "DeltaFollowUpScanner",
+    "DuckDBTarget",
     "EndOfScan",
     "FollowUpScanner",
     "IOTimeoutError",
     "IncrementalDiffScanner",
     "Lag",
     "PaimonStreamError",
+    "PaimonTarget",
     "Phase",
     "Plan",
     "PlanKind",
@@ -138,7 +145,9 @@ __all__ = [
     "TableChangedError",
     "Unit",
     "UnsupportedTableError",
+    "apply_to_dict",
     "install",
+    "last_changes",
     "list_consumers",
     "stream_read_builder",
 ]
