@@ -101,12 +101,12 @@ class Advancer:
                 progress.keep_alive(self._now())
         if stopping() or state.ended:
             return Advance(state, self._planner.position(state), ended=True)
-        taken = self._prefetcher.request(state, max_age)
         try:
-            step = taken.future.result()
+            taken = self._take(state, max_age)
         except CancelledError:
             # Thrown away by a seek or by closing: nobody waits for this one, or the caller asks again.
             return self._nothing(state)
+        step = taken.future.result()
         position = self._planner.position(step.state)
         if progress is not None:
             with self._saving:
@@ -121,6 +121,14 @@ class Advancer:
         if saved is None or not configured or consumer is None or consumer.ignore_progress:
             return state
         return self._planner.initial(saved)
+
+    def _take(self, state: PlannerState, max_age: float) -> Ahead:
+        taken = self._prefetcher.request(state, max_age)
+        if taken.future.result().idle and taken.unasked and not max_age:
+            # The poll began before the call: it may have missed what was committed in between.
+            taken = self._prefetcher.request(state, max_age)
+            taken.future.result()
+        return taken
 
     def _nothing(self, state: PlannerState) -> Advance:
         return Advance(state, self._planner.position(state))

@@ -18,11 +18,13 @@ class Ahead:
 
     Attributes:
         state: The state it is taken from.
+        unasked: It was begun before anybody asked for it.
         future: Its outcome.
         done_at: When it was done, on the monotonic clock.
     """
 
     state: PlannerState
+    unasked: bool
     future: Future[Step] = field(init=False)
     done_at: float = 0.0
 
@@ -59,7 +61,7 @@ class Prefetcher:
             head = self._queue[0] if self._queue else None
             if head is None or head.state is not state or self._is_stale(head, max_age):
                 self._drop()
-                head = self._begin(state)
+                head = self._begin(state, unasked=False)
             return head
 
     def accept(self, taken: Ahead) -> None:
@@ -70,7 +72,7 @@ class Prefetcher:
             if self._queue:
                 self._go_on()
             elif self._ahead and not _ends_run(taken.future):
-                self._begin(taken.future.result().state)
+                self._begin(taken.future.result().state, unasked=True)
 
     def clear(self) -> list[Future[Step]]:
         """Throw away what was made ahead. Who waits for a step that had not begun yet gets `CancelledError`.
@@ -97,8 +99,8 @@ class Prefetcher:
         self._queue.clear()
         return [future for future in dropped if not future.cancel() and not future.done()]
 
-    def _begin(self, state: PlannerState) -> Ahead:
-        entry = Ahead(state)
+    def _begin(self, state: PlannerState, unasked: bool) -> Ahead:
+        entry = Ahead(state, unasked)
         entry.future = self._pool.submit(self._take, entry)
         self._queue.append(entry)
         entry.future.add_done_callback(lambda _: self._on_done(entry))
@@ -119,7 +121,7 @@ class Prefetcher:
         """Begin the next step ahead if there is room and the last one gave a reason to."""
         last = self._queue[-1]
         if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
-            self._begin(last.future.result().state)
+            self._begin(last.future.result().state, unasked=True)
 
 
 def _ends_run(future: Future[Step]) -> bool:

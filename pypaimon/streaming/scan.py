@@ -70,6 +70,7 @@ class AsyncStreamingTableScan:
         self._state = planner.initial()
         self._position: Position | None = planner.position(self._state)
         self._pending: tuple[PlannerState, Future[Advance]] | None = None
+        self._is_left = False
         self._next_poll = 0.0
         self._stopping = False
         self._closed = False
@@ -296,7 +297,8 @@ class AsyncStreamingTableScan:
         if self._closed:
             raise EndOfScan("the scan is closed")
         pending = self._pending
-        if pending is None or pending[0] is not self._state or _is_worthless(pending[1]):
+        self._is_left = pending is not None and pending[0] is self._state and not _has_failed(pending[1])
+        if pending is None or not self._is_left:
             if self._progress is not None:
                 self._progress.confirm_handed_out()
             advance = self._pool.submit(
@@ -326,7 +328,8 @@ class AsyncStreamingTableScan:
         if advance.size is not None:
             self._metrics = self._metrics.with_plan(advance.size)
             return step
-        if not step.idle:
+        if not step.idle or self._is_left:
+            # A poll that a cancelled call left began before this one: what came in between is asked for.
             return None
         self._next_poll = taken.done_at + self.poll_seconds
         self._metrics = self._metrics.with_poll()
@@ -369,11 +372,6 @@ class AsyncStreamingTableScan:
         return progress
 
 
-def _is_worthless(advance: Future[Advance]) -> bool:
-    """Whether what a cancelled caller left is an error, or that nothing was new by then: both are asked for again."""
-    if not advance.done():
-        return False
-    if advance.exception() is not None:
-        return True
-    step = advance.result().step
-    return step is not None and step.idle
+def _has_failed(advance: Future[Advance]) -> bool:
+    """Whether what a cancelled caller left is an error, which nobody has seen: it is tried again."""
+    return advance.done() and advance.exception() is not None
