@@ -6,10 +6,10 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_inf
 PYTHON := $(shell for each in python3 python3.13 python3.12 python3.11 python3.10 python; do \
 	$$each -c "$(SUITABLE)" >/dev/null 2>&1 && echo $$each && break; done)
 
-.PHONY: help demo test lint corpus clean
+.PHONY: help demo test lint corpus differential soak bench clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/ready ## Follow a live table for a minute (SECONDS=n for another time)
 	@$(RUN) -m pypaimon.streaming.demo --seconds $(or $(SECONDS),60)
@@ -23,6 +23,16 @@ lint: $(VENV)/ready ## Style and types
 
 corpus: $(VENV)/ready ## Our reads beside Java's: the scoreboard
 	$(RUN) pypaimon/tests/corpus_report.py $(ARGS)
+
+differential: $(VENV)/ready ## Random histories beside live Java, some minutes (needs Maven and a JDK; N=n)
+	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
+
+soak: $(VENV)/ready ## The same with thousands of histories (N=n for another number)
+	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
+
+bench: $(VENV)/ready ## Requests, time and memory beside pypaimon; writes docs/benchmarks.md
+	$(RUN) -m pip install --quiet --editable '.[bench]'
+	$(RUN) -m benchmarks $(ARGS)
 
 clean: ## Remove the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -126,6 +126,9 @@ def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Conver
         return None
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(arrow):
         return lambda array: _timestamps(array, arrow)
+    if pa.types.is_integer(stored) and pa.types.is_timestamp(arrow) and arrow.unit == "s":
+        # Avro has no seconds: precision 0 is stored as milliseconds.
+        return lambda array: _timestamps(array.cast(pa.timestamp("ms", arrow.tz)), arrow)
     if pa.types.is_decimal(arrow) and (pa.types.is_binary(stored) or pa.types.is_large_binary(stored)):
         return lambda array: _decimals(array, arrow)
     return lambda array: array.cast(arrow)

@@ -16,10 +16,18 @@ from pypaimon.streaming.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, c
 from pypaimon.streaming.deletion_vectors import DeletionVector
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
-from pypaimon.streaming.merge import MergeEngine, merge_batches, merge_engine, net_changes, sorted_runs
+from pypaimon.streaming.merge import (
+    MergeEngine,
+    UnsortedRunError,
+    merge_batches,
+    merge_engine,
+    net_changes,
+    sorted_runs,
+)
 from pypaimon.streaming.merge.groups import LEVEL
 from pypaimon.streaming.option_values import OptionValues
 from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.position import POSTPONE_BUCKET
 from pypaimon.streaming.read_layout import Layout, Unmatched
 from pypaimon.streaming.row_id_groups import RowIdGroup, join, row_id_groups
 from pypaimon.streaming.table_traits import MergeEngine as EngineName
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.table_directory import TableDirectory
 
 _LOG = logging.getLogger(__name__)
+
+_ADDING = pa.array([row_kinds.INSERT, row_kinds.UPDATE_AFTER], pa.int8())
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +148,27 @@ class SplitReader:
                 yield Records(batch)
 
     def _stored_records(self, split: StreamSplit) -> Iterator[Records]:
+        return self._stored(split.files, split.data_deletion_files)
+
+    def _stored(
+        self, files: Sequence[DataFileMeta], deletions: Sequence[DeletionFile | None] | None
+    ) -> Iterator[Records]:
         columns = (*self._layout.system_columns, VALUE_KIND)
-        for file, deletions in _with_deletions(split.files, split.data_deletion_files):
-            for batch in self._file(file, deletions, self._layout.fields, columns):
+        for file, deleted in _with_deletions(files, deletions):
+            for batch in self._file(file, deleted, self._layout.fields, columns):
                 yield Records(batch, batch.column(VALUE_KIND))
 
+    def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
+        """Records that were pending are taken back one by one, for they are neither sorted nor merged (J§3.7)."""
+        for records in self._stored(split.before_files, split.before_deletion_files):
+            added = records.keep(pc.is_in(records.kinds, value_set=_ADDING))
+            yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
+        yield from self._stored_records(split)
+
     def _merges(self, split: StreamSplit) -> Iterator[Records]:
+        if split.mode is SplitMode.OVERWRITE and split.bucket == POSTPONE_BUCKET:
+            yield from self._replaced_records(split)
+            return
         if split.mode is SplitMode.MERGE and self._is_merged_already(split.files):
             yield from self._rows(split)
             return
@@ -213,7 +238,7 @@ class SplitReader:
     ) -> Iterator[pa.RecordBatch]:
         """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order."""
         if not files:
-            return iter(())
+            return
         if self._layout.system_columns:
             raise UnsupportedTableError("Rows that are merged on read have no sequence numbers or row ids to show.")
         engine = self._merge_engine
@@ -232,7 +257,12 @@ class SplitReader:
                         batch = batch.append_column(LEVEL, level)
                     yield batch
 
-        return merge_batches([run(members) for members in sorted_runs(files)], engine, keep_deletes=keep_deletes)
+        runs = sorted_runs(files)
+        try:
+            yield from merge_batches([run(members) for members in runs], engine, keep_deletes=keep_deletes)
+        except UnsortedRunError as error:
+            path = runs[error.run][0].file_path
+            raise CorruptTableError(path, "its records are not in the order of their keys") from error
 
     def _vector(self, deletions: DeletionFile | None) -> DeletionVector | None:
         return None if deletions is None else deletion_vectors.read(self._directory.store, deletions)

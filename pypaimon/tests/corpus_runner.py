@@ -35,11 +35,19 @@ PREDICATES = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What makes our reader comparable with Java's core."""
+    """What makes our reader comparable with Java's core, and what must not change its rows.
+
+    Attributes:
+        max_splits: The limit of units per plan.
+        restarts: After every plan another scan goes on, at the position of the one before it.
+    """
 
     raw: bool = False
     on_expired: str = "fail"
     unmatched: str | None = None
+    catch_up: str = "replay"
+    max_splits: int | None = None
+    restarts: bool = False
 
 
 def settings_for(scenario: Scenario, read: Read) -> Settings:
@@ -82,6 +90,7 @@ class _Run:
         self.settings = settings
         self.warehouse = warehouse
         self.stage = "open"
+        self.scan: Any = None
         self.plans: list[PlanRows] = []
         self.end: End | None = None
         self.failure: Failure | None = None
@@ -93,19 +102,18 @@ class _Run:
         return Outcome(tuple(self.plans), self.end, self.final_next, self.failure, self.columns, files)
 
     def go(self) -> None:
-        scan = None
         try:
             builder = self._builder()
-            scan = builder.new_streaming_scan()
+            self.scan = builder.new_streaming_scan()
             reader = builder.new_read()
             if self.read.restore is not None:
-                scan.restore(self.read.restore)
-            self._poll(scan, reader)
+                self.scan.restore(self.read.restore)
+            self._poll(builder, reader)
         except Exception as error:  # noqa: BLE001 - every error is an outcome here
             self.failure = _failure(error, self.stage)
         finally:
-            if scan is not None:
-                self._close(scan)
+            if self.scan is not None:
+                self._close(self.scan)
 
     def _close(self, scan: Any) -> None:
         try:
@@ -119,7 +127,8 @@ class _Run:
 
         read, settings = self.read, self.settings
         builder = stream_read_builder(self._table(), view=read.system_table)
-        builder = builder.with_catch_up("replay").with_on_expired(settings.on_expired).with_include_row_kind(True)
+        builder = builder.with_catch_up(settings.catch_up).with_on_expired(settings.on_expired)
+        builder = builder.with_include_row_kind(True).with_limits(max_splits=settings.max_splits)
         if settings.raw:
             builder = builder.with_raw(True)
         if read.projection is not None:
@@ -149,13 +158,14 @@ class _Run:
             return builder.is_null(name) if op == "is_null" else builder.is_not_null(name)
         return getattr(builder, PREDICATES[op])(name, literal(value, dict(self.scenario.fields)[name]))
 
-    def _poll(self, scan: Any, reader: Any) -> None:
+    def _poll(self, builder: Any, reader: Any) -> None:
         from pypaimon.streaming import EndOfScan
 
         idle = 0
         confirmed = None
         while idle < IDLE_POLLS:
             self.stage = "plan"
+            scan = self.scan
             before = scan.next_snapshot_id
             try:
                 plan = scan.plan()
@@ -171,7 +181,18 @@ class _Run:
                 scan.notify_checkpoint_complete(after)
                 confirmed = after
             idle = idle + 1 if plan is None and before == after else 0
+            if self.settings.restarts and plan is not None:
+                self._restart(builder)
         self.end = End.WAITING
+
+    def _restart(self, builder: Any) -> None:
+        from pypaimon.streaming import Position
+
+        self.stage = "open"
+        position = Position.from_json(self.scan.checkpoint().to_json())
+        self.scan.close()
+        self.scan = builder.new_streaming_scan()
+        self.scan.restore(position)
 
     def _plan_rows(self, scan: Any, reader: Any, plan: Any) -> PlanRows:
         splits = tuple(

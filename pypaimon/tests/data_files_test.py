@@ -140,6 +140,20 @@ AVRO_FIELDS: dict[str, tuple[Any, pa.DataType]] = {
 }
 
 
+def test_avro_timestamps_without_fractions_are_stored_in_milliseconds(warehouse: Any) -> None:
+    table = create(warehouse, "t", pa.schema([("t", pa.timestamp("s")), ("z", pa.timestamp("s", "UTC"))]))
+    path = Path(str(table.table_path)) / "bucket-0" / "a.avro"
+    path.parent.mkdir(parents=True)
+    millis = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = [{"name": name, "type": optional(millis)} for name in ("t", "z")]
+    schema = fastavro.parse_schema({"type": "record", "name": "r", "fields": fields})
+    with path.open("wb") as out:
+        fastavro.writer(out, schema, [{"t": 1_709_210_096_000, "z": -86_401_000}, {"t": None, "z": None}])
+    read = read_all(table, meta(path, 2))
+    assert read["t"].to_pylist() == [datetime(2024, 2, 29, 12, 34, 56), None]
+    assert read["z"].cast(pa.int64()).to_pylist() == [-86_401, None]
+
+
 @pytest.mark.parametrize("names", [list(AVRO_FIELDS)[:4], list(AVRO_FIELDS)], ids=["polars", "fastavro"])
 def test_avro_decimals_arrays_and_maps(warehouse: Any, names: list[str]) -> None:
     table = create(warehouse, "t", pa.schema([(name, AVRO_FIELDS[name][1]) for name in names]))

@@ -44,7 +44,8 @@ WIDER = {
 }
 AGGREGATES = ("sum", "max", "min", "last_value", "last_non_null_value", "first_value", "first_non_null_value", "count")
 STARTS = (
-    *("restore", "restore", "latest-full", "latest", "compacted-full", "from-snapshot", "from-snapshot-full"),
+    *("restore", "restore", "restore", "from-snapshot", "from-snapshot", "from-snapshot-full", "from-snapshot-full"),
+    *("latest-full", "latest-full", "latest", "compacted-full"),
     *("from-timestamp", "from-file-creation-time", "from-creation-timestamp"),
 )
 
@@ -128,17 +129,18 @@ def histories(draw: st.DrawFn, family: str) -> History:
     kinds = draw(st.lists(st.sampled_from(NUMBERS + OTHERS), min_size=0, max_size=3))
     fields += [(f"c{index}", _json_type(kind)) for index, kind in enumerate(kinds)]
     columns = [name for name, _ in fields if name not in keys and name not in partitions]
-    options = draw(_append_options(columns) if not keyed else _keyed_options(family, dict(fields), columns))
-    steps = draw(st.lists(_steps(family, bool(partitions), options), min_size=1, max_size=9))
+    options = draw(_append_options() if not keyed else _keyed_options(family, dict(fields), columns))
+    steps = draw(st.lists(_steps(bool(partitions)), min_size=3, max_size=14))
     reads = draw(st.lists(_setups(), min_size=1, max_size=5))
     return History(
         family, tuple(fields), partitions, (*partitions, *keys) if keyed else (), options, tuple(steps), tuple(reads)
     )
 
 
-def _maybe(options: dict[str, str], draw: st.DrawFn, one_in: int, **values: Any) -> None:
-    if draw(st.integers(0, one_in - 1)) == one_in - 1:
-        options.update({name.replace("__", "-").replace("_", "."): str(value) for name, value in values.items()})
+def _maybe(options: dict[str, str], draw: st.DrawFn, one_in: int, values: dict[str, str]) -> None:
+    """Add options, in one of so many cases."""
+    if draw(st.integers(1, one_in)) == one_in:
+        options.update(values)
 
 
 def _general_options(draw: st.DrawFn) -> dict[str, str]:
@@ -154,7 +156,7 @@ def _general_options(draw: st.DrawFn) -> dict[str, str]:
 
 
 @st.composite
-def _append_options(draw: st.DrawFn, columns: list[str]) -> dict[str, str]:
+def _append_options(draw: st.DrawFn) -> dict[str, str]:
     options = _general_options(draw)
     if draw(st.booleans()):
         options["bucket"] = draw(st.sampled_from(["1", "2", "3"]))
@@ -162,9 +164,9 @@ def _append_options(draw: st.DrawFn, columns: list[str]) -> dict[str, str]:
         options["compaction.max.file-num"] = draw(st.sampled_from(["2", "3", "50"]))
     else:
         options["bucket"] = "-1"
-        _maybe(options, draw, 6, **{"row-tracking.enabled": "true"})
+        _maybe(options, draw, 6, {"row-tracking.enabled": "true"})
     options["compaction.min.file-num"] = draw(st.sampled_from(["2", "3", "5"]))
-    _maybe(options, draw, 4, **{"write-only": "true"})
+    _maybe(options, draw, 4, {"write-only": "true"})
     return options
 
 
@@ -177,22 +179,22 @@ def _keyed_options(draw: st.DrawFn, family: str, types: dict[str, Any], columns:
     producer = options["changelog-producer"] = draw(st.sampled_from(producers))
     options["bucket"] = "-2" if family == "postpone" else draw(st.sampled_from(["1", "1", "2", "3", "-1"]))
     options["num-sorted-run.compaction-trigger"] = draw(st.sampled_from(["1", "2", "3", "5"]))
-    _maybe(options, draw, 4, **{"write-only": "true"})
-    _maybe(options, draw, 6, **{"num-levels": draw(st.sampled_from(["2", "3", "4"]))})
-    _maybe(options, draw, 6, **{"target-file-size": "1 kb", "page-size": "1 kb"})
-    _maybe(options, draw, 8, **{"write-buffer-size": "8 kb", "page-size": "1 kb", "write-buffer-spillable": "false"})
+    _maybe(options, draw, 4, {"write-only": "true"})
+    _maybe(options, draw, 6, {"num-levels": draw(st.sampled_from(["2", "3", "4"]))})
+    _maybe(options, draw, 6, {"target-file-size": "1 kb", "page-size": "1 kb"})
+    _maybe(options, draw, 8, {"write-buffer-size": "8 kb", "page-size": "1 kb", "write-buffer-spillable": "false"})
     if producer in ("none", "lookup", "input") and engine != "first-row":
-        _maybe(options, draw, 4, **{"deletion-vectors.enabled": "true"})
+        _maybe(options, draw, 4, {"deletion-vectors.enabled": "true"})
     if producer == "lookup":
-        _maybe(options, draw, 4, **{"changelog-producer.row-deduplicate": "true"})
+        _maybe(options, draw, 4, {"changelog-producer.row-deduplicate": "true"})
     if producer == "full-compaction":
-        _maybe(options, draw, 2, **{"full-compaction.delta-commits": draw(st.sampled_from(["1", "2", "3"]))})
-    _maybe(options, draw, 6, **{"changelog-file.format": draw(st.sampled_from(FORMATS))})
+        _maybe(options, draw, 2, {"full-compaction.delta-commits": draw(st.sampled_from(["1", "2", "3"]))})
+    _maybe(options, draw, 6, {"changelog-file.format": draw(st.sampled_from(FORMATS))})
     options |= draw(ENGINE_OPTIONS[engine](types, columns))
     if engine == "first-row" or "ignore-delete" not in options:
-        _maybe(options, draw, 6, **{"ignore-delete": "true"})
+        _maybe(options, draw, 6, {"ignore-delete": "true"})
     if engine == "deduplicate":
-        _maybe(options, draw, 8, **{"ignore-update-before": "true"})
+        _maybe(options, draw, 8, {"ignore-update-before": "true"})
     return options
 
 
@@ -206,7 +208,7 @@ def _sequence_options(draw: st.DrawFn, types: dict[str, Any], columns: list[str]
     options: dict[str, str] = {}
     if draw(st.integers(0, 2)) == 2:
         options["sequence.field"] = draw(st.sampled_from(_comparable(types, columns)))
-        _maybe(options, draw, 4, **{"sequence.field.sort-order": "descending"})
+        _maybe(options, draw, 4, {"sequence.field.sort-order": "descending"})
     return options
 
 
@@ -219,7 +221,7 @@ def _partial_update_options(draw: st.DrawFn, types: dict[str, Any], columns: lis
         return draw(_sequence_options(types, columns)) | {"ignore-delete": "true"}
     if choice == "group" and len(columns) > 1:
         options = {"fields.n.sequence-group": ",".join(columns[1:])}
-        _maybe(options, draw, 2, **{f"fields.{columns[1]}.aggregate-function": draw(_aggregate(types[columns[1]]))})
+        _maybe(options, draw, 2, {f"fields.{columns[1]}.aggregate-function": draw(_aggregate(types[columns[1]]))})
         if any("aggregate-function" in name for name in options):
             options[f"fields.{columns[1]}.ignore-retract"] = "true"
         return options
@@ -239,7 +241,7 @@ def _aggregate(kind: Any) -> st.SearchStrategy[str]:
 @st.composite
 def _aggregation_options(draw: st.DrawFn, types: dict[str, Any], columns: list[str]) -> dict[str, str]:
     options = draw(_sequence_options(types, columns)) if draw(st.booleans()) else {}
-    _maybe(options, draw, 6, **{"aggregation.remove-record-on-delete": "true"})
+    _maybe(options, draw, 6, {"aggregation.remove-record-on-delete": "true"})
     removes = "aggregation.remove-record-on-delete" in options
     for name in columns:
         if name != options.get("sequence.field"):
@@ -257,16 +259,18 @@ ENGINE_OPTIONS: dict[str, Callable[[dict[str, Any], list[str]], st.SearchStrateg
 }
 
 SEEDS = st.integers(0, 40)
-FLUSHES = st.lists(st.tuples(st.integers(0, 6), SEEDS), min_size=1, max_size=3)
+FLUSHES = st.lists(st.tuples(st.sampled_from([1, 2, 3, 5, 8, 13, 0]), SEEDS), min_size=1, max_size=3)
 
 
-def _steps(family: str, partitioned: bool, options: dict[str, str]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+def _steps(partitioned: bool) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
     """One step; writes and compactions come most."""
     write = st.fixed_dictionaries({"flushes": FLUSHES})
     watermarked = st.fixed_dictionaries({"flushes": FLUSHES, "watermark": st.integers(0, 9)})
     compact = st.fixed_dictionaries({"full": st.booleans()})
-    large = st.fixed_dictionaries({"flushes": st.lists(st.tuples(st.integers(100, 200), SEEDS), min_size=1, max_size=1)})
-    overwrite = st.fixed_dictionaries({"flushes": FLUSHES, "partition": st.none() | SEEDS if partitioned else st.none()})
+    large = st.fixed_dictionaries({"flushes": st.tuples(st.tuples(st.integers(100, 200), SEEDS))})
+    partition = st.none() | SEEDS if partitioned else st.none()
+    overwrite = st.fixed_dictionaries({"flushes": FLUSHES, "partition": partition})
+    expire = st.fixed_dictionaries({"retain": st.integers(1, 4), "changelogs": st.none() | st.integers(2, 9)})
     alter = st.tuples(st.sampled_from(["add", "drop", "rename", "widen", "first", "nested"]), st.integers(0, 9))
     step = [
         *[st.tuples(st.just("write"), write)] * 8,
@@ -276,7 +280,7 @@ def _steps(family: str, partitioned: bool, options: dict[str, str]) -> st.Search
         *[st.tuples(st.just("overwrite"), overwrite)] * 2,
         *[st.tuples(st.just("alter"), st.fixed_dictionaries({"change": alter}))] * 2,
         st.tuples(st.just("truncate"), st.just({})),
-        st.tuples(st.just("expire"), st.fixed_dictionaries({"retain": st.integers(1, 4), "changelogs": st.none() | st.integers(2, 9)})),
+        st.tuples(st.just("expire"), expire),
         st.tuples(st.just("rollback"), st.fixed_dictionaries({"pick": st.integers(0, 9)})),
         st.tuples(st.just("branch"), st.fixed_dictionaries({"pick": st.integers(0, 9)})),
     ]

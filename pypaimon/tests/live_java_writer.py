@@ -70,10 +70,7 @@ def carry_out(java: LiveJava, history: History, warehouse: Path) -> Written:
         options=history.options,
     )
     for what, arguments in history.steps:
-        try:
-            getattr(writer, f"do_{what}")(**arguments)
-        except JavaError as error:
-            writer.refused.append(f"{what}: {error}")
+        writer.run(what, arguments)
     return Written(warehouse, tuple(writer.refused))
 
 
@@ -85,6 +82,13 @@ class _Writer:
     refused: list[str] = field(default_factory=list)
     written: int = 0
     altered: int = 0
+
+    def run(self, what: str, arguments: dict[str, Any]) -> None:
+        """One step; `do_...` below has what it takes."""
+        try:
+            getattr(self, f"do_{what}")(**arguments)
+        except JavaError as error:
+            self.refused.append(f"{what}: {error}")
 
     def do_write(self, flushes: list[tuple[int, int]], watermark: int | None = None, branch: str | None = None) -> None:
         rows = self._rows(flushes, branch)

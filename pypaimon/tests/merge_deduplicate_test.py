@@ -21,7 +21,7 @@ from merge_model import (
 )
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge import Deduplicate, FirstRow, merge_batches, sections
+from pypaimon.streaming.merge import Deduplicate, FirstRow, UnsortedRunError, merge_batches, sections
 
 # Few values, so that they meet; those whose order is easily wrong among them.
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "aa", "b", "é", "￮", "😀", "x" * 9, "x" * 40])
@@ -170,3 +170,12 @@ def test_nothing_is_copied_where_keys_are_single() -> None:
     )
     merged, _last = merge_batches([iter([batch])], Deduplicate(("k",)))
     assert merged.column("k").buffers()[1].address == values.buffers()[1].address
+
+
+def test_a_run_that_is_not_sorted_is_an_error_and_not_an_endless_loop() -> None:
+    kinds = pa.array([0, 0], pa.int8())
+    columns = {"k": pa.array([3, 1], pa.int32()), "_SEQUENCE_NUMBER": [0, 1], "_VALUE_KIND": kinds}
+    batch = pa.RecordBatch.from_pydict(columns)
+    with pytest.raises(UnsortedRunError) as caught:
+        list(merge_batches([iter([batch.slice(1)]), iter([batch, batch])], Deduplicate(("k",))))
+    assert caught.value.run == 1

@@ -8,7 +8,7 @@ from pypaimon.streaming.merge.groups import LEVEL, MergeEngine
 from pypaimon.streaming.merge.merging import merge_batches
 from pypaimon.streaming.merge.net import net_changes
 from pypaimon.streaming.merge.partial_update import PartialUpdate, SequenceGroup
-from pypaimon.streaming.merge.sections import sorted_runs
+from pypaimon.streaming.merge.sections import UnsortedRunError, sorted_runs
 
 __all__ = [
     "LEVEL",
@@ -18,6 +18,7 @@ __all__ = [
     "MergeEngine",
     "PartialUpdate",
     "SequenceGroup",
+    "UnsortedRunError",
     "merge_batches",
     "merge_engine",
     "net_changes",

@@ -42,6 +42,18 @@ def _key(row: Any) -> tuple[Any, ...]:
     return tuple(python_order(value) for value in row.values)
 
 
+class UnsortedRunError(ValueError):
+    """The records of a run are not in key order; without an error there would be no end.
+
+    Attributes:
+        run: Index of the run.
+    """
+
+    def __init__(self, run: int) -> None:
+        super().__init__(f"the records of run {run} are not in key order")
+        self.run = run
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Records of complete keys: no other chunk holds a record of these keys, and chunks come in key order.
@@ -126,6 +138,9 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
     A chunk has about `CHUNK_BYTES` at most, unless one key has more. Holds one batch of each run and what is left of
     the one before it (as a rule the records of one key). A batch of a run is asked for when everything of the one
     before it, but its last key, was handed out.
+
+    Raises:
+        UnsortedRunError: A batch ends with a smaller key than it begins with.
     """
     codec = KeyCodec(len(keys))
     opened = [_Run(run, keys) for run in runs]
@@ -139,6 +154,9 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
             for run in active:
                 run.encode(codec)
         active = [run for run in active if run.batch is not None]
+        for index, run in enumerate(opened):
+            if run.batch is not None and run.codes[0] > run.codes[-1]:
+                raise UnsortedRunError(index)
         limit = min((run.codes[-1] for run in active if not run.ended), default=None)
         counts = _counts(opened, limit)
         parts = [run.take(count) for run, count in zip(opened, counts, strict=True) if count]
