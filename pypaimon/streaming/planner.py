@@ -256,13 +256,10 @@ class Planner:
         return replace(state, misses=misses, verified=True, window=1)
 
     def _warm(self, snapshots: list[Snapshot]) -> None:
-        lists = [
-            snapshot.changelog_manifest_list
-            if self._scanner.kind is PlanKind.CHANGELOG
-            else snapshot.delta_manifest_list
-            for snapshot in snapshots
-            if self._is_read(snapshot)
-        ]
+        """Read the manifests of snapshots ahead of time."""
+        changelog = self._scanner.kind is PlanKind.CHANGELOG
+        read = [snapshot for snapshot in snapshots if self._is_read(snapshot)]
+        lists = [each.changelog_manifest_list if changelog else each.delta_manifest_list for each in read]
         self._plans_for(None, None).warm([each for each in lists if each])
 
     def _is_read(self, snapshot: Snapshot) -> bool:
@@ -295,7 +292,12 @@ class Planner:
     def _overwritten(self, plans: SnapshotPlans, state: PlannerState, snapshot: Snapshot) -> Planned:
         if not self.traits.primary_key:
             return plans.delta(snapshot, state.unit)
-        return plans.overwrite(self._range.available(snapshot.id - 1), snapshot, state.unit)
+        before = self._range.available(snapshot.id - 1) if snapshot.id > 1 else None
+        planned = plans.overwrite(before, snapshot, state.unit)
+        if before is None and any(split.before_files for split in planned.splits):
+            detail = f"Snapshot {snapshot.id} overwrites rows of it, which are gone too. "
+            raise PositionExpiredError(snapshot.id - 1, self._range.earliest_id(), self._snapshots.latest_id(), detail)
+        return planned
 
     def _handed_out(
         self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned, first: int | None = None
@@ -334,9 +336,7 @@ class Planner:
         if before.snapshot_id != snapshot.id - 1:
             return
         total, delta = snapshot.total_record_count, snapshot.delta_record_count
-        if None in (total, delta, before.total_record_count) or total is None or delta is None:
-            return
-        if total - delta != before.total_record_count:
+        if total is not None and delta is not None and before.total_record_count not in (None, total - delta):
             raise rolled_back(before.snapshot_id)
 
     @contextmanager
@@ -349,7 +349,8 @@ class Planner:
 
     def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
         policy = self._options.on_expired
-        if policy is OnExpired.FAIL or expired.wanted < 1:
+        at_earliest = policy is OnExpired.EARLIEST and state.next_id == expired.earliest
+        if policy is OnExpired.FAIL or expired.wanted < 1 or at_earliest:
             raise expired
         in_full = state.full is not None or state.start is not None
         if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:

@@ -378,6 +378,20 @@ class TestOverwrites:
         assert drive.keys(plans) == [1, 2, 3]
         assert plans[1].kind is PlanKind.OVERWRITE
 
+    @pytest.mark.parametrize("policy", OnExpired)
+    def test_rows_that_are_gone_cannot_be_taken_back(self, tmp_path: Path, policy: OnExpired) -> None:
+        table = Table(tmp_path / "w", primary_key=True)
+        table.commit([0, 1])
+        table.commit([1, 2], overwrite=True)
+        table.expire(2)
+        drive = Drive.of(table, EARLIEST, read_overwrite=True, on_expired=policy)
+        if policy in (OnExpired.FAIL, OnExpired.EARLIEST):
+            for _ in range(2):
+                with pytest.raises(PositionExpiredError, match=r"Snapshot 1 has expired.*Snapshot 2 overwrites"):
+                    drive.run()
+        else:
+            assert drive.keys() == ([1, 2] if policy is OnExpired.FULL else [])
+
     def test_refused_after_the_rows_before_it(self, drive_of: Any) -> None:
         drive = drive_of(on_overwrite=OnOverwrite.FAIL)
         assert drive.keys([drive.step().plan or drive.step().plan]) == [1]
