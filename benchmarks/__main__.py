@@ -43,7 +43,7 @@ def main() -> None:
 def report(figures: list[measuring.Figure], seconds: float) -> str:
     """The page of documentation for a run."""
     day = datetime.now(timezone.utc).date().isoformat()
-    host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+    host = f"{os.cpu_count()} cores, load {os.getloadavg()[2]:.1f}, {platform.system()} {platform.machine()}"
     versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER}"
     return f"""# Benchmarks
 

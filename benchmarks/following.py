@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -74,9 +74,10 @@ def _requests() -> list[Figure]:
         table = create(warehouse, "t", SCHEMA)
         commit(table, _row(0))
         ours, peer = _our_requests(warehouse, requests, table), _peer_requests(warehouse, requests, table)
-    goals = {"idle poll": 1, "one new snapshot": 7, "per snapshot while behind": 6}
+    # At the end of what it is behind by, the stream looks for one snapshot more.
+    goals = {"idle poll": 1.0, "one new snapshot": 7.0, f"per snapshot, {BEHIND} behind": 6 + 2 / BEHIND}
     return [
-        Figure(f"HTTP requests, {name}", ours[name], "", f"{goal}", ours[name] <= goal, peer[name])
+        Figure(f"HTTP requests, {name}", ours[name], "", f"{goal:g}", ours[name] <= goal, peer[name])
         for name, goal in goals.items()
     ]
 
@@ -99,7 +100,7 @@ def _our_requests(warehouse: Any, requests: Callable[[], int], table: Any) -> di
     requests()
     for _ in range(BEHIND):
         assert scan.plan() is not None
-    return {"idle poll": idle, "one new snapshot": new, "per snapshot while behind": requests() / BEHIND}
+    return {"idle poll": idle, "one new snapshot": new, f"per snapshot, {BEHIND} behind": requests() / BEHIND}
 
 
 def _peer_requests(warehouse: Any, requests: Callable[[], int], table: Any) -> dict[str, float]:
@@ -111,7 +112,7 @@ def _peer_requests(warehouse: Any, requests: Callable[[], int], table: Any) -> d
         requests()
         for _ in range(BEHIND):
             next_plan()
-        counted["per snapshot while behind"] = requests() / BEHIND
+        counted[f"per snapshot, {BEHIND} behind"] = requests() / BEHIND
     with peer_plans(warehouse.get_table("db.t"), next_snapshot=latest + BEHIND) as next_plan:
         requests()
         next_plan()
@@ -185,16 +186,31 @@ def _event_loop(directory: Path) -> list[Figure]:
     table = create(warehouse, "t", SCHEMA)
     for number in range(4):
         commit(table, _row(number))
-    slow = _longest_stall(slowed(warehouse, "t", 300))
-    many = _longest_stall(many_files(directory / "loop").get_table("db.many"))
+    slow = slowed(warehouse, "t", 300)
+    many = many_files(directory / "loop").get_table("db.many")
     return [
-        Figure("event-loop stall while each request takes 300 ms", slow, "ms", "5 ms", slow <= 5),
-        Figure("event-loop stall while 100,000 entries are planned", many, "ms", "50 ms", many <= 50),
+        _stall("event-loop stall while each request takes 300 ms", slow, 5),
+        _stall("event-loop stall while 100,000 entries are planned", many, 50),
     ]
 
 
-def _longest_stall(table: Any) -> float:
-    """The longest time, in milliseconds, that the event loop did not get round to a task, during a first plan."""
+def _stall(measure: str, table: Any, goal: float) -> Figure:
+    """The longest stall during a first plan, beside that of a loop that has nothing to do for as long."""
+    scan = stream_read_builder(table).new_streaming_scan()
+
+    async def plan() -> None:
+        async with scan.stream() as stream:
+            async for _ in stream:
+                break
+
+    begin = time.perf_counter()
+    longest = asyncio.run(_longest_stall(plan()))
+    idle = asyncio.run(_longest_stall(asyncio.sleep(time.perf_counter() - begin)))
+    return Figure(measure, longest, "ms", f"{goal:g} ms", longest <= goal, idle, "an idle loop")
+
+
+async def _longest_stall(work: Coroutine[Any, Any, None]) -> float:
+    """The longest time, in milliseconds, that the event loop did not get round to a task while it did some work."""
     longest = 0.0
 
     async def heartbeat() -> None:
@@ -204,15 +220,9 @@ def _longest_stall(table: Any) -> float:
             await asyncio.sleep(0.001)
             longest = max(longest, time.perf_counter() - before - 0.001)
 
-    async def run() -> None:
-        scan = stream_read_builder(table).new_streaming_scan()
-        beating = asyncio.create_task(heartbeat())
-        async with scan.stream() as stream:
-            async for _ in stream:
-                break
-        beating.cancel()
-
-    asyncio.run(run())
+    beating = asyncio.create_task(heartbeat())
+    await work
+    beating.cancel()
     return longest * 1000
 
 

@@ -78,12 +78,12 @@ class StreamTableRead(TableRead):
         allowed: dict[int, Rules | None] = {}
         for split in splits:
             bound = self._bound(split)
-            schema_id = bound.schema.id
+            schema_id, schema = bound.schema.id, self._arrow_schema(bound)
             if self._auth is not None and schema_id not in allowed:
                 allowed[schema_id] = self._auth.rules(bound)
             try:
                 for records in self._records(split, bound, allowed.get(schema_id)):
-                    batch = (self._packed if bound.packed else self._output)(records, bound)
+                    batch = (self._packed if bound.packed else self._output)(records, bound, schema)
                     if batch.num_rows:
                         yield batch
             except FileNotFoundError as error:
@@ -199,7 +199,7 @@ class StreamTableRead(TableRead):
         schema = bound.arrow_schema()
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 
-    def _output(self, records: Records, bound: Layout) -> pa.RecordBatch:
+    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
         batch, kinds = records.batch, records.kinds
         if bound.with_rowkind:
             batch = batch.append_column(ROWKIND, _names(kinds, batch.num_rows))
@@ -210,11 +210,10 @@ class StreamTableRead(TableRead):
         columns = bound.outputs_of(batch)
         if self.include_row_kind:
             columns.insert(0, _names(kinds, batch.num_rows))
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema(bound))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _packed(self, records: Records, bound: Layout) -> pa.RecordBatch:
+    def _packed(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
         """Rows of `$binlog`; the rows of the view themselves are all +I, as those of an audit log."""
-        schema = self._arrow_schema(bound)
         packing = Packing.of(records)
         rowkind = row_kinds.to_names(pa.array(packing.kinds))
         columns = [_names(None, len(rowkind))] if self.include_row_kind else []
