@@ -58,7 +58,6 @@ def partition_order(partition: tuple[str | None, ...]) -> tuple[tuple[bool, str]
     return tuple((value is not None, value or "") for value in partition)
 
 
-@total_ordering
 @dataclass(frozen=True, slots=True)
 class Position:
     """The next snapshot to read and, inside a snapshot that a limit cut, the last unit handed out.
@@ -85,12 +84,24 @@ class Position:
         unit = () if self.unit is None else self.unit.order()
         return self.snapshot, self.phase is Phase.FULL, self.unit is not None, unit
 
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, Position):
-            return NotImplemented
+    # Not derived from equality: a position with and one without a fingerprint may be equally far.
+
+    def __lt__(self, other: Position) -> bool:
+        return self.order() < self._order_of(other)
+
+    def __le__(self, other: Position) -> bool:
+        return self.order() <= self._order_of(other)
+
+    def __gt__(self, other: Position) -> bool:
+        return self.order() > self._order_of(other)
+
+    def __ge__(self, other: Position) -> bool:
+        return self.order() >= self._order_of(other)
+
+    def _order_of(self, other: Position) -> tuple[Any, ...]:
         if self.table != other.table:
             raise ValueError("positions of different tables cannot be compared")
-        return self.order() < other.order()
+        return other.order()
 
     def to_json(self) -> str:
         """Canonical JSON: one key order, no spaces, so that equal positions are equal strings."""
@@ -136,7 +147,7 @@ class Position:
                     _typed(unit["index"], int),
                 ),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             if isinstance(error, StreamConfigError):
                 raise
             raise StreamConfigError(f"not a position: {text!r}. Give what Position.to_json() wrote.") from error

@@ -66,6 +66,8 @@ def test_order_follows_the_stream() -> None:
         Position("t", 5),
     ]
     assert sorted(ordered[::-1]) == ordered
+    known, unknown = Position("t", 4, "f"), Position("t", 4)
+    assert known <= unknown <= known and not known > unknown and not known < unknown and known != unknown
     with pytest.raises(ValueError, match="different tables"):
         _ = Position("a", 1) < Position("b", 2)
 
