@@ -38,7 +38,7 @@ SAMPLE = (
     "row_tracking",
     "schema_evolution_lookup",
 )
-ON_SPARK = ("append_partitioned", "pk_dedup_lookup", "schema_evolution_lookup", "precommit_compact_part_lookup")
+ON_SPARK = ("append_partitioned", "pk_dedup_lookup", "pk_partial_update_lookup", "precommit_compact_part_lookup")
 STARTS = ({}, {"start": "earliest"})
 
 

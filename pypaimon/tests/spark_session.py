@@ -14,6 +14,8 @@ CONFIGURATION = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
+    # A busy machine needs more than 15 seconds to start a Python worker.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
