@@ -39,7 +39,7 @@ def test_its_quick_start_prints_the_state_of_a_table(warehouse: Any, tmp_path: P
     write.close()
     commit.close()
 
-    (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
     code = code.replace("/path/to/warehouse", str(tmp_path / "warehouse"))
     with subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None

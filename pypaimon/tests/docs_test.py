@@ -1,0 +1,174 @@
+"""The documentation holds: every block of code runs and prints what it says, every promise names a test, links lead on.
+
+A block of Python runs with those before it on its page, `await` included; commands of `paimon-stream` run too. What
+stands in a `text` block behind them is what they print. The catalog is a fresh one with the tables of `orders.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orders import catalog, events, orders
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
+# Spark's page needs a session: its tests are with those of Spark.
+RUN = [page for page in PAGES if page.name != "spark.md"]
+GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
+_BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+_WAREHOUSE = "/path/to/warehouse"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    content = page.read_text(encoding="utf-8")
+    return [
+        Block(match[2], textwrap.dedent(match[3]), content.count("\n", 0, match.start()) + 2)
+        for match in _BLOCK.finditer(content)
+    ]
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A warehouse with the tables of the examples, in a directory that a page may write to."""
+    found = catalog(tmp_path / "warehouse")
+    orders(found)
+    events(found)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "warehouse"
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The loop that all blocks of a page await on."""
+    found = asyncio.new_event_loop()
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_code_runs_and_prints_what_it_says(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    found = [*blocks(page), Block("end", "", 0)]
+    for block, following in pairwise(found):
+        text = block.text.replace(_WAREHOUSE, str(warehouse))
+        where = f"{page.name}:{block.line}"
+        expected = _comparable(following.text) if following.language == "text" else None
+        if block.language == "python":
+            whole = "asyncio.run(" in text
+            printed = run_program(text, len(expected or [""])) if whole else run_python(text, where, namespace, loop)
+        elif block.language == "sh":
+            printed = run_commands(text, where, warehouse)
+        else:
+            continue
+        assert expected in (None, _comparable(printed)), f"{where} prints\n{printed}"
+
+
+def _comparable(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
+
+
+def run_program(text: str, lines: int) -> str:
+    """The first lines that a program prints, which then may go on for ever."""
+    with subprocess.Popen([sys.executable, "-u", "-c", text], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        printed = "".join(program.stdout.readline() for _ in range(lines))
+        program.kill()
+    assert printed
+    return printed
+
+
+def run_python(text: str, where: str, namespace: dict[str, Any], loop: asyncio.AbstractEventLoop) -> str:
+    """What a block prints."""
+    code = compile(text, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        result = eval(code, namespace)
+        if inspect.iscoroutine(result):
+            loop.run_until_complete(result)
+    return out.getvalue()
+
+
+def run_commands(text: str, where: str, warehouse: Path) -> str:
+    """What the commands of `paimon-stream` print; others (pip, make) are not run here."""
+    printed = ""
+    config = Path("paimon.yaml")
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("paimon-stream "):
+            if not config.exists():
+                config.write_text(f"warehouse: {warehouse}\n")
+            command = [sys.executable, "-m", "pypaimon.streaming.cli", *shlex.split(line, comments=True)[1:]]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            assert result.returncode == 0, f"{where}: {line}\n{result.stderr}"
+            printed += result.stdout
+        else:
+            assert re.match(r"(pip|make|git|cd|#|$)", line), f"{where}: {line} is never run"
+    return printed
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    promises, _, _ = GUARANTEES.partition("## What is not promised")
+    items = re.findall(r"^- (.+?)(?=^- |^#|\Z)", promises, re.DOTALL | re.MULTILINE)
+    assert len(items) >= 30
+    for item in items:
+        named = re.findall(r"`(\w+_test)\.py::(test_\w+)`", item)
+        assert named, f"no test holds: {item}"
+        for module, name in named:
+            source = (ROOT / "pypaimon" / "tests" / f"{module}.py").read_text(encoding="utf-8")
+            assert re.search(rf"^ *(async )?def {name}\(|^{name} = ", source, re.MULTILINE), f"{module}.py::{name}"
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """Files, and headings in them, that a page links to."""
+    content = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"]\(([^)]+)\)", content):
+        if not re.match(r"https?:", target):
+            file, _, anchor = target.partition("#")
+            yield (page.parent / file if file else page), anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for file, anchor in links(page):
+        assert file.exists(), f"{page.name} links to {file}"
+        if anchor:
+            titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+            assert anchor in anchors, f"{page.name} links to {file.name}#{anchor}"
+
+
+def test_every_page_is_in_the_site() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert {page.name for page in DOCS.glob("*.md")} <= set(re.findall(r"[\w-]+\.md", navigation))
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
+    assert "with_consumer_id" in reference
