@@ -16,6 +16,9 @@ import pyarrow as pa
 
 _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
+_ZSTD_STEP = 4096
+_MOST_BYTES = 1 << 30
+"""Of the records of one file, decompressed: far beyond what Paimon writes, far below what ends a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ def parse(data: bytes) -> Container:
     """Take a container file apart.
 
     Raises:
-        ValueError: It is not one, it is cut off, a sync marker is wrong, or its codec is not known.
+        ValueError: It is not one, it is cut off, a sync marker is wrong, its codec is not known, it announces more
+            records than it can hold, or more than 1 GiB of them.
     """
     if not data.startswith(_MAGIC):
         raise ValueError("not an Avro file" if data else "the file is empty")
@@ -58,13 +62,18 @@ def parse(data: bytes) -> Container:
         raise ValueError(f"the Avro codec {codec!r} is not known")
     if "avro.schema" not in header:
         raise ValueError("the Avro header holds no schema")
-    count = 0
+    count = size = 0
     blocks: list[bytes] = []
     while not cursor.at_end():
-        count += cursor.long()
-        blocks.append(decompress(cursor.block()))
+        announced = cursor.long()
+        block = decompress(cursor.block(), _MOST_BYTES - size)
         if cursor.take(_SYNC_SIZE) != sync:
             raise ValueError("a sync marker between Avro blocks is wrong")
+        if not 0 <= announced <= len(block):
+            raise ValueError(f"an Avro block of {len(block)} bytes announces {announced} records")
+        count += announced
+        size += len(block)
+        blocks.append(block)
     return Container(_stored_types(header["avro.schema"]), count, b"".join(blocks))
 
 
@@ -169,7 +178,36 @@ def _bytes(value: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _stored_types(schema: bytes) -> bytes:
-    return json.dumps(_without_logical_types(json.loads(schema))).encode()
+    try:
+        stored = _without_logical_types(json.loads(schema))
+    except RecursionError as error:
+        raise ValueError("the Avro schema is nested too deeply") from error
+    if _has_weightless_items(stored):
+        raise ValueError("the Avro schema has items without a size: a few bytes could announce any number of them")
+    return json.dumps(stored).encode()
+
+
+def _has_weightless_items(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return any(_has_weightless_items(branch) for branch in schema)
+    if not isinstance(schema, dict):
+        return False
+    items = schema.get("items", schema.get("values", "string"))
+    return _is_weightless(items) or any(map(_has_weightless_items, (items, *_parts(schema))))
+
+
+def _parts(schema: dict[str, Any]) -> list[Any]:
+    fields = schema.get("fields")
+    types = [field.get("type") for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    return [schema.get("type"), *types]
+
+
+def _is_weightless(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        if schema.get("type") == "record":
+            return all(map(_is_weightless, _parts(schema)[1:]))
+        return bool(schema.get("size") == 0 or _is_weightless(schema.get("type")))
+    return bool(schema == "null")
 
 
 @lru_cache(maxsize=64)
@@ -187,29 +225,41 @@ def _without_logical_types(schema: Any) -> Any:
     return schema
 
 
-def _zstandard(block: bytes) -> bytes:
+def _zstandard(block: bytes, most: int) -> bytes:
     import zstandard
 
-    pieces = []
+    pieces: list[bytes] = []
+    size = place = 0
     try:
-        while block:
+        while place < len(block):
             frame = zstandard.ZstdDecompressor().decompressobj()
-            pieces.append(frame.decompress(block))
-            if not frame.eof:
-                raise ValueError("an Avro block is cut off")
-            block = frame.unused_data
+            while not frame.eof:
+                if place >= len(block):
+                    raise ValueError("an Avro block is cut off")
+                # A little at a time, for a few bytes can stand for thousands of times as many.
+                pieces.append(frame.decompress(block[place : place + _ZSTD_STEP]))
+                place += _ZSTD_STEP
+                size = _checked(size + len(pieces[-1]), most)
+            place = min(place, len(block)) - len(frame.unused_data)
     except zstandard.ZstdError as error:
         raise ValueError(f"an Avro block cannot be decompressed: {error}") from error
     return b"".join(pieces)
 
 
-def _snappy(block: bytes) -> bytes:
+def _checked(size: int, most: int) -> int:
+    if size > most:
+        raise ValueError(f"the Avro blocks hold more than {_MOST_BYTES} bytes decompressed")
+    return size
+
+
+def _snappy(block: bytes, most: int) -> bytes:
     size = shift = 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift
         if byte < 0x80:
             break
         shift += 7
+    _checked(size, most)
     compressed, checksum = block[:-4], block[-4:]
     try:
         plain: bytes = pa.Codec("snappy").decompress(compressed, size, asbytes=True)
@@ -220,21 +270,26 @@ def _snappy(block: bytes) -> bytes:
     return plain
 
 
-def _translated(decompress: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    def run(block: bytes) -> bytes:
+def _limited(decompressor: Callable[[], Any]) -> Callable[[bytes, int], bytes]:
+    def run(block: bytes, most: int) -> bytes:
+        stream = decompressor()
         try:
-            return decompress(block)
+            plain: bytes = stream.decompress(block, most + 1)
         except (zlib.error, OSError, EOFError, lzma.LZMAError) as error:
             raise ValueError(f"an Avro block cannot be decompressed: {error}") from error
+        _checked(len(plain), most)
+        if not stream.eof:
+            raise ValueError("an Avro block is cut off")
+        return plain
 
     return run
 
 
-_CODECS: dict[str, Callable[[bytes], bytes]] = {
-    "null": lambda block: block,
-    "deflate": _translated(lambda block: zlib.decompress(block, -zlib.MAX_WBITS)),
-    "bzip2": _translated(bz2.decompress),
-    "xz": _translated(lzma.decompress),
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda block, most: block,
+    "deflate": _limited(lambda: zlib.decompressobj(-zlib.MAX_WBITS)),
+    "bzip2": _limited(bz2.BZ2Decompressor),
+    "xz": _limited(lzma.LZMADecompressor),
     "snappy": _snappy,
     "zstandard": _zstandard,
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from pypaimon.streaming.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.snapshots import branch_directory
 from pypaimon.streaming.store import Store
 from pypaimon.streaming.table_directory import TableDirectory
 
@@ -97,8 +98,7 @@ class ConsumerManager:
     @property
     def directory(self) -> str:
         """Where the files are; need not exist."""
-        base = self._table_path if self._branch == _MAIN else f"{self._table_path}/branch/branch-{self._branch}"
-        return f"{base}/consumer"
+        return f"{branch_directory(self._table_path, self._branch)}/consumer"
 
     def with_branch(self, branch: str | None) -> ConsumerManager:
         """The consumers of another branch of the table."""

@@ -64,6 +64,8 @@ def parse(data: bytes, deletion_file: DeletionFile) -> DeletionVector:
     Raises:
         ValueError: It is not there, or its length, checksum, format or number of rows is not what it must be.
     """
+    if deletion_file.offset < 0:
+        raise ValueError(f"a deletion vector at byte {deletion_file.offset} was recorded")
     start = deletion_file.offset + _WORD
     size = int.from_bytes(data[deletion_file.offset : start], "big")
     content = data[start : start + size]

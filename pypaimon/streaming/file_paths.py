@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming import binary_row
 from pypaimon.streaming.internals import DataField, TableSchema, local_path, resolve_path, to_file_io_path
@@ -21,7 +22,24 @@ _MERGED_CHANGELOG = re.compile(
     r"(?P<base>.+\$(?P<bucket>-?\d+)-(?P<first>\d+))(-(?P<offset>\d+)-(?P<length>\d+))?\.cc-(?P<format>\w+)"
 )
 _BUCKET_DIRECTORY = re.compile(r"bucket-[^/]+$")
+_NO_FILE_NAME = r"[/\\]|^\.{0,2}$"
 _EPOCH = datetime(1970, 1, 1)
+
+
+def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
+    """Refuse names of a table's files (strings) that would lie outside of their directory.
+
+    Raises:
+        ValueError: One is empty, names a directory, or holds a separator.
+    """
+    wrong = names.filter(pc.match_substring_regex(names, _NO_FILE_NAME))
+    if len(wrong):
+        raise ValueError(f"{wrong[0].as_py()!r} is no name of a file in the directory of the table")
+
+
+def check_file_name(name: str) -> None:
+    """As `check_file_names`, for one."""
+    check_file_names(pa.array([name], pa.string()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming import avro_blocks
-from pypaimon.streaming.file_paths import FilePaths
+from pypaimon.streaming.file_paths import FilePaths, check_file_name
 from pypaimon.streaming.internals import DeletionFile
 
 DELETION_VECTORS = "DELETION_VECTORS"
@@ -68,6 +68,8 @@ def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
         return tuple(_entry(record) for record in records if record["_FILE_NAME"] not in deleted)
     except KeyError as error:
         raise ValueError(f"the index manifest holds no {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a value in the index manifest has another type than it must have: {error}") from error
 
 
 def deletion_files(entries: Iterable[IndexEntry], paths: FilePaths) -> dict[tuple[bytes, int, str], DeletionFile]:
@@ -86,6 +88,7 @@ def deletion_files(entries: Iterable[IndexEntry], paths: FilePaths) -> dict[tupl
 
 
 def _entry(record: dict[str, Any]) -> IndexEntry:
+    check_file_name(record["_FILE_NAME"])
     ranges = tuple(
         DeletionRange(found["f0"], found["f1"], found["f2"], found.get("_CARDINALITY"))
         for found in record.get("_DELETIONS_VECTORS_RANGES") or ()

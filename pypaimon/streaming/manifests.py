@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from cachetools import LRUCache
 
 from pypaimon.streaming import avro_blocks
+from pypaimon.streaming.file_paths import check_file_names
 from pypaimon.streaming.index_manifests import IndexEntry, parse_index_manifest
 from pypaimon.streaming.store import Store
 
@@ -20,6 +21,7 @@ DELETE = 1
 
 # From so many records on polars is faster than fastavro, in spite of what it costs to start.
 _MANY = 100
+_KINDS = pa.array([ADD, DELETE], pa.int8())
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
 _Column = tuple[str, str, pa.DataType, bool]
@@ -205,7 +207,10 @@ def parse_manifest(data: bytes, count: int | None = None) -> pa.Table:
     container = avro_blocks.parse(data)
     if count is not None and container.count != count:
         raise ValueError(f"the manifest holds {container.count} entries, its manifest list says {count}")
-    return _flatten(container, _ENTRY_COLUMNS, ENTRY_SCHEMA)
+    entries = _flatten(container, _ENTRY_COLUMNS, ENTRY_SCHEMA)
+    if not pc.all(pc.is_in(entries["kind"], _KINDS), min_count=0).as_py():
+        raise ValueError("the manifest holds entries that neither add nor delete a file")
+    return entries
 
 
 def live(entries: pa.Table) -> pa.Table:
@@ -250,8 +255,13 @@ def _flatten(container: avro_blocks.Container, columns: tuple[_Column, ...], sch
         else:
             structs = pa.chunked_array(table.to_struct_array())
             arrays = [_column(structs, path, type_, required) for _, path, type_, required in columns]
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowException, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a column of the Avro file has another type than it must have: {error}") from error
+    for array, (name, path, _, required) in zip(arrays, columns, strict=True):
+        if required and array.null_count:
+            raise ValueError(f"{path} is null")
+        if name == "file_name":
+            check_file_names(array)
     return pa.table(arrays, schema=schema)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +15,14 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from pypaimon.streaming.errors import CorruptTableError, StoreError
+from pypaimon.streaming.errors import CorruptTableError, StoreError, StreamConfigError
+from pypaimon.streaming.file_paths import check_file_name
 from pypaimon.streaming.store import Store
 
 _LOG = logging.getLogger(__name__)
 _CACHED_SNAPSHOTS = 4096
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_HINT = re.compile(rb"[0-9]{1,19}")
 # Flink commits with it where no watermark has come yet.
 _NO_WATERMARK = -(2**63)
 
@@ -82,10 +86,10 @@ class Snapshot:
         return Snapshot(
             id=_field(value, "id", int),
             schema_id=_field(value, "schemaId", int),
-            base_manifest_list=_field(value, "baseManifestList", str),
-            delta_manifest_list=_field(value, "deltaManifestList", str),
-            changelog_manifest_list=_optional(value, "changelogManifestList", str),
-            index_manifest=_optional(value, "indexManifest", str),
+            base_manifest_list=_file_name(value, "baseManifestList"),
+            delta_manifest_list=_file_name(value, "deltaManifestList"),
+            changelog_manifest_list=_optional_file_name(value, "changelogManifestList"),
+            index_manifest=_optional_file_name(value, "indexManifest"),
             commit_user=_field(value, "commitUser", str),
             commit_identifier=_field(value, "commitIdentifier", int),
             commit_kind=_field(value, "commitKind", str),
@@ -97,6 +101,23 @@ class Snapshot:
             uuid=_optional(value, "uuid", str),
             is_changelog=is_changelog,
         )
+
+
+def _numbered(number: int, is_changelog: bool, data: bytes) -> Snapshot:
+    snapshot = Snapshot.from_json(data, is_changelog)
+    if snapshot.id != number:
+        raise ValueError(f"it is the file of snapshot {number}, but says that it is snapshot {snapshot.id}")
+    return snapshot
+
+
+def _file_name(value: dict[str, Any], name: str) -> str:
+    found: str = _field(value, name, str)
+    check_file_name(found)
+    return found
+
+
+def _optional_file_name(value: dict[str, Any], name: str) -> str | None:
+    return None if value.get(name) is None else _file_name(value, name)
 
 
 def _field(value: dict[str, Any], name: str, kind: type) -> Any:
@@ -111,9 +132,26 @@ def _optional(value: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def branch_directory(table_path: str, branch: str | None) -> str:
-    """Where a branch keeps snapshots, changelogs, schemas, tags and consumers; the table's root for `main`."""
+    """Where a branch keeps snapshots, changelogs, schemas, tags and consumers; the table's root for `main`.
+
+    Raises:
+        StreamConfigError: The branch would lie outside of the table's directory.
+    """
     root = table_path.rstrip("/")
-    return root if branch in (None, "", "main") else f"{root}/branch/branch-{branch}"
+    if branch is None or branch in ("", "main"):
+        return root
+    return f"{root}/branch/branch-{inside('branch', branch)}"
+
+
+def inside(what: str, name: str) -> str:
+    """The name of a branch or tag, which is a path below the table's directory.
+
+    Raises:
+        StreamConfigError: It would leave that directory.
+    """
+    if ".." in re.split(r"[/\\]", name):
+        raise StreamConfigError(f"{what} {name!r} would leave the directory of the table.")
+    return name
 
 
 class SnapshotFiles:
@@ -130,7 +168,7 @@ class SnapshotFiles:
         self._store = store
         self._directory = directory
         self._prefix = prefix
-        self._parser = partial(Snapshot.from_json, is_changelog=are_changelogs)
+        self._are_changelogs = are_changelogs
         self._cache: LRUCache[int, Snapshot] = LRUCache(_CACHED_SNAPSHOTS)
         self._lock = threading.Lock()
 
@@ -163,7 +201,7 @@ class SnapshotFiles:
         for number, path, data in zip(missing, paths, self._store.read_many(paths), strict=True):
             if data is not None:
                 with suppress(FileNotFoundError):
-                    found[number] = self.keep(self._store.parse_data(path, data, self._parser))
+                    found[number] = self.keep(self._store.parse_data(path, data, self._parser(number)))
         return found
 
     def fetch_ahead(self, numbers: Iterable[int]) -> list[Snapshot]:
@@ -179,11 +217,14 @@ class SnapshotFiles:
     def refreshed(self, number: int) -> Snapshot | None:
         """A file as it is in the store now, past the cache."""
         try:
-            return self.keep(self._store.parse(self.path(number), self._parser))
+            return self.keep(self._store.parse(self.path(number), self._parser(number)))
         except FileNotFoundError:
             with self._lock:
                 self._cache.pop(number, None)
             return None
+
+    def _parser(self, number: int) -> Callable[[bytes], Snapshot]:
+        return partial(_numbered, number, self._are_changelogs)
 
     def get(self, number: int) -> Snapshot | None:
         """One file, None if it is missing. One request unless cached."""
@@ -193,7 +234,7 @@ class SnapshotFiles:
         """Ids of all files, ascending. One listing."""
         names = self._store.list_names(self._directory)
         numbers = (name[len(self._prefix) :] for name in names if name.startswith(self._prefix))
-        return sorted(int(number) for number in numbers if number.isdecimal())
+        return sorted(int(number) for number in numbers if _NUMBER.fullmatch(number))
 
     def hint(self, name: str) -> int | None:
         """What a hint file says, unchecked; None without one, or if it holds no number."""
@@ -201,7 +242,7 @@ class SnapshotFiles:
             text = self._store.read(f"{self._directory}/{name}")
         except FileNotFoundError:
             return None
-        return int(text) if text.strip().isdigit() else None
+        return int(text) if _HINT.fullmatch(text.strip()) else None
 
     def earliest(self) -> int | None:
         """Smallest id: the hint if its file is there and the one before it is not, else by listing."""
@@ -219,7 +260,7 @@ class SnapshotFiles:
             there, after = self._store.read_many([self.path(hint), self.path(hint + 1)])
             if there is not None and after is None:
                 with suppress(FileNotFoundError):
-                    return self.keep(self._store.parse_data(self.path(hint), there, self._parser))
+                    return self.keep(self._store.parse_data(self.path(hint), there, self._parser(hint)))
         # One that was listed may be gone by now, through a rollback.
         found = (self.refreshed(number) for number in reversed(self.ids()))
         return next((snapshot for snapshot in found if snapshot is not None), None)

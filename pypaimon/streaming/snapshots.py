@@ -7,10 +7,10 @@ from typing import Any
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
 from pypaimon.streaming.internals import JSON, TableNoPermissionException, TableNotExistException
-from pypaimon.streaming.snapshot_files import Snapshot, SnapshotFiles, branch_directory
+from pypaimon.streaming.snapshot_files import Snapshot, SnapshotFiles, branch_directory, inside
 from pypaimon.streaming.store import Store
 
-__all__ = ["Snapshot", "SnapshotManager", "branch_directory"]
+__all__ = ["Snapshot", "SnapshotManager", "branch_directory", "inside"]
 
 _MAX_WINDOW = 64
 

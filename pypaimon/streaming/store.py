@@ -132,7 +132,8 @@ class Store:
 
         Raises:
             FileNotFoundError: There is no such file.
-            CorruptTableError: The parser kept raising `ValueError`, or the file may not be read.
+            CorruptTableError: The parser kept raising `ValueError`, or `RecursionError` for what is nested too deeply;
+                or the file may not be read.
             StoreError: The store kept failing (retriable).
         """
         return self.parse_data(path, self.read(path), parser)
@@ -142,7 +143,7 @@ class Store:
         for attempt in range(1, self._retry.attempts + 1):
             try:
                 return parser(data)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 if attempt == self._retry.attempts:
                     raise CorruptTableError(path, f"cannot be decoded: {error}") from error
             self._pause(attempt)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from typing import Any
 
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.manifests import ManifestReader
-from pypaimon.streaming.snapshots import Snapshot, SnapshotManager, branch_directory
+from pypaimon.streaming.snapshots import Snapshot, SnapshotManager, branch_directory, inside
 from pypaimon.streaming.store import Store
 
 _TAG_PREFIX, _SCHEMA_PREFIX = "tag-", "schema-"
@@ -60,7 +61,9 @@ class TableDirectory:
         """
         known = self._schemas.get(schema_id)
         if known is None:
-            known = self._schemas[schema_id] = self.store.parse(self._schema_path(schema_id), _parse_schema)
+            known = self._schemas[schema_id] = self.store.parse(
+                self._schema_path(schema_id), partial(_parse_schema, schema_id)
+            )
         return known
 
     @property
@@ -87,8 +90,9 @@ class TableDirectory:
 
     def tag(self, name: str) -> Snapshot | None:
         """The snapshot that a tag keeps, or None if there is no such tag. One request."""
+        path = f"{self._home}/tag/{_TAG_PREFIX}{inside('tag', name)}"
         try:
-            return self.store.parse(f"{self._home}/tag/{_TAG_PREFIX}{name}", Snapshot.from_json)
+            return self.store.parse(path, Snapshot.from_json)
         except FileNotFoundError:
             return None
 
@@ -125,11 +129,14 @@ class _Shared(dict[float, TableDirectory]):
         return type(self), ()
 
 
-def _parse_schema(data: bytes) -> TableSchema:
+def _parse_schema(schema_id: int, data: bytes) -> TableSchema:
     try:
-        return TableSchema.from_json(data.decode())
-    except (KeyError, TypeError, RuntimeError) as error:
+        schema = TableSchema.from_json(data.decode())
+    except (LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"no schema: {error}") from error
+    if schema.id != schema_id:
+        raise ValueError(f"it is the file of schema {schema_id}, but says that it is schema {schema.id}")
+    return schema
 
 
 def _creation_time(data: bytes) -> str:

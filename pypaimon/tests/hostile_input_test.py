@@ -1,0 +1,348 @@
+"""Files that are damaged or mean harm: a typed error in bounded time and memory, never fewer rows in silence."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import io
+import json
+import lzma
+import os
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tables import Table
+
+from pypaimon.streaming import (
+    ConsumerManager,
+    CorruptTableError,
+    PaimonStreamError,
+    Position,
+    SnapshotManager,
+    StreamConfigError,
+    StreamReadBuilder,
+    avro_blocks,
+    deletion_vectors,
+    index_manifests,
+    manifests,
+)
+from pypaimon.streaming.consumer import Consumer
+from pypaimon.streaming.file_paths import check_file_name
+from pypaimon.streaming.internals import DeletionFile
+from pypaimon.streaming.snapshot_files import Snapshot
+from pypaimon.streaming.table_directory import TableDirectory
+
+DEEP = b'{"a":' * 100_000
+SOAK = int(os.environ.get("SOAK", "0"))
+PATIENT = settings(
+    deadline=None,
+    derandomize=not SOAK,
+    max_examples=60 * (1 + 20 * SOAK),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
+)
+STREAMS = settings(PATIENT, max_examples=25 * (1 + 20 * SOAK))
+
+
+@st.composite
+def damaged(draw: st.DrawFn, data: bytes) -> bytes:
+    """A file cut off, with some bytes changed, with a piece that is not its own, or none of it."""
+    how = draw(st.sampled_from(["cut", "flip", "insert", "random", "repeat"]))
+    places = st.integers(0, max(len(data) - 1, 0))
+    if how == "cut":
+        return data[: draw(places)]
+    if how == "insert":
+        place = draw(places)
+        return data[:place] + draw(st.binary(min_size=1, max_size=12)) + data[place:]
+    if how == "random":
+        return data[: draw(st.integers(0, 8))] + draw(st.binary(max_size=300))
+    if how == "repeat":
+        first, last = sorted((draw(places), draw(places)))
+        return data[:last] + data[first:]
+    changed = bytearray(data)
+    for _ in range(draw(st.integers(1, 4))):
+        changed[draw(places)] = draw(st.integers(0, 255))
+    return bytes(changed)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Three snapshots of three rows each, in two buckets."""
+    table = Table(tmp_path_factory.mktemp("hostile") / "w", bucket="2", bucket_key="k")
+    for number in range(1, 4):
+        table.commit(range(10 * number, 10 * number + 3))
+    return table
+
+
+EXPECTED = [(snapshot, sorted(range(10 * snapshot, 10 * snapshot + 3))) for snapshot in (1, 2, 3)]
+
+
+def read_all(builder: StreamReadBuilder) -> list[tuple[int, list[int]]]:
+    """All rows from the beginning."""
+    builder.with_start("earliest").with_end(snapshot_id=3)
+    read, scan = builder.new_read(), builder.new_streaming_scan()
+    with scan:
+        return [
+            (plan.snapshot_id, sorted(read.to_arrow(plan.splits())["k"].to_pylist())) for plan in scan.stream_sync()
+        ]
+
+
+# ---- each kind of file, as bytes ----
+
+INDEX_MANIFEST = {
+    "type": "record",
+    "name": "entry",
+    "fields": [
+        {"name": "_KIND", "type": "int"},
+        {"name": "_PARTITION", "type": "bytes"},
+        {"name": "_BUCKET", "type": "int"},
+        {"name": "_INDEX_TYPE", "type": "string"},
+        {"name": "_FILE_NAME", "type": "string"},
+        {"name": "_FILE_SIZE", "type": "long"},
+        {"name": "_ROW_COUNT", "type": "long"},
+    ],
+}
+INDEX_RECORD = {
+    "_KIND": 0,
+    "_PARTITION": b"",
+    "_BUCKET": 0,
+    "_INDEX_TYPE": "HASH",
+    "_FILE_NAME": "index-1",
+    "_FILE_SIZE": 1,
+    "_ROW_COUNT": 1,
+}
+
+
+def avro(schema: dict[str, Any], records: list[Any], codec: str = "null") -> bytes:
+    file = io.BytesIO()
+    fastavro.writer(file, schema, records, codec)
+    return file.getvalue()
+
+
+PARSERS: dict[str, Callable[[bytes], Any]] = {
+    "snapshot": Snapshot.from_json,
+    "manifest-list": manifests.parse_manifest_list,
+    "manifest": manifests.parse_manifest,
+    "index-manifest": index_manifests.parse_index_manifest,
+    "consumer": Consumer.from_json,
+}
+
+
+def example(table: Table, kind: str) -> bytes:
+    if kind == "index-manifest":
+        return avro(INDEX_MANIFEST, [INDEX_RECORD] * 3)
+    if kind == "consumer":
+        return Consumer(7, "owner").to_json().encode()
+    if kind == "snapshot":
+        return table.snapshot_path(2).read_bytes()
+    paths = (table.path / "manifest").glob("manifest-list-*" if kind == "manifest-list" else "manifest-[!l]*")
+    return max((path.read_bytes() for path in paths), key=len)
+
+
+@pytest.mark.parametrize("kind", PARSERS)
+@given(data=st.data())
+@PATIENT
+def test_whatever_a_file_holds_it_is_decoded_or_refused(table: Table, kind: str, data: st.DataObject) -> None:
+    # The store makes a CorruptTableError of these.
+    with contextlib.suppress(ValueError, RecursionError):
+        PARSERS[kind](data.draw(damaged(example(table, kind))))
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+@given(data=st.data())
+@PATIENT
+def test_many_entries_are_decoded_or_refused(codec: str, data: st.DataObject) -> None:
+    """From a hundred entries on, polars decodes them, which must not end the process."""
+    good = avro(INDEX_MANIFEST, [{**INDEX_RECORD, "_BUCKET": number} for number in range(150)], codec)
+    try:
+        container = avro_blocks.parse(data.draw(damaged(good)))
+        avro_blocks.to_arrow(container)
+    except ValueError:
+        pass
+
+
+# ---- whole streams ----
+
+FILES = ["snapshot/snapshot-2", "manifest/manifest-list-*-1", "manifest/manifest-list-*-0", "manifest/manifest-*-0"]
+
+
+@pytest.mark.parametrize("pattern", [*FILES, "bucket-*/data-*.parquet", "schema/schema-0"])
+@given(data=st.data())
+@STREAMS
+def test_a_stream_over_a_damaged_file_is_exact_or_fails(table: Table, pattern: str, data: st.DataObject) -> None:
+    paths = sorted(path for path in table.path.glob(pattern) if "list" in pattern or "list" not in path.name)
+    path = data.draw(st.sampled_from(paths))
+    good = path.read_bytes()
+    bad = data.draw(damaged(good).filter(lambda found: found != good))
+    builder = table.builder()
+    path.write_bytes(bad)
+    try:
+        found = read_all(builder)
+    except PaimonStreamError:
+        pass
+    else:
+        # A change that no checksum covers may alter a value; rows do not vanish.
+        assert [len(keys) for _, keys in found] == [len(keys) for _, keys in EXPECTED]
+    finally:
+        path.write_bytes(good)
+
+
+# ---- files that mean harm ----
+
+ITEMS = {"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]}
+EMPTY = {"type": "record", "name": "r", "fields": []}
+
+
+def container(schema: Any, count: int, records: bytes, codec: bytes = b"null") -> bytes:
+    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec}
+    metadata = b"".join(_text(key.encode()) + _text(value) for key, value in header.items())
+    return b"Obj\x01" + _long(2) + metadata + _long(0) + bytes(16) + _long(count) + _text(records) + bytes(16)
+
+
+def _long(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _text(value: bytes) -> bytes:
+    return _long(len(value)) + value
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (container(EMPTY, 1 << 60, b""), "announces"),
+        (container(EMPTY, -1, b""), "announces"),
+        (container(ITEMS, 1, _long(1 << 60) + _long(0)), "without a size"),
+        (container("string", 1, _text(DEEP)).replace(b'"string"', b"[" * 8, 1), "."),
+    ],
+)
+def test_a_few_bytes_do_not_stand_for_any_number_of_records(data: bytes, message: str) -> None:
+    for parse in (manifests.parse_manifest, manifests.parse_manifest_list, index_manifests.parse_index_manifest):
+        with pytest.raises(ValueError, match=message):
+            parse(data)
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "deflate": lambda data: zlib.compress(data)[2:-4],
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstandard": zstandard.ZstdCompressor().compress,
+    "snappy": lambda data: pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4, "big"),
+}
+
+
+@pytest.mark.parametrize("codec", COMPRESSORS)
+def test_a_block_that_grows_without_end_is_refused_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    most, size = 1 << 18, 1 << (28 if codec == "zstandard" else 25)
+    monkeypatch.setattr(avro_blocks, "_MOST_BYTES", most)
+    fitting = container("string", 1, COMPRESSORS[codec](bytes(most)), codec.encode())
+    assert len(avro_blocks.parse(fitting).records) == most
+    too_much = container("string", 1, COMPRESSORS[codec](bytes(size)), codec.encode())
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="more than"):
+            avro_blocks.parse(too_much)
+        assert tracemalloc.get_traced_memory()[1] < size * 0.75
+    finally:
+        tracemalloc.stop()
+
+
+def test_json_that_is_nested_without_end_is_damage(table: Table) -> None:
+    path = table.snapshot_path(2)
+    good, builder = path.read_bytes(), table.builder()
+    path.write_bytes(DEEP)
+    try:
+        with pytest.raises(CorruptTableError, match="snapshot-2"):
+            read_all(builder)
+    finally:
+        path.write_bytes(good)
+    with pytest.raises(StreamConfigError, match="not a position"):
+        Position.from_json(DEEP.decode())
+
+
+def test_a_snapshot_in_the_place_of_another_is_damage(table: Table) -> None:
+    path = table.snapshot_path(2)
+    good, builder = path.read_bytes(), table.builder()
+    path.write_bytes(table.snapshot_path(1).read_bytes())
+    try:
+        with pytest.raises(CorruptTableError, match="says that it is snapshot 1"):
+            read_all(builder)
+    finally:
+        path.write_bytes(good)
+
+
+def test_hints_are_only_hints_whatever_they_hold(table: Table) -> None:
+    latest = table.path / "snapshot" / "LATEST"
+    good = latest.read_bytes()
+    try:
+        for bad in (b"", b"x", b"-1", b"9" * 10_000, b"\xff\xfe", "٣".encode(), b"99", DEEP):
+            latest.write_bytes(bad)
+            assert SnapshotManager(table.handle().file_io, str(table.path)).latest_id() == 3
+    finally:
+        latest.write_bytes(good)
+
+
+# ---- names that leave the directory ----
+
+OUTSIDE = ["../../secret", "..", "/etc/passwd", "a/b", "a\\b", ""]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_no_file_name_leaves_the_table(table: Table, name: str) -> None:
+    with pytest.raises(ValueError, match="no name of a file"):
+        check_file_name(name)
+    snapshot = table.snapshot(2)
+    for field in ("baseManifestList", "deltaManifestList", "changelogManifestList", "indexManifest"):
+        with pytest.raises(ValueError, match="no name of a file"):
+            Snapshot.from_json(json.dumps({**snapshot, field: name}))
+    for kind in ("manifest", "manifest-list"):
+        good = avro_blocks.parse(example(table, kind))
+        schema = json.loads(good.schema)
+        records = avro_blocks.to_records(good)
+        target = records[0]["_FILE"] if kind == "manifest" else records[0]
+        target["_FILE_NAME"] = name
+        with pytest.raises(ValueError, match="no name of a file"):
+            PARSERS[kind](avro(schema, records))
+    with pytest.raises(ValueError, match="no name of a file"):
+        index_manifests.parse_index_manifest(avro(INDEX_MANIFEST, [{**INDEX_RECORD, "_FILE_NAME": name}]))
+
+
+@pytest.mark.parametrize("name", ["../../other", "x/../../..", "..\\..\\x", ".."])
+def test_no_branch_or_tag_leaves_the_table(table: Table, name: str) -> None:
+    for refused in (
+        lambda: SnapshotManager(table.handle().file_io, str(table.path), name).latest_id(),
+        lambda: ConsumerManager(table.handle().file_io, str(table.path), name).names(),
+        lambda: TableDirectory.of(table.handle()).tag(name),
+    ):
+        with pytest.raises(StreamConfigError, match="would leave"):
+            refused()
+
+
+@pytest.mark.parametrize("name", ["../../other", "..", "a/b", "a\\b", "a\0b", "a\nb"])
+def test_no_consumer_or_member_leaves_its_directory(table: Table, name: str) -> None:
+    with pytest.raises(StreamConfigError):
+        table.builder().with_consumer_id(name).new_streaming_scan()
+    with pytest.raises(StreamConfigError):
+        table.builder().with_consumer_id("c", member=name).with_buckets([0]).new_streaming_scan()
+    assert not (table.path / "consumer").exists()
+
+
+def test_a_deletion_vector_outside_of_its_file_is_damage() -> None:
+    for offset in (-4, 1 << 40):
+        with pytest.raises(ValueError, match="deletion vector"):
+            deletion_vectors.parse(bytes(64), DeletionFile("x", offset, 4, 1))
