@@ -1,4 +1,4 @@
-"""`BucketKeys`: the bucket of each row, as Paimon computes it: Murmur3 over the words of the serialised key, in bulk."""
+"""`BucketKeys`: the bucket of each row, as Paimon computes it: Murmur3 over the words of the serialised key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser, bucket_of_hash, hash_words
+from pypaimon.streaming.internals import (
+    GenericRow,
+    GenericRowSerializer,
+    PyarrowFieldParser,
+    bucket_of_hash,
+    hash_words,
+)
 
 _Words = npt.NDArray[np.uint32]
 _Longs = npt.NDArray[np.int64]

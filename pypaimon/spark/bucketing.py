@@ -23,7 +23,7 @@ def repartition_by_bucket(df: DataFrame, options: Mapping[str, str], num_partiti
     Args:
         df: Rows for the table.
         options: Those of the sink: `table` and `warehouse`, or `path`.
-        num_partitions: Tasks; None: `spark.sql.shuffle.partitions`, but not more than an unpartitioned table has buckets.
+        num_partitions: Tasks; None: `spark.sql.shuffle.partitions`, at most the buckets of an unpartitioned table.
 
     Returns:
         The same rows and columns.
@@ -50,7 +50,7 @@ def repartition_by_bucket(df: DataFrame, options: Mapping[str, str], num_partiti
     columns = {name: _column(df, name, parsed.case_sensitive) for name in wanted}
     missing = [name for name, column in columns.items() if column is None]
     if missing:
-        raise SchemaMismatchError(f"The DataFrame has no column {', '.join(missing)}, by which {parsed.name} is divided.")
+        raise SchemaMismatchError(f"The DataFrame lacks {', '.join(missing)}, by which {parsed.name} is divided.")
     count = num_partitions or int(str(df.sparkSession.conf.get("spark.sql.shuffle.partitions")))
     if keys is None:
         return df.repartition(count, *(df[column] for column in columns.values()))

@@ -1,8 +1,8 @@
 """`CommitLedger`: which batches of a query a table already holds, so that none is committed twice.
 
-A commit carries its user (the query) and its identifier (the batch). Snapshots tell what was committed, but they expire.
-So two small files go before each commit: the *record*, which says how far the snapshots were looked through and which
-batch is about to be committed, and the *fence*, a consumer file, which keeps the snapshots from there on.
+A commit carries its user (the query) and its identifier (the batch). Snapshots tell what was committed, but they
+expire. So two small files go before each commit: the *record*, which says how far the snapshots were looked through and
+which batch is about to be committed, and the *fence*, a consumer file, which keeps the snapshots from there on.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class CommitUnknownError(PaimonStreamError):
         self.missing = missing
         self.latest = latest
         super().__init__(
-            f"Batch {batch} of '{user}' may be in the table or not: its commit was begun, but snapshot {missing}, which "
-            f"would have to be looked at, is gone, although the consumer '{user}' keeps it: that file was removed, or "
-            "snapshots were deleted by force. Nothing was written. Look whether the rows of the batch are in the table, "
-            f"then restart once with option 'assume-committed' = '{batch}' if they are, or 'assume-missing' = '{batch}' "
-            "if they are not."
+            f"Batch {batch} of '{user}' may be in the table or not: its commit was begun, but snapshot {missing}, "
+            f"which would have to be looked at, is gone, although the consumer '{user}' keeps it: that file was "
+            "removed, or snapshots were deleted by force. Nothing was committed. Look whether the rows of the batch are "
+            f"in the table, then restart once with option 'assume-committed' = '{batch}' if they are, or "
+            f"'assume-missing' = '{batch}' if they are not."
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -65,7 +65,7 @@ def _check_bucket(table: Any, bucket: int, owners: dict[int, list[DataFileMeta]]
     if shared.num_rows:
         key = {name: shared[name][0].as_py() for name in names}
         raise KeyOwnersError(
-            f"{shared.num_rows} keys, such as {key}, came from more than one task, so that it would be chance which row "
-            "is the newer one. Give the rows of a key to one task, in their order: "
-            "pypaimon.spark.repartition_by_bucket(df, options). Or let a column decide: set 'sequence.field' on the table."
+            f"{shared.num_rows} keys, such as {key}, came from more than one task, so that it would be chance which "
+            "row is the newer one. Give the rows of a key to one task, in their order: "
+            "pypaimon.spark.repartition_by_bucket(df, options). Or let a column decide: set 'sequence.field'."
         )

@@ -1,4 +1,4 @@
-"""`RowLayout`: how the columns of a DataFrame become those of a table; what does not fit is refused before the first task."""
+"""`RowLayout`: how the columns of a DataFrame become those of a table; what does not fit is refused at once."""
 
 from __future__ import annotations
 

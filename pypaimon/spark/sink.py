@@ -80,7 +80,7 @@ class Sink:
 
     @property
     def identity(self) -> tuple[str | None, int]:
-        """Query and batch of a batch write that is to happen once; no query: of one that happens whenever it is run."""
+        """Query and batch of a batch write that is to happen once; no query: it happens whenever it is run."""
         return self.options.query_id, self.options.batch_id or 0
 
     def write(self, batches: Iterator[pa.RecordBatch], query: str | None, batch: int) -> TaskFiles:

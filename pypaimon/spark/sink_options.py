@@ -26,6 +26,11 @@ _OWN = (
     "query-id",
     "batch-id",
 )
+# Java's options of tables that pypaimon does not know: for a table that is created, or for who reads and compacts it.
+_JAVA_FAMILIES = (
+    "changelog", "compact", "consumer.", "deletion-vectors.", "full-compaction.", "lookup", "num-", "partition.",
+    "postpone.", "snapshot.", "tag.", "write-",
+)  # fmt: skip
 # Spark's own, which it hands on.
 _SPARKS = ("checkpointlocation", "queryname", "outputmode")
 _MEANT = {
@@ -143,7 +148,7 @@ def _sorted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str],
             places[place][name] = value
         elif key.startswith(CATALOG_FAMILIES):
             places[1][key] = value
-        elif key.startswith(TABLE_FAMILIES):
+        elif key.startswith((*TABLE_FAMILIES, *_JAVA_FAMILIES)):
             places[2][key] = value
         elif key not in _SPARKS:
             near = [_MEANT[key]] if key in _MEANT else get_close_matches(key, real, n=1, cutoff=0.7)

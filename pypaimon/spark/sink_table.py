@@ -1,4 +1,4 @@
-"""The table that a sink writes: loaded, created or widened as the options say, and refused by name if it cannot be written."""
+"""The table that a sink writes: loaded, created or widened as the options say, or refused by name."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
     if mode == BucketMode.HASH_DYNAMIC:
         raise UnsupportedTableError(
             f"{name} has dynamic buckets ('bucket' = '-1' with a primary key): one assigner must know every key of a "
-            "bucket, and Spark's tasks do not know of each other. Use a fixed number of buckets, or 'bucket' = '-2' "
-            "(postpone)."
+            "bucket, and Spark's tasks do not know of each other. Use a fixed number of buckets, or postponed ones "
+            "('bucket' = '-2')."
         )
     if mode == BucketMode.CROSS_PARTITION:
         raise UnsupportedTableError(

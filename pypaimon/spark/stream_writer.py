@@ -65,7 +65,7 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
         return TaskMessage(query, int(batch), self._sink.write(iterator, query, int(batch)))
 
     @readable
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the batch unless the table has it."""
         tasks = _tasks(messages)
         if not tasks:
@@ -77,7 +77,7 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
         self._sink.commit_once(queries.pop(), batchId, [task.files for task in tasks])
 
     @readable
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete the files of a batch that surely was not committed: some task has not finished."""
         self._sink.abort([message.files if isinstance(message, TaskMessage) else None for message in messages])
 

@@ -1,4 +1,4 @@
-"""A local FileIO whose process dies at any of its requests, as by kill -9: that request and all later ones do nothing."""
+"""A local FileIO whose process dies at any of its requests, as by kill -9: that one and all later ones do nothing."""
 
 from __future__ import annotations
 

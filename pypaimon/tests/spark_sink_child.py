@@ -1,7 +1,8 @@
 """A Spark application that the tests kill: streams into Paimon tables, standing still at a point until it is killed.
 
-Arguments: a JSON object with `warehouse`, `queries` (name, source, table, options), and `stop`: the point and the batch
-at which each query stands still, telling so by a file in `signals`; without `stop` it runs until all is read.
+The job is a JSON object in the environment: `warehouse`, `home`, `signals`, and `queries`: name, source, table,
+checkpoint, and `stop`: point and batch at which the query stands still, telling so by a file in `signals`. Without
+`stop` a query runs until all is read.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
+from spark_session import new_session
 
 from pypaimon.spark.publishing import FencedSnapshotCommit
 from pypaimon.spark.source import PaimonDataSource
@@ -49,7 +50,7 @@ class StoppingWriter(PaimonStreamWriter):
             yield each
             self._reach("write", batch)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         publish = FencedSnapshotCommit.commit
 
         def watched(*arguments: Any) -> bool:
@@ -64,7 +65,7 @@ class StoppingWriter(PaimonStreamWriter):
 
     def _reach(self, point: str, batch: int) -> None:
         job = json.loads(os.environ[JOB])
-        if job.get("stop") == [point, batch]:
+        if job["stops"].get(self.name) == [point, batch]:
             Path(job["signals"], f"{self.name}-{point}").touch()
             threading.Event().wait()
 
@@ -76,14 +77,16 @@ class StoppingSource(PaimonDataSource):
     def name(cls) -> str:
         return "stopping"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StoppingWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StoppingWriter:
         options = dict(self.options)
         return StoppingWriter.named(options.pop("queryname"), options, schema, overwrite)
 
 
 def main() -> None:
+    """Run the job."""
     job = json.loads(os.environ[JOB])
-    spark = session()
+    # A slot for each query, since tasks that stand still keep theirs.
+    spark = new_session(Path(job["home"]), **{"spark.master": f"local[{len(job['queries']) + 1}]"})
     spark.dataSource.register(StoppingSource)
     spark.dataSource.register(PaimonDataSource)
     queries = [start(spark, job, query) for query in job["queries"]]
@@ -93,20 +96,8 @@ def main() -> None:
     spark.stop()
 
 
-def session() -> SparkSession:
-    """A small local session."""
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-
-
-def start(spark: SparkSession, job: dict[str, Any], query: dict[str, Any]) -> Any:
+def start(spark: Any, job: dict[str, Any], query: dict[str, Any]) -> Any:
+    """Start a query."""
     reader = spark.readStream.format(query["format"]).options(**query.get("source_options", {}))
     if "schema" in query:
         reader = reader.schema(query["schema"])

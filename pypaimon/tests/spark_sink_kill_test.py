@@ -1,4 +1,4 @@
-"""kill -9 of the whole Spark application at each point of a commit, for appends and upserts; then the rows are the model's."""
+"""kill -9 of a whole Spark application at each point of a commit, for appends and upserts; then the rows are right."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from pypaimon import CatalogFactory, Schema
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
 CHILD = Path(__file__).parent / "spark_sink_child.py"
-POINTS = ("write", "after-write", "before-publish", "after-publish", "after-commit")
+POINTS = ("write", "after-write", "after-publish", "after-commit")
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
-LIMIT = 240
+BATCHES = 2
+LIMIT = 600
 
 
 class Application:
@@ -34,8 +36,6 @@ class Application:
         environment = {
             **os.environ,
             "SINK_TEST_JOB": json.dumps(job),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
         self.process = subprocess.Popen(
             [sys.executable, str(CHILD)], stdout=self._log, stderr=self._log, env=environment, start_new_session=True,
@@ -50,71 +50,82 @@ class Application:
             assert time.monotonic() < limit, f"nothing happened for {LIMIT} s; see {self._log.name}"
             time.sleep(0.05)
 
-    def kill(self) -> None:
-        """kill -9 of driver, JVM and workers at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self._log.close()
-
     def finish(self) -> None:
+        """Wait for its end."""
         assert self.process.wait(LIMIT) == 0, f"the application failed; see {self._log.name}"
+
+    def __enter__(self) -> Application:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """kill -9 of driver, JVM and workers at once."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self._log.close()
 
 
 def test_killed_at_each_point(tmp_path: Path) -> None:
-    warehouse = tmp_path / "warehouse"
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
     catalog.create_database("db", True)
-    catalog.create_table("db.appended", Schema.from_pyarrow_schema(COLUMNS), False)
-    keyed = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
-    catalog.create_table("db.upserted", keyed, False)
-    batches = len(POINTS) + 1
-    appended = [[(batch * 10 + row, str(batch)) for row in range(3)] for batch in range(batches)]
+    appended = [[(batch * 10 + row, str(batch)) for row in range(3)] for batch in range(BATCHES)]
     changes = [
-        [("+I", batch, "new"), ("+U", batch - 1, f"by {batch}"), ("-D", batch - 2, "")] for batch in range(batches)
+        [("+I", batch, "new"), ("+U", batch - 1, f"by {batch}"), ("-D", batch - 2, "")] for batch in range(BATCHES)
     ]
     _files(tmp_path / "rows", [pa.table(list(zip(*rows, strict=True)), schema=COLUMNS) for rows in appended])
     with_kind = pa.schema([("_row_kind", pa.string()), *COLUMNS])
     _files(tmp_path / "changes", [pa.table(list(zip(*rows, strict=True)), schema=with_kind) for rows in changes])
-    for number, point in enumerate(POINTS):
-        job = _job(tmp_path, number, [point, number])
-        application = Application(tmp_path, job)
-        reached = [Path(job["signals"], f"{name}-{point}") for name in ("appended", "upserted")]
-        application.wait_for(lambda reached=reached: all(path.exists() for path in reached))  # type: ignore[misc]
-        application.kill()
-    Application(tmp_path, _job(tmp_path, len(POINTS), None)).finish()
+    for point in POINTS:
+        catalog.create_table(f"db.{_table('append', point)}", Schema.from_pyarrow_schema(COLUMNS), False)
+        keyed = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
+        catalog.create_table(f"db.{_table('upsert', point)}", keyed, False)
 
-    assert _rows(catalog, "db.appended") == sorted(row for rows in appended for row in rows)
+    killed = _job(tmp_path, "killed", stop_at=1)
+    reached = [Path(killed["signals"], f"{name}-{point}") for name, (point, _) in killed["stops"].items()]
+    with Application(tmp_path, killed) as application:
+        application.wait_for(lambda: all(path.exists() for path in reached))
+    with Application(tmp_path, _job(tmp_path, "restarted", stop_at=None)) as application:
+        application.finish()
+
     model: dict[int, str] = {}
     for kind, key, value in (change for rows in changes for change in rows):
         if kind == "-D":
             model.pop(key, None)
         else:
             model[key] = value
-    assert dict(_rows(catalog, "db.upserted")) == model
-    for name in ("appended", "upserted"):
-        _each_batch_once(warehouse / "db.db" / name, batches)
+    for point in POINTS:
+        assert _rows(catalog, _table("append", point)) == sorted(row for rows in appended for row in rows), point
+        assert dict(_rows(catalog, _table("upsert", point))) == model, point
+    for path in (tmp_path / "warehouse" / "db.db").iterdir():
+        _each_batch_once(path)
 
 
-def _job(directory: Path, number: int, stop: list[Any] | None) -> dict[str, Any]:
-    signals = directory / f"signals-{number}"
+def _table(kind: str, point: str) -> str:
+    return f"{kind}_{point.replace('-', '_')}"
+
+
+def _job(directory: Path, name: str, stop_at: int | None) -> dict[str, Any]:
+    """Every kind of query once for each point."""
+    signals = directory / f"signals-{name}"
     signals.mkdir()
-    sources = {"appended": ("rows", "id long, v string"), "upserted": ("changes", "_row_kind string, id long, v string")}
+    sources = {"append": ("rows", "id long, v string"), "upsert": ("changes", "_row_kind string, id long, v string")}
+    queries = {_table(kind, point): (point, *sources[kind]) for kind in sources for point in POINTS}
     return {
+        "home": str(directory / name),
         "warehouse": str(directory / "warehouse"),
         "signals": str(signals),
-        "stop": stop,
+        "stops": {} if stop_at is None else {table: [point, stop_at] for table, (point, _, _) in queries.items()},
         "queries": [
             {
-                "name": name,
+                "name": table,
                 "format": "parquet",
                 "source": str(directory / source),
                 "schema": schema,
                 "source_options": {"maxFilesPerTrigger": "1"},
-                "table": f"db.{name}",
-                "checkpoint": str(directory / f"checkpoint-{name}"),
+                "table": f"db.{table}",
+                "checkpoint": str(directory / f"checkpoint-{table}"),
             }
-            for name, (source, schema) in sources.items()
+            for table, (_, source, schema) in queries.items()
         ],
     }
 
@@ -129,12 +140,12 @@ def _files(directory: Path, tables: list[pa.Table]) -> None:
 
 
 def _rows(catalog: Any, name: str) -> list[tuple[int, str]]:
-    builder = catalog.get_table(name).new_read_builder()
+    builder = catalog.get_table(f"db.{name}").new_read_builder()
     data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
     return sorted(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
 
-def _each_batch_once(table: Path, batches: int) -> None:
+def _each_batch_once(table: Path) -> None:
     snapshots = [json.loads(path.read_bytes()) for path in (table / "snapshot").glob("snapshot-*")]
     assert len({snapshot["commitUser"] for snapshot in snapshots}) == 1
-    assert sorted(snapshot["commitIdentifier"] for snapshot in snapshots) == list(range(batches))
+    assert sorted(snapshot["commitIdentifier"] for snapshot in snapshots) == list(range(BATCHES))
