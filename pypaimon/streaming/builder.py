@@ -61,7 +61,7 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
 
     Args:
         table: pypaimon's table.
-        view: `"audit_log"`, `"ro"` or `"row_tracking"`, or None for the table itself.
+        view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
         clock: Where time comes from.
 
     Raises:
@@ -436,9 +436,7 @@ class StreamReadBuilder(PaimonStreamReadBuilder):
         return self._traits.can_retract and self._view is None
 
     def _read_columns(self) -> frozenset[str] | None:
-        if self._projection is None:
-            return None
-        return frozenset(name.split(".")[0] for name in self._projection)
+        return None if self._projection is None else frozenset(self._projection)
 
     def _progress(self, options: StreamOptions) -> Progress | None:
         consumer = options.consumer
@@ -468,7 +466,7 @@ def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuild
 
     Args:
         table: pypaimon's table.
-        view: `"audit_log"`, `"ro"` or `"row_tracking"`, or None for the table itself.
+        view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
     """
     return StreamReadBuilder(table, view)
 

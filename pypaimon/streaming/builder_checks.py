@@ -38,7 +38,7 @@ def refuse_unstreamable(table: Any) -> None:
     if not isinstance(table, FileStoreTable):
         raise UnsupportedTableError(
             f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow. "
-            "For a view of one (audit_log, ro, row_tracking) use stream_read_builder(table, view=...)."
+            "For a view of one (audit_log, binlog, ro, row_tracking) use stream_read_builder(table, view=...)."
         )
     for key in _UNSTREAMABLE_OPTIONS:
         value = str(table.table_schema.options.get(key, "false"))

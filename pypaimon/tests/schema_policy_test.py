@@ -128,6 +128,16 @@ def test_columns_that_are_not_read_trigger_nothing(warehouse: Any, policy: str) 
     assert stream.plan.schema.id == 0
 
 
+@pytest.mark.parametrize("policy", ["fail", "follow"])
+def test_of_a_row_only_the_fields_that_are_read_count(warehouse: Any, policy: str) -> None:
+    stream = Stream(warehouse, policy)
+    stream.builder.with_projection(["r.y", "id"])
+    stream.start().change(rename(["r", "x"], "z"), SchemaChange.add_column(["r", "more"], STRING))
+    stream.append({"id": 2, "v": None, "n": None, "r": {"z": 1, "y": "q", "more": None}})
+    assert stream.next_rows() == [{"r_y": "q", "id": 2}]
+    assert stream.plan.schema.id == 0
+
+
 @pytest.mark.parametrize("keys", [{}, {"primary_keys": ["id"], "options": {"bucket": "1"}}], ids=["append", "keyed"])
 def test_projection_and_filter_stay_with_their_fields(warehouse: Any, keys: Any) -> None:
     """Another column takes the old name: neither pruning nor the filter may look at it."""
