@@ -6,8 +6,11 @@ import bz2
 import contextlib
 import io
 import json
+import logging
 import lzma
 import os
+import pickle
+import traceback
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -19,6 +22,8 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pypaimon import Schema
+from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 from tables import Table
 
 from pypaimon.streaming import (
@@ -346,3 +351,46 @@ def test_a_deletion_vector_outside_of_its_file_is_damage() -> None:
     for offset in (-4, 1 << 40):
         with pytest.raises(ValueError, match="deletion vector"):
             deletion_vectors.parse(bytes(64), DeletionFile("x", offset, 4, 1))
+
+
+# ---- what nobody may see ----
+
+
+def test_no_secret_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Options of the catalog hold keys; positions, plans and splits travel, errors and logs are kept."""
+    server = S3Server()
+    server.start()
+    with caplog.at_level(logging.DEBUG):
+        catalog = server.catalog("secrets")
+        catalog.create_database("db", True)
+        columns = pa.schema([("k", pa.int64())])
+        catalog.create_table("db.t", Schema.from_pyarrow_schema(columns), False)
+        table = catalog.get_table("db.t")
+        write, commit = (builder := table.new_batch_write_builder()).new_write(), builder.new_commit()
+        write.write_arrow(pa.table({"k": [1]}))
+        commit.commit(write.prepare_commit())
+        builder = StreamReadBuilder(table).with_start("earliest").with_consumer_id("c")
+        read, scan = builder.new_read(), builder.new_streaming_scan()
+        plan = scan.plan()
+        assert plan is not None and read.to_arrow(plan.splits()).num_rows == 1
+        scan.commit(plan)
+        shown = [builder, read, scan, plan, plan.splits(), plan.position, plan.schema, scan.metrics, scan.lag()]
+        shown += [
+            scan.stream(),
+            TableDirectory.of(table),
+            TableDirectory.of(table).store,
+            TableDirectory.of(table).snapshots,
+        ]
+        told = [*map(repr, shown), *map(str, shown)]
+        told += [pickle.dumps(each).decode("latin-1") for each in (plan, plan.splits(), plan.position, scan.lag())]
+        told.append(plan.position.to_json())
+        table.table_path = "s3://no-such-bucket/t"
+        for path in ("s3://no-such-bucket/t/x", "s3://lake/secrets/nothing"):
+            with pytest.raises((PaimonStreamError, FileNotFoundError)) as raised:
+                TableDirectory.of(table).store.read(path)
+            told += ["".join(traceback.format_exception(raised.value)), repr(raised.value)]
+        scan.close()
+        server.stop()
+    told += [record.getMessage() for record in caplog.records if record.name != "werkzeug"]
+    for secret in (SECRET_KEY, ACCESS_KEY):
+        assert not [text for text in told if secret in text]
