@@ -1,0 +1,256 @@
+"""What a scan hands out: starts, bounds, follow-ups, shards, consumers, lag (B1-B7, B12, B15, B26, B32, B38)."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from tables import Table, available, keys, snapshots
+from virtual_clock import VirtualClock
+
+from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StreamConfigError, TableChangedError
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path / "w")
+
+
+def filled(table: Table, count: int) -> Table:
+    for number in range(1, count + 1):
+        table.commit([number])
+    return table
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"), [("latest-full", "full"), ("compacted-full", "full"), ("latest", "delta"), ("earliest", "delta")]
+)
+def test_an_empty_table_is_waited_for_and_its_first_commit_comes_once(table: Table, start: str, kind: str) -> None:
+    builder = table.builder().with_start(start)
+    scan, read = builder.new_streaming_scan(), builder.new_read()
+    assert [scan.plan() for _ in range(3)] == [None] * 3
+    assert scan.checkpoint() is None and scan.next_snapshot_id is None
+    table.commit([1])
+    plans = available(scan)
+    assert [plan.kind for plan in plans] == [kind]
+    table.commit([2])
+    assert keys(read, plans + available(scan)) == [1, 2]
+    scan.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [({"mode": "earliest"}, [1, 2, 3, 4]), ({"mode": "latest"}, []), ({"mode": "latest-full"}, [4]),
+     ({"snapshot_id": 3}, [3, 4]), ({"snapshot_id": 2, "full": True}, [2, 3, 4]), ({"snapshot_id": 5}, []),
+     ({"timestamp": 0}, [1, 2, 3, 4]), ({"timestamp": 2**50}, [])],
+)  # fmt: skip
+def test_starts(table: Table, start: dict[str, object], wanted: list[int]) -> None:
+    filled(table, 4)
+    builder = table.builder().with_catch_up("replay").with_start(**start)  # type: ignore[arg-type]
+    scan = builder.new_streaming_scan()
+    assert snapshots(available(scan)) == wanted
+    table.commit([5])
+    assert snapshots(available(scan)) == [5]
+    scan.close()
+
+
+@pytest.mark.parametrize("end", [{"latest": True}, {"snapshot_id": 3}, {"timestamp": 1}])
+def test_a_bound_ends_the_stream_cleanly(table: Table, end: dict[str, object]) -> None:
+    filled(table, 3)
+    builder = table.builder().with_start("earliest").with_catch_up("replay").with_end(**end)  # type: ignore[arg-type]
+    scan = builder.with_consumer_id("c").new_streaming_scan()
+    found = [plan.snapshot_id for plan in scan.stream_sync()]
+    assert found == ([] if "timestamp" in end else [1, 2, 3])
+    for _ in range(2):
+        with pytest.raises(EndOfScan):
+            scan.plan()
+    assert list(scan.stream_sync()) == []
+    assert scan.committed() == (1 if "timestamp" in end else 4)
+    table.commit([4])
+    assert list(scan.stream_sync()) == []
+    scan.close()
+
+
+def test_the_latest_of_an_empty_table_ends_at_once(table: Table) -> None:
+    with pytest.raises(EndOfScan):
+        table.builder().with_end(latest=True).new_streaming_scan().plan()
+
+
+def test_a_delay_holds_snapshots_back(table: Table) -> None:
+    clock = VirtualClock()
+    table.commit([1])
+    clock.now = table.snapshot(1)["timeMillis"] / 1000
+    builder = table.builder(clock=clock, **{"streaming.read.snapshot.delay": "10 s"}).with_start("earliest")
+    scan = builder.new_streaming_scan()
+    assert scan.plan() is None
+    clock.now += 11
+    assert snapshots(available(scan)) == [1]
+    scan.close()
+
+
+def test_overwrites_are_passed_over_read_or_refused(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    filled(table, 2)
+    table.commit([30], overwrite=True)
+    table.commit([4])
+    table.commit([50], overwrite=True)
+    read = table.builder().new_read()
+
+    def scan(policy: str | None) -> AsyncStreamingTableScan:
+        return table.builder().with_start("earliest").with_on_overwrite(policy).new_streaming_scan()
+
+    assert keys(read, available(scan(None))) == [1, 2, 4]
+    assert caplog.text.count("overwrites data") == 1 and "with_on_overwrite" in caplog.text
+    caplog.clear()
+    skipping = scan("skip")
+    assert keys(read, available(skipping)) == [1, 2, 4]
+    assert skipping.next_snapshot_id == 6 and caplog.text == ""
+    assert keys(read, available(scan("read"))) == [1, 2, 30, 4, 50]
+    failing = scan("fail")
+    with pytest.raises(TableChangedError, match="Snapshot 3 overwrites"):
+        available(failing)
+    assert failing.next_snapshot_id == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"bucket": "3", "bucket_key": "k"}, {"primary_key": True, "bucket": "3"}])
+def test_shards_are_disjoint_and_complete_from_the_first_plan_on(tmp_path: Path, options: dict[str, str]) -> None:
+    table = Table(tmp_path / "w", **options)  # type: ignore[arg-type]
+    for number in range(4):
+        table.commit(range(number * 10, number * 10 + 10))
+    for count in (1, 2, 3, 5):
+        found: list[int] = []
+        for index in range(count):
+            builder = table.builder().with_start(snapshot_id=2, full=True).with_shard(index, count)
+            found += keys(builder.new_read(), available(builder.new_streaming_scan()))
+        assert sorted(found) == list(range(40))
+
+
+def test_auto_confirms_when_the_next_plan_is_asked_for(table: Table) -> None:
+    filled(table, 3)
+    builder = table.builder().with_start("earliest").with_catch_up("replay").with_consumer_id("c").with_prefetch(4)
+    scan = builder.new_streaming_scan()
+    saved = []
+    for plan in scan.stream_sync():
+        saved.append((plan.snapshot_id, scan.committed()))
+        if plan.snapshot_id == 3:
+            break
+    assert saved == [(1, 1), (2, 2), (3, 3)]
+    assert scan.plan() is None and scan.committed() == 4
+    scan.close()
+
+
+def test_manual_confirms_only_what_is_committed(table: Table) -> None:
+    filled(table, 4)
+    builder = table.builder().with_start("earliest").with_catch_up("replay").with_consumer_id("c", commit="manual")
+    scan = builder.new_streaming_scan()
+    plans = available(scan)
+    assert scan.committed() == 1
+    scan.commit(plans[1])
+    assert scan.committed() == 3
+    scan.notify_checkpoint_complete(4)
+    assert scan.committed() == 4
+    scan.commit(plans[0])
+    assert scan.committed() == 4
+    with pytest.raises(StreamConfigError, match="only reached"):
+        scan.commit(9)
+    scan.close()
+    assert snapshots(available(builder.new_streaming_scan())) == [4]
+
+
+def test_the_first_full_read_is_fenced_until_it_is_confirmed(table: Table) -> None:
+    filled(table, 3)
+    scan = table.builder().with_consumer_id("c").new_streaming_scan()
+    plan = scan.plan()
+    assert plan is not None and plan.kind == "full"
+    files = {path.name for path in (table.path / "consumer").iterdir()}
+    assert files == {"consumer-c.first-plan"}
+    assert scan.plan() is None
+    assert {path.name for path in (table.path / "consumer").iterdir()} == {"consumer-c"}
+    scan.close()
+
+
+def test_without_a_consumer_id_nothing_can_be_committed(table: Table) -> None:
+    scan = table.builder().new_streaming_scan()
+    for call in (scan.committed, lambda: scan.commit(1)):
+        with pytest.raises(StreamConfigError, match="with_consumer_id"):
+            call()
+
+
+def test_lag_is_exact_on_a_known_history(table: Table) -> None:
+    for number in range(1, 5):
+        table.commit(range(number * 10, number * 10 + number))
+    clock = VirtualClock(table.snapshot(4)["timeMillis"] / 1000 + 5)
+    builder = table.builder(clock=clock).with_start(snapshot_id=2).with_catch_up("replay").with_consumer_id("c")
+    scan = builder.new_streaming_scan()
+    lag = scan.lag()
+    assert (lag.snapshots, lag.rows, lag.earliest, lag.latest, lag.committed, lag.bytes) == (3, 9, 1, 4, None, None)
+    plan = scan.plan()
+    assert plan is not None
+    lag = scan.lag()
+    assert (lag.snapshots, lag.rows, lag.committed) == (2, 7, 2)
+    assert lag.seconds == pytest.approx(clock.now - table.snapshot(3)["timeMillis"] / 1000)
+    available(scan)
+    lag = scan.lag()
+    assert (lag.snapshots, lag.rows, lag.seconds, lag.committed) == (0, 0, 0.0, 5)
+    scan.close()
+    table.commit([50])
+    # Before its first plan, a scan with a consumer lags from where that is.
+    again = builder.new_streaming_scan().lag()
+    assert (again.snapshots, again.rows, again.committed) == (1, 1, 5)
+    full = table.builder().new_streaming_scan().lag()
+    assert (full.snapshots, full.rows) == (1, 11)
+
+
+def test_metrics_count_what_was_handed_out(table: Table) -> None:
+    filled(table, 3)
+    scan = table.builder().with_start("earliest").with_catch_up("replay").new_streaming_scan()
+    available(scan)
+    metrics = scan.metrics
+    assert (metrics.plans, metrics.splits, metrics.records, metrics.idle_polls) == (3, 3, 3, 1)
+    assert metrics.bytes > 0 and metrics.requests["read"] > 9 and metrics.abandoned_requests == 0
+    scan.close()
+
+
+def test_a_bad_snapshot_ahead_holds_nothing_back(table: Table) -> None:
+    filled(table, 40)
+    table.snapshot_path(30).write_text("{}")
+    scan = table.builder().with_start("earliest").with_catch_up("replay").new_streaming_scan()
+    found = []
+    with pytest.raises(OSError, match="snapshot-30"):
+        while True:
+            plan = scan.plan()
+            found += [plan.snapshot_id] if plan else []
+    assert found == list(range(1, 30))
+    scan.close()
+
+
+def test_weeks_of_following_leave_memory_threads_and_files_flat(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    table.commit([1])
+    clock = VirtualClock()
+    scan = table.builder(clock=clock).with_start("latest").with_catch_up("replay").new_streaming_scan()
+    assert scan.plan() is None
+    sizes: list[tuple[int, int, int]] = []
+    before = threading.active_count()
+    tracemalloc.start()
+    try:
+        for _ in range(8):
+            table.repeat(50)
+            assert len(available(scan)) == 50
+            for _ in range(250):
+                assert scan.plan() is None
+            gc.collect()
+            memory, _ = tracemalloc.get_traced_memory()
+            sizes.append((memory, threading.active_count(), len(os.listdir("/proc/self/fd"))))
+    finally:
+        tracemalloc.stop()
+    assert scan.metrics.plans == 400 and scan.metrics.idle_polls >= 2_000
+    assert sizes[-1][0] - sizes[3][0] < 1_000_000
+    # One for the steps, two for the scan, and at most as many as requests may be in flight.
+    assert max(threads for _, threads, _ in sizes) <= before + 3 + 32
+    assert sizes[-1][2] <= sizes[0][2] + 2
+    scan.close()
