@@ -82,7 +82,7 @@ def packages_of(*extras: str) -> set[str]:
 
 
 def test_every_imported_package_is_declared(imports: list[Import]) -> None:
-    declared = packages_of("cli", "duckdb", "fast", "spark")
+    declared = packages_of("cli", "duckdb", "fast", "otel", "spark")
     assert [str(each) for each in imports if each.package not in declared] == []
 
 

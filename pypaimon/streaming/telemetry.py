@@ -1,0 +1,124 @@
+"""`StreamMetrics`: what scans and streams do, as metrics of OpenTelemetry (extra `otel`)."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pypaimon.streaming.batch_stream import BatchStream, BlockingBatchStream
+from pypaimon.streaming.clock import Clock
+from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.lag import Lag
+from pypaimon.streaming.scan import AsyncStreamingTableScan
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter, Observation
+
+Observed = AsyncStreamingTableScan | BatchStream | BlockingBatchStream
+Values = Iterable[tuple[float, Mapping[str, str]]]
+_LOG = logging.getLogger(__name__)
+_LAG_SECONDS = 1.0
+
+
+class StreamMetrics:
+    """Instruments of one meter, for any number of scans and streams, which are held weakly.
+
+    Counters: `paimon.stream.plans`, `.records`, `.bytes`, `.idle_polls`, `.requests` (by `kind`) and, of streams of
+    batches, `.rows` (by `row_kind`). Gauges: `paimon.stream.lag.snapshots`, `.lag.rows`, `.lag.seconds`,
+    `.read_ahead.bytes`. A lag that is unknown is not reported. Each collection asks the store once for the lag of each;
+    all else costs nothing.
+
+    Args:
+        meter: Of the application; by default the global provider's.
+        clock: Where the time comes from.
+    """
+
+    def __init__(self, meter: Meter | None = None, clock: Clock | None = None) -> None:
+        from opentelemetry import metrics
+
+        self._meter = meter or metrics.get_meter("pypaimon.streaming")
+        self._clock = clock or Clock()
+        self._attributes: weakref.WeakKeyDictionary[Observed, Mapping[str, str]] = weakref.WeakKeyDictionary()
+        self._lags: weakref.WeakKeyDictionary[Observed, tuple[float, Lag | None]] = weakref.WeakKeyDictionary()
+        for name, unit, values in _COUNTERS:
+            callbacks = [self._observe(values)]
+            self._meter.create_observable_counter(f"paimon.stream.{name}", callbacks, unit)
+        self._meter.create_observable_gauge("paimon.stream.read_ahead.bytes", [self._observe(_read_ahead)], "By")
+        for field, unit in (("snapshots", "{snapshot}"), ("rows", "{row}"), ("seconds", "s")):
+            callbacks = [self._observe(self._lag_values(field))]
+            self._meter.create_observable_gauge(f"paimon.stream.lag.{field}", callbacks, unit)
+
+    def add(self, observed: Observed, **attributes: str) -> None:
+        """Report a scan or a stream, for as long as it is held by somebody.
+
+        Args:
+            observed: The scan or stream.
+            attributes: Of all its observations, besides `paimon.table`.
+        """
+        table = _scan(observed).table
+        self._attributes[observed] = {"paimon.table": table.identifier.get_full_name(), **attributes}
+
+    def _observe(self, values: Callable[[Observed], Values]) -> Callable[[Any], Iterable[Observation]]:
+        from opentelemetry.metrics import Observation
+
+        def observe(_: Any) -> Iterable[Observation]:
+            for observed, attributes in list(self._attributes.items()):
+                for value, more in values(observed):
+                    yield Observation(value, {**attributes, **more})
+
+        return observe
+
+    def _lag_values(self, field: str) -> Callable[[Observed], Values]:
+        def values(observed: Observed) -> Values:
+            lag = self._lag(observed)
+            value = None if lag is None else getattr(lag, field)
+            return [] if value is None else [(value, {})]
+
+        return values
+
+    def _lag(self, observed: Observed) -> Lag | None:
+        """The lag, measured once for the three gauges of a collection."""
+        now = self._clock.monotonic()
+        measured, lag = self._lags.get(observed, (float("-inf"), None))
+        if now - measured >= _LAG_SECONDS:
+            try:
+                lag = _scan(observed).lag()
+            except PaimonStreamError as error:
+                _LOG.warning("the lag is unknown: %s", error)
+                lag = None
+            self._lags[observed] = now, lag
+        return lag
+
+
+def _scan(observed: Observed) -> AsyncStreamingTableScan:
+    return observed if isinstance(observed, AsyncStreamingTableScan) else observed.scan
+
+
+def _requests(observed: Observed) -> Values:
+    return [(count, {"kind": kind}) for kind, count in _scan(observed).metrics.requests.items()]
+
+
+def _rows(observed: Observed) -> Values:
+    if isinstance(observed, AsyncStreamingTableScan):
+        return []
+    return [(count, {"row_kind": kind}) for kind, count in observed.status.rows_by_kind.items()]
+
+
+def _read_ahead(observed: Observed) -> Values:
+    return [] if isinstance(observed, AsyncStreamingTableScan) else [(observed.status.read_ahead_bytes, {})]
+
+
+def _counter(field: str) -> Callable[[Observed], Values]:
+    return lambda observed: [(getattr(_scan(observed).metrics, field), {})]
+
+
+_COUNTERS: tuple[tuple[str, str, Callable[[Observed], Values]], ...] = (
+    ("plans", "{plan}", _counter("plans")),
+    ("records", "{record}", _counter("records")),
+    ("bytes", "By", _counter("bytes")),
+    ("idle_polls", "{poll}", _counter("idle_polls")),
+    ("requests", "{request}", _requests),
+    ("rows", "{row}", _rows),
+)
