@@ -9,12 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pypaimon.spark.bucketing import repartition_by_bucket
     from pypaimon.spark.lag_listener import LagListener
     from pypaimon.spark.native import native_foreach_batch, native_read
     from pypaimon.spark.register import register
     from pypaimon.spark.source import PaimonDataSource
 
-__all__ = ["LagListener", "PaimonDataSource", "native_foreach_batch", "native_read", "register"]
+__all__ = [
+    "LagListener",
+    "PaimonDataSource",
+    "native_foreach_batch",
+    "native_read",
+    "register",
+    "repartition_by_bucket",
+]
 
 _HOMES = {
     "LagListener": "lag_listener",
@@ -22,6 +30,7 @@ _HOMES = {
     "native_foreach_batch": "native",
     "native_read": "native",
     "register": "register",
+    "repartition_by_bucket": "bucketing",
 }
 
 

@@ -135,7 +135,8 @@ def _slots(column: pa.Array, kind: str) -> npt.NDArray[np.uint8]:
     numbers = zeros.to_numpy(zero_copy_only=False)
     # The bytes behind the value are zero, also for negative numbers.
     unsigned = numbers.astype(np.uint8) if kind == "BOOLEAN" else numbers.view(_FIXED[kind])
-    return unsigned.astype("<u8").view(np.uint8).reshape(-1, 8)
+    slots: npt.NDArray[np.uint8] = unsigned.astype("<u8").view(np.uint8).reshape(-1, 8)
+    return slots
 
 
 class _Text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.errors import readable
@@ -47,8 +47,8 @@ def repartition_by_bucket(df: DataFrame, options: Mapping[str, str], num_partiti
     wanted = [*table.partition_keys, *(keys.names if keys else table.trimmed_primary_keys)]
     if not table.is_primary_key_table and keys is None:
         return df
-    columns = {name: _column(df, name, parsed.case_sensitive) for name in wanted}
-    missing = [name for name, column in columns.items() if column is None]
+    columns = _columns(df, wanted, parsed.case_sensitive)
+    missing = [name for name in wanted if name not in columns]
     if missing:
         raise SchemaMismatchError(f"The DataFrame lacks {', '.join(missing)}, by which {parsed.name} is divided.")
     count = num_partitions or int(str(df.sparkSession.conf.get("spark.sql.shuffle.partitions")))
@@ -56,7 +56,7 @@ def repartition_by_bucket(df: DataFrame, options: Mapping[str, str], num_partiti
         return df.repartition(count, *(df[column] for column in columns.values()))
     if not table.partition_keys and num_partitions is None:
         count = min(count, keys.buckets)
-    udf = functions.arrow_udf(_bucket_function(keys), "int")
+    udf = functions.arrow_udf(_bucket_function(keys), "int")  # type: ignore[attr-defined]
     bucket = udf(functions.struct(*(df[columns[name]] for name in keys.names)))
     partition = [df[columns[name]] for name in table.partition_keys]
     return df.withColumn(_BUCKET, bucket).repartition(count, *partition, functions.col(_BUCKET)).drop(_BUCKET)
@@ -73,8 +73,13 @@ def _bucket_function(keys: Any) -> Any:
     return bucket
 
 
-def _column(df: DataFrame, wanted: str, case_sensitive: bool) -> str | None:
-    if wanted in df.columns:
-        return wanted
-    same = [] if case_sensitive else [name for name in df.columns if name.lower() == wanted.lower()]
-    return same[0] if len(same) == 1 else None
+def _columns(df: DataFrame, wanted: Sequence[str], case_sensitive: bool) -> dict[str, str]:
+    """The DataFrame's name of each column; without those that are missing or ambiguous."""
+    found = {}
+    for name in wanted:
+        same = [each for each in df.columns if each == name]
+        if not same and not case_sensitive:
+            same = [each for each in df.columns if each.lower() == name.lower()]
+        if len(same) == 1:
+            found[name] = same[0]
+    return found

@@ -39,8 +39,8 @@ class CommitUnknownError(PaimonStreamError):
         super().__init__(
             f"Batch {batch} of '{user}' may be in the table or not: its commit was begun, but snapshot {missing}, "
             f"which would have to be looked at, is gone, although the consumer '{user}' keeps it: that file was "
-            "removed, or snapshots were deleted by force. Nothing was committed. Look whether the rows of the batch are "
-            f"in the table, then restart once with option 'assume-committed' = '{batch}' if they are, or "
+            "removed, or snapshots were deleted by force. Nothing was committed. Look whether the rows of the batch "
+            f"are in the table, then restart once with option 'assume-committed' = '{batch}' if they are, or "
             f"'assume-missing' = '{batch}' if they are not."
         )
 

@@ -207,7 +207,7 @@ def _files_of(directory: TableDirectory, snapshot: Snapshot) -> set[str]:
 
 
 def _why(user: str, batch: int | None, fence: FencedSnapshotCommit, error: BaseException) -> str:
-    reasons = []
+    reasons: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(reasons) < 3:
         reasons.append(str(cause))

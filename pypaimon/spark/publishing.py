@@ -17,7 +17,7 @@ from pypaimon.streaming.snapshots import Snapshot
 from pypaimon.streaming.table_directory import TableDirectory
 
 
-class FencedSnapshotCommit(SnapshotCommit):  # type: ignore[misc]
+class FencedSnapshotCommit(SnapshotCommit):
     """Closes the gap between looking whether a batch is there and publishing it.
 
     pypaimon publishes snapshot N after N - 1 only if there is no N yet. Here the snapshots that came since the ledger

@@ -63,7 +63,7 @@ class RecordWriter:
         self._write.abort()
 
 
-class _Router(FixedBucketRowKeyExtractor):  # type: ignore[misc]
+class _Router(FixedBucketRowKeyExtractor):
     """Routes rows to buckets, hashing in bulk."""
 
     def __init__(self, schema: Any, keys: BucketKeys) -> None:
@@ -74,7 +74,7 @@ class _Router(FixedBucketRowKeyExtractor):  # type: ignore[misc]
         return self._keys.buckets_of([batch.column(name) for name in self._keys.names])
 
 
-class _FileStoreWrite(FileStoreWrite):  # type: ignore[misc]
+class _FileStoreWrite(FileStoreWrite):
     def __init__(self, table: Any, user: str, overwrite: bool) -> None:
         super().__init__(table, user)
         if overwrite:
@@ -96,7 +96,7 @@ class _FileStoreWrite(FileStoreWrite):  # type: ignore[misc]
         )
 
 
-class _KindsInColumn(KeyValueDataWriter):  # type: ignore[misc]
+class _KindsInColumn(KeyValueDataWriter):
     """Takes the row kind from a column that the table lacks."""
 
     def _add_system_fields(self, data: pa.RecordBatch) -> pa.RecordBatch:
@@ -137,5 +137,5 @@ class _KeyedWriter(_KindsInColumn):
             file.delete_row_count = deletes
 
 
-class _PostponedWriter(_KindsInColumn, PostponeDataWriter):  # type: ignore[misc]
+class _PostponedWriter(_KindsInColumn, PostponeDataWriter):
     pass

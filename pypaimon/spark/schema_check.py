@@ -252,14 +252,14 @@ def fits(source: pa.DataType, target: pa.DataType) -> bool:
         if target in _INTEGERS:
             return digits <= _INTEGERS[target]
         if pa.types.is_decimal(target):
-            return digits <= target.precision - target.scale
+            return bool(digits <= target.precision - target.scale)
     if target in _EXACT_FLOATS:
         return source in _EXACT_FLOATS[target]
     if pa.types.is_decimal(source) and pa.types.is_decimal(target):
         whole = source.precision - source.scale <= target.precision - target.scale
         return bool(whole and source.scale <= target.scale)
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
-        return (source.tz is None) == (target.tz is None)
+        return bool((source.tz is None) == (target.tz is None))
     for family in (_is_text, _is_bytes, pa.types.is_time):
         if family(source):
             return bool(family(target))

@@ -157,7 +157,8 @@ class Sink:
         # A line of its own on standard error: Spark's workers do not show what is logged below a warning.
         sys.stderr.write(
             f"pypaimon sink: {self.options.name}: {what} {state}; snapshot={report.snapshot} "
-            f"rowsIn={sum(task.rows for task in tasks)} rows={written.rows} files={written.files} bytes={written.size}\n"
+            f"rowsIn={sum(task.rows for task in tasks)} rows={written.rows} files={written.files} "
+            f"bytes={written.size}\n"
         )
 
 

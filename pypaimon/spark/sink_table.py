@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
 from pypaimon.catalog.catalog_exception import TableNotExistException
+from pypaimon.catalog.catalog_factory import CatalogFactory
 from pypaimon.schema.data_types import PyarrowFieldParser
+from pypaimon.schema.schema import Schema
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.table.bucket_mode import BucketMode
 
@@ -70,7 +71,7 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
         )
     function = table.options.options.to_map().get("bucket-function.type", "default")
     if mode == BucketMode.HASH_FIXED and str(function).lower() != "default":
-        raise UnsupportedTableError(f"{name} has 'bucket-function.type' = '{function}'; only 'default' is written here.")
+        raise UnsupportedTableError(f"{name} has 'bucket-function.type' = '{function}'; wanted 'default'.")
     for field in table.fields:
         kind = str(field.type).upper()
         if any(refused in kind for refused in _REFUSED_TYPES):
@@ -125,7 +126,7 @@ def _create(options: SinkOptions, columns: pa.Schema) -> None:
         pass
     missing = [each for each in (*options.primary_key, *options.partition_by) if each not in columns.names]
     if missing:
-        raise StreamConfigError(f"'primary-key' or 'partition-by' names columns that are not there: {', '.join(missing)}.")
+        raise StreamConfigError(f"'primary-key' or 'partition-by' names missing columns: {', '.join(missing)}.")
     catalog.create_database(name.partition(".")[0], True)
     schema = Schema.from_pyarrow_schema(
         columns,

@@ -61,7 +61,7 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         if query is None or batch is None:
-            raise RuntimeError("Spark did not tell the task its query and batch, without which nothing is exactly once.")
+            raise RuntimeError("Spark did not tell the task its query and batch; without them nothing is exactly once.")
         return TaskMessage(query, int(batch), self._sink.write(iterator, query, int(batch)))
 
     @readable

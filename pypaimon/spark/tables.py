@@ -9,6 +9,7 @@ from pypaimon.streaming.errors import StreamConfigError
 
 if TYPE_CHECKING:
     from pypaimon.spark.options import SourceOptions
+    from pypaimon.spark.sink_options import SinkOptions
     from pypaimon.streaming.views import View
 
 # Java's options of tables that a reader may set and that pypaimon does not know.
@@ -52,7 +53,7 @@ def _keys_of(classes: Iterable[Any]) -> Iterable[str]:
                 yield value.key()
 
 
-def load_table(options: SourceOptions) -> tuple[Any, View | None]:
+def load_table(options: SourceOptions | SinkOptions) -> tuple[Any, View | None]:
     """The table, with the options laid over it, and the view of it that is named, as in `db.t$audit_log`.
 
     Raises:
@@ -79,7 +80,7 @@ def _without_view(name: str | None) -> tuple[str | None, View | None]:
     return name, None
 
 
-def _of_catalog(options: SourceOptions, name: str) -> Any:
+def _of_catalog(options: SourceOptions | SinkOptions, name: str) -> Any:
     from pypaimon.catalog.catalog_exception import CatalogException
     from pypaimon.catalog.catalog_factory import CatalogFactory
 
@@ -95,7 +96,7 @@ def _of_catalog(options: SourceOptions, name: str) -> Any:
         raise StreamConfigError(f"Table '{name}' cannot be loaded: {error}. Check 'table' and the catalog.") from error
 
 
-def _at_path(options: SourceOptions) -> Any:
+def _at_path(options: SourceOptions | SinkOptions) -> Any:
     from pypaimon.table.file_store_table import FileStoreTable
 
     path = cast(str, options.path)

@@ -130,7 +130,9 @@ class World:
         assert len(set(commits)) == len(commits)
 
     def latest(self) -> int:
-        return max((int(name.name.rpartition("-")[2]) for name in (self.path / "snapshot").glob("snapshot-*")), default=0)
+        """Id of the latest snapshot."""
+        names = [path.name for path in (self.path / "snapshot").glob("snapshot-*")]
+        return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
     def expire(self, *, by_force: bool = False) -> None:
         """Delete all snapshots but the latest; consumers keep theirs, unless by force."""

@@ -61,7 +61,7 @@ def test_a_missing_column_is_null_where_it_may_be() -> None:
 
 def test_a_null_where_none_may_be() -> None:
     batch = pa.record_batch({"id": pa.array([1, None]), "v": ["a", "b"]})
-    with pytest.raises(BadRowError, match="Column 'id' of db.t is BIGINT NOT NULL, and a row holds null"):
+    with pytest.raises(BadRowError, match=r"Column 'id' of db\.t is BIGINT NOT NULL, and a row holds null"):
         _layout(batch.schema).align(batch)
 
 
@@ -75,7 +75,7 @@ def test_row_kinds_become_bytes() -> None:
 @pytest.mark.parametrize("bad", ["D", "", None])
 def test_an_unknown_row_kind(bad: str | None) -> None:
     batch = pa.record_batch({"_row_kind": pa.array(["+I", bad], pa.string()), "id": [1, 2], "v": ["a", "b"]})
-    with pytest.raises(BadRowError, match="wanted \\+I, -U, \\+U or -D"):
+    with pytest.raises(BadRowError, match=r"wanted \+I, -U, \+U or -D"):
         _layout(batch.schema, KEYED).align(batch)
 
 
