@@ -76,12 +76,12 @@ def run_read(scenario: Scenario, read: Read, settings: Settings) -> Outcome:
         if "consumer-id" in read.options:
             warehouse = copy_warehouse(scenario, Path(stack.enter_context(tempfile.TemporaryDirectory())))
         stack.enter_context(_time_limit())
-        run = _Run(scenario, read, settings, warehouse)
+        run = Run(scenario, read, settings, warehouse)
         run.go()
         return run.outcome()
 
 
-class _Run:
+class Run:
     """One read under way: what came out so far."""
 
     def __init__(self, scenario: Scenario, read: Read, settings: Settings, warehouse: Path) -> None:
@@ -90,7 +90,9 @@ class _Run:
         self.settings = settings
         self.warehouse = warehouse
         self.stage = "open"
+        self.builder: Any = None
         self.scan: Any = None
+        self.reader: Any = None
         self.plans: list[PlanRows] = []
         self.end: End | None = None
         self.failure: Failure | None = None
@@ -102,18 +104,34 @@ class _Run:
         return Outcome(tuple(self.plans), self.end, self.final_next, self.failure, self.columns, files)
 
     def go(self) -> None:
-        try:
-            builder = self._builder()
-            self.scan = builder.new_streaming_scan()
-            reader = builder.new_read()
+        self.open()
+        self.advance()
+        self.finish()
+
+    def open(self) -> None:
+        with self._noted():
+            self.builder = self._builder()
+            self.scan = self.builder.new_streaming_scan()
+            self.reader = self.builder.new_read()
             if self.read.restore is not None:
                 self.scan.restore(self.read.restore)
-            self._poll(builder, reader)
+
+    def advance(self) -> None:
+        """Until nothing more comes; may be called again when the table has grown."""
+        if self.failure is None and self.end is not End.END_OF_SCAN:
+            with self._noted():
+                self._poll(self.builder, self.reader)
+
+    def finish(self) -> None:
+        if self.scan is not None:
+            self._close(self.scan)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:  # noqa: BLE001 - every error is an outcome here
             self.failure = _failure(error, self.stage)
-        finally:
-            if self.scan is not None:
-                self._close(self.scan)
 
     def _close(self, scan: Any) -> None:
         try:

@@ -15,7 +15,7 @@ from corpus_board import nearest, rules_for
 from corpus_cases import Read, Scenario, _read
 from corpus_compare import Difference, Rules
 from corpus_outcome import BucketRows, End, Outcome, PlanRows, Row
-from corpus_runner import run_read, settings_for
+from corpus_runner import Run, run_read, settings_for
 from corpus_values import matches
 from live_java_client import JavaError, LiveJava
 from live_java_histories import History, Setup
@@ -79,15 +79,18 @@ class Finding:
 def examine(java: LiveJava, history: History, tally: Tally) -> list[Finding]:
     """Writes the history, runs its reads on both sides, and tells every difference."""
     with tempfile.TemporaryDirectory() as scratch:
+        followed = _Followed(java, history, Path(scratch) / "wh")
         try:
-            written = carry_out(java, history, Path(scratch) / "wh")
+            written = carry_out(java, history, followed.warehouse, followed.advance)
         except JavaError as error:
             tally.refused[f"create: {error}"[:200]] += 1
             return []
+        finally:
+            followed.finish()
         tally.histories += 1
         tally.steps += len(history.steps)
         tally.refused.update(reason.split(" (cause")[0][:200] for reason in written.refused)
-        return list(_Comparison(java, history, written, tally).findings())
+        return [*followed.findings(tally), *_Comparison(java, history, written, tally).findings()]
 
 
 @dataclass(slots=True)
@@ -128,17 +131,10 @@ class _Comparison:
         had = run_read(scenario, read, settings_for(scenario, read))
         self.tally.reads += 1
         self.tally.rows += sum(len(split.rows) for plan in read.java.plans for split in plan.splits)
-        rules = rules_for(scenario, read)
-        if read.starts_full and scenario.table_options.get("bucket") == "-2":
-            # Java sorts the files of pending records by key, and shows +U as +I where there is but one file;
-            # ours leave as they were written (B11, B21).
-            rules = replace(rules, first_plan_unordered=True)
-            found = nearest([_without_updates(wanted)], _without_updates(had), rules)[0]
-        else:
-            found = nearest([wanted], had, rules)[0]
+        rules, found = compare(wanted, had, scenario, read)
         if found or had.failure is not None or not had.plans_with_rows():
             return None, found
-        name, changes = VARIANTS[self.tally.reads % len(VARIANTS)]
+        name, changes = VARIANTS[(len(self.history.steps) + len(self.answers)) % len(VARIANTS)]
         varied = run_read(scenario, read, replace(settings_for(scenario, read), **changes))
         return name, nearest([_joined(had)], _joined(varied), Rules(rules.first_plan_unordered))[0]
 
@@ -168,6 +164,55 @@ class _Comparison:
             return outcome.end
         there = [*self.written.snapshots(read.branch), *self.written.snapshots(read.branch, "changelog")]
         return End.EXPIRED if there and outcome.final_next < min(there) else outcome.end
+
+
+def compare(wanted: Outcome, had: Outcome, scenario: Scenario, read: Read) -> tuple[Rules, list[Difference]]:
+    """By the rules of the corpus, and those of pending records."""
+    rules = rules_for(scenario, read)
+    if read.starts_full and scenario.table_options.get("bucket") == "-2":
+        # Java sorts the files of pending records by key, and shows +U as +I where there is but one file;
+        # ours leave as they were written (B11, B21).
+        rules = replace(rules, first_plan_unordered=True)
+        return rules, nearest([_without_updates(wanted)], _without_updates(had), rules)[0]
+    return rules, nearest([wanted], had, rules)[0]
+
+
+class _Followed:
+    """A stream that begins with the empty table and goes on after every step, beside Java's (B1, B7)."""
+
+    def __init__(self, java: LiveJava, history: History, warehouse: Path) -> None:
+        self.warehouse = warehouse
+        self._java = java
+        self._steady = not {"alter", "rollback"} & {what for what, _ in history.steps}
+        self._options = {"scan.mode": ("latest", "latest-full")[len(history.steps) % 2]}
+        self._run: Run | None = None
+
+    def advance(self) -> None:
+        if not self._steady:
+            return
+        if self._run is None:
+            self._scenario = _scenario(self.warehouse, self._java.call("schema"))
+            self._java.call("follow", name="live", options=self._options)
+            read = self._read({"plans": [], "end": "waiting"})
+            self._run = Run(self._scenario, read, settings_for(self._scenario, read), self.warehouse)
+            self._run.open()
+        self._java.call("poll", name="live")
+        self._run.advance()
+
+    def finish(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+
+    def findings(self, tally: Tally) -> Iterator[Finding]:
+        if self._run is not None:
+            read = self._read(self._java.call("unfollow", name="live"))
+            tally.reads += 1
+            found = compare(read.java, self._run.outcome(), self._scenario, read)[1]
+            if found:
+                yield Finding({"options": self._options}, "followed step by step", tuple(found))
+
+    def _read(self, answer: dict[str, Any]) -> Read:
+        return _read({"name": "live", "restore": None, "options": self._options, **answer}, self._scenario.fields)
 
 
 def _joined(outcome: Outcome) -> Outcome:

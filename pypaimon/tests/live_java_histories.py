@@ -191,7 +191,7 @@ def _keyed_options(draw: st.DrawFn, family: str, types: dict[str, Any], columns:
         _maybe(options, draw, 2, {"full-compaction.delta-commits": draw(st.sampled_from(["1", "2", "3"]))})
     _maybe(options, draw, 6, {"changelog-file.format": draw(st.sampled_from(FORMATS))})
     options |= draw(ENGINE_OPTIONS[engine](types, columns))
-    if engine == "first-row" or "ignore-delete" not in options:
+    if not any("ignore-delete" in name or "remove-record" in name for name in options):
         _maybe(options, draw, 6, {"ignore-delete": "true"})
     if engine == "deduplicate":
         _maybe(options, draw, 8, {"ignore-update-before": "true"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ def _number(path: Path) -> int:
     return int(path.name.rpartition("-")[2])
 
 
-def carry_out(java: LiveJava, history: History, warehouse: Path) -> Written:
-    """Creates the table and runs every step.
+def carry_out(java: LiveJava, history: History, warehouse: Path, between: Callable[[], None]) -> Written:
+    """Creates the table and runs every step; `between` is called after each of these.
 
     Raises:
         JavaError: Java refuses to create such a table.
@@ -69,8 +70,10 @@ def carry_out(java: LiveJava, history: History, warehouse: Path) -> Written:
         primary_keys=list(history.primary_keys),
         options=history.options,
     )
+    between()
     for what, arguments in history.steps:
         writer.run(what, arguments)
+        between()
     return Written(warehouse, tuple(writer.refused))
 
 
