@@ -77,12 +77,13 @@ def read_file(
 
     Raises:
         FileNotFoundError: The file is missing.
-        CorruptTableError: The file is damaged.
+        CorruptTableError: The file is damaged, or holds another number of rows than its manifest says.
         SchemaChangedError: A value does not fit the type that is read.
         UnsupportedTableError: The format cannot be read.
     """
     path = str(file.file_path)
     with _errors(path, schema_id, file.schema_id), _opened(directory, path, file.file_size) as source:
+        _check_count(path, source.num_rows, file.row_count)
         columns = map_columns(
             source.schema,
             directory.schema(file.schema_id).fields,
@@ -99,6 +100,13 @@ def read_file(
             arrays += [_system_column(name, batch, file, position) for name in system_columns]
             position += batch.num_rows
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        _check_count(path, position, file.row_count)
+
+
+def _check_count(path: str, found: int, recorded: int) -> None:
+    """A file that was cut between two blocks, or took the place of another, can be read without an error."""
+    if found != recorded:
+        raise CorruptTableError(path, f"it holds {found} rows, its manifest says {recorded}")
 
 
 def _output_schema(fields: Sequence[DataField], system_columns: Sequence[str]) -> pa.Schema:

@@ -14,6 +14,7 @@ import traceback
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -394,3 +395,25 @@ def test_no_secret_is_told(caplog: pytest.LogCaptureFixture) -> None:
     told += [record.getMessage() for record in caplog.records if record.name != "werkzeug"]
     for secret in (SECRET_KEY, ACCESS_KEY):
         assert not [text for text in told if secret in text]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_a_data_file_with_fewer_rows_than_its_manifest_says_is_damage(tmp_path: Path, file_format: str) -> None:
+    """Also one that is whole by itself: another one, or an Avro file that ends between two blocks."""
+    table = Table(tmp_path / "w", file__format=file_format)
+    for count in (20, 10):
+        table.commit(range(count))
+    larger, smaller = sorted(table.path.glob(f"bucket-*/*.{file_format}"), key=lambda path: -path.stat().st_size)
+    replacements = [smaller.read_bytes()]
+    if file_format == "avro":
+        good = larger.read_bytes()
+        sync = good[-16:]
+        replacements.append(good[: good.index(sync) + len(sync)])
+    for content in replacements:
+        builder = table.builder().with_start("earliest")
+        read, scan = builder.new_read(), builder.new_streaming_scan()
+        larger.write_bytes(content)
+        with scan, pytest.raises(CorruptTableError, match="its manifest says 20"):
+            available = scan.plan()
+            assert available is not None
+            read.to_arrow(available.splits())
