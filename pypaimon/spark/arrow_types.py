@@ -109,13 +109,20 @@ def _struct(array: pa.Array, target: pa.StructType) -> pa.Array:
 def _list(array: pa.Array, target: pa.ListType) -> pa.Array:
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
-    lengths = pc.fill_null(pc.list_value_length(array), 0)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
-    nulls = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(offsets, cast(array.flatten(), target.value_type), target, mask=nulls)
+    return pa.ListArray.from_arrays(_offsets(array), cast(array.flatten(), target.value_type), target)
 
 
 def _map(array: pa.Array, target: pa.MapType) -> pa.Array:
     entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    wanted = pa.list_(pa.struct([target.key_field, target.item_field]))
-    return _list(entries, wanted).cast(target)
+    keys, items = entries.flatten().flatten()
+    return pa.MapArray.from_arrays(
+        _offsets(entries), cast(keys, target.key_type), cast(items, target.item_type), type=target
+    )
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Where each list begins among the values that `flatten` gives; null for a list that is null."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    ends = pc.cumulative_sum(lengths).cast(pa.int32())
+    begins = pc.if_else(array.is_valid(), pc.subtract(ends, lengths), pa.scalar(None, pa.int32()))
+    return pa.concat_arrays([begins, ends[-1:] if len(ends) else pa.array([0], pa.int32())])

@@ -86,7 +86,7 @@ class BatchPlanner:
         if end == start:
             self._polled = end, now
         else:
-            self._took_rows_at = now
+            self._took_rows_at = now if rows else self._took_rows_at
             self._plans[start, end] = plans
             while len(self._plans) > _REMEMBERED:
                 self._plans.popitem(last=False)

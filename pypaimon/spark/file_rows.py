@@ -15,6 +15,7 @@ from pypaimon.spark.metadata import ROW_KIND
 from pypaimon.streaming.casts import parameter, root
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import AtomicType, DataField
+from pypaimon.streaming.option_values import OptionValues
 from pypaimon.streaming.plan import SplitMode, StreamSplit
 
 FILES_SCHEMA = StructType(
@@ -34,12 +35,15 @@ _READ_OTHERWISE = frozenset({"TIME", "VARIANT", "BLOB"})
 _MICROS = 6
 
 
-def check_natively_readable(splits: Iterable[StreamSplit]) -> None:
+def check_natively_readable(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> None:
     """Check that Spark's reader gives exactly the rows of these splits.
 
     Raises:
-        UnsupportedTableError: Files must be merged, hold deleted rows, share a file, or are no Parquet.
+        UnsupportedTableError: Files must be merged, hold deleted rows, share a file, or are no Parquet; or the catalog
+            says which rows may be seen.
     """
+    if OptionValues(builder.schema.options).boolean("query-auth.enabled", False):
+        raise _unsupported("the catalog restricts what may be seen of the table (query-auth.enabled)")
     for split in splits:
         if split.mode not in _PLAIN_MODES:
             raise _unsupported(f"bucket {split.bucket} of snapshot {split.snapshot_id} is merged when it is read")

@@ -41,7 +41,7 @@ def native_read(spark: Any, options: Mapping[str, str]) -> Any:
         raise StreamConfigError("Option 'filter' is not for native_read: filter the data frame that it returns.")
     builder = EngineReadBuilder.of(batch_options(given))
     splits = batch_splits(given, builder)
-    check_natively_readable(splits)
+    check_natively_readable(builder, splits)
     rows = [row for split in splits for row in file_rows(builder, split)]
     nothing = json.dumps(columns_of(builder, builder.schema.id, kinds=False))
     return _frame(spark, rows) if rows else _frame(spark, [{"path": None, "columns": nothing}])

@@ -60,7 +60,7 @@ class Query:
         begin = end.origin if start.is_initial else start.position
         splits = [split for plan in plans for split in plan.splits()]
         if self.options.mode == "files":
-            check_natively_readable(splits)
+            check_natively_readable(self._builder, splits)
         return tasks(splits, self._builder, self.options.parallelism, begin)
 
     def commit(self, end: Offset) -> None:

@@ -62,6 +62,6 @@ class Collected:
     def run(self, stream: Any, **trigger: Any) -> Rows:
         """Run a query to its end; the rows of the batches that it ran."""
         known = set(self.batches)
-        self.start(stream, **trigger).awaitTermination(120)
+        self.start(stream, **trigger).awaitTermination(300)
         assert not self.query.isActive
         return [row for batch in sorted(self.batches) if batch not in known for row in self.batches[batch]]
