@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,52 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pypaimon import CatalogFactory, Schema
+from spark_sink_application import POINTS, Application
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-CHILD = Path(__file__).parent / "spark_sink_child.py"
-POINTS = ("write", "after-write", "after-publish", "after-commit")
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 BATCHES = 2
-LIMIT = 600
-
-
-class Application:
-    """A Spark application in a process group of its own."""
-
-    def __init__(self, directory: Path, job: dict[str, Any]) -> None:
-        self.signals = Path(job["signals"])
-        self._log = (directory / "spark.log").open("ab")
-        environment = {
-            **os.environ,
-            "SINK_TEST_JOB": json.dumps(job),
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, str(CHILD)], stdout=self._log, stderr=self._log, env=environment, start_new_session=True,
-            cwd=directory,
-        )  # fmt: skip
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that the application does; an application that ended before it is a failure."""
-        limit = time.monotonic() + LIMIT
-        while not condition():
-            assert self.process.poll() is None, f"the application ended; see {self._log.name}"
-            assert time.monotonic() < limit, f"nothing happened for {LIMIT} s; see {self._log.name}"
-            time.sleep(0.05)
-
-    def finish(self) -> None:
-        """Wait for its end."""
-        assert self.process.wait(LIMIT) == 0, f"the application failed; see {self._log.name}"
-
-    def __enter__(self) -> Application:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """kill -9 of driver, JVM and workers at once."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self._log.close()
 
 
 def test_killed_at_each_point(tmp_path: Path) -> None:

@@ -161,7 +161,8 @@ def test_refused(tables: Tables, arguments: dict[str, Any], ddl: str, row: tuple
 
 def test_one_key_from_two_tasks_is_refused(tables: Tables) -> None:
     options = tables.create("t", primary_keys=["id"], options={"bucket": "1"})
-    twice = tables.frame((1, "a", "d")).repartition(1).union(tables.frame((1, "b", "d")).repartition(1))
+    twice = tables.frame((1, "a", "d"), (1, "b", "d"))
+    assert twice.rdd.getNumPartitions() == 2
     with pytest.raises(Exception, match="came from more than one task"):
         tables.write(twice, options)
     assert tables.rows("t") == []

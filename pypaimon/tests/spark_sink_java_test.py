@@ -1,0 +1,62 @@
+"""Java reads, compacts and streams what the sink wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from live_java_client import LiveJava, missing_commands
+from pypaimon import CatalogFactory
+
+from pypaimon.spark.committing import Assumption, commit_once
+from pypaimon.spark.record_writer import RecordWriter
+from pypaimon.spark.schema_check import KIND
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+BATCHES = [
+    [(0, each, f"name of {each}" * (each % 3)) for each in range(30)],
+    [(3 if each % 2 else 2, each, "new") for each in range(10)],
+]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_java_reads_what_was_written(tmp_path: Path, keyed: bool) -> None:
+    if missing := missing_commands():
+        pytest.fail(f"no live Java: {', '.join(missing)} not found")
+    keys = {"primary_keys": ["id"], "options": {"bucket": "3"}}
+    append = {"primary_keys": [], "options": {"bucket": "3", "bucket-key": "name,id"}}
+    with LiveJava() as java:
+        fields = [["id", "BIGINT NOT NULL"], ["name", "STRING"]]
+        java.call("create", warehouse=str(tmp_path), fields=fields, partition_keys=[], **(keys if keyed else append))
+        for number, rows in enumerate(BATCHES if keyed else BATCHES[:1]):
+            _commit(tmp_path, rows, number, keyed)
+        expected = {key: name for _, key, name in BATCHES[0]}
+        if keyed:
+            expected |= {key: name for kind, key, name in BATCHES[1] if kind != 3}
+            expected = {key: name for key, name in expected.items() if key >= 10 or key % 2 == 0}
+        assert _java_rows(java) == expected
+        if keyed:
+            java.call("compact", full=True)
+            assert _java_rows(java) == expected
+
+
+def _commit(warehouse: Path, rows: list[tuple[int, int, str]], number: int, keyed: bool) -> None:
+    table = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t")
+    kinds, ids, names = (list(column) for column in zip(*rows, strict=True))
+    batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(names)], schema=COLUMNS)
+    if keyed:
+        batch = batch.append_column(pa.field(KIND, pa.int8(), nullable=False), pa.array(kinds, pa.int8()))
+    writer = RecordWriter(table, "query", False)
+    writer.write(batch)
+    messages = writer.prepare(number)
+    writer.close()
+    commit_once(table, "query", number, messages, overwrite=False, assumption=Assumption())
+
+
+def _java_rows(java: LiveJava) -> dict[int, str]:
+    reply: dict[str, Any] = java.call("read", options={"scan.mode": "latest-full"})
+    assert reply["end"] == "waiting", reply
+    rows = [row for plan in reply["plans"] for split in plan["splits"] for row in split["rows"]]
+    return {int(row[-2]): row[-1] for row in rows}
