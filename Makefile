@@ -27,7 +27,8 @@ corpus: $(VENV)/ready ## Our reads beside Java's: the scoreboard
 differential: $(VENV)/ready ## Random histories beside live Java, some minutes (needs Maven and a JDK; N=n)
 	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
 
-soak: $(VENV)/ready ## The same with thousands of histories (N=n for another number)
+soak: $(VENV)/ready ## Long forms: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
+	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, crash_test.py resharding_test.py concurrency_test.py hostile_input_test.py)
 	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
 
 bench: $(VENV)/ready ## Requests, time and memory beside pypaimon; writes docs/benchmarks.md

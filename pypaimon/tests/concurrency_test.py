@@ -21,10 +21,12 @@ from pypaimon.streaming.consumer import ConsumerManager
 
 SOAK = int(os.environ.get("SOAK", "0"))
 WRITERS = 2
-COMMITS = {"local": 12, "s3": 5}
+COMMITS = {"local": 12, "s3": 4}
 """Of each writer; many more in the long form."""
 BEFORE = 3
 """Commits before anybody reads."""
+PATIENCE = 240 * (1 + 10 * SOAK)
+"""Seconds after which a test fails that stands still."""
 ROWS = 5
 """Of a commit."""
 RETAINED = 2
@@ -155,7 +157,7 @@ def test_every_reader_gets_every_row_once_while_writers_commit_and_expire(site: 
 
     def wait() -> None:
         held.set()
-        assert go_on.wait(240)
+        assert go_on.wait(PATIENCE)
 
     for reader in readers:
         reader.after_first_plan = lambda: begun.release()
@@ -180,18 +182,18 @@ def test_every_reader_gets_every_row_once_while_writers_commit_and_expire(site: 
     finished = threading.Event()
     with ThreadPoolExecutor(len(readers) + WRITERS + 1) as everybody:
         reading = [everybody.submit(readers[0].run)]
-        assert held.wait(60)
+        assert held.wait(PATIENCE)
         expiring = everybody.submit(expire, finished)
         writing = [everybody.submit(write, writer) for writer in range(WRITERS)]
         reading += [everybody.submit(reader.run) for reader in readers[1:]]
         try:
             for each in (*writing, *reading):
-                each.result(240)
+                each.result(PATIENCE)
         finally:
             finished.set()
             go_on.set()
             begun.release(len(readers))
-        expiring.result(60)
+        expiring.result(PATIENCE)
     everything = dict.fromkeys(range(site.total * ROWS), 1)
     for reader in readers[:3]:
         assert reader.rows == everything
