@@ -18,7 +18,7 @@ from pypaimon.spark.commit_ledger import CommitLedger, CommitUnknownError
 from pypaimon.spark.committing import Assumption, commit_once
 from pypaimon.streaming.table_directory import TableDirectory
 
-EXAMPLES = int(os.environ.get("SOAK_EXAMPLES", "20"))
+EXAMPLES = 500 if os.environ.get("SOAK") else 20
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}
 
 
