@@ -114,7 +114,8 @@ def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     assert metadata.license_files == ["LICENSE", "NOTICE"]
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description
-    assert set(metadata.provides_extra or []) == {"spark", "cli", "fast", "duckdb", "docs", "otel", "test", "dev"}
+    extras = {"bench", "cli", "dev", "docs", "duckdb", "fast", "otel", "spark", "test"}
+    assert set(metadata.provides_extra or []) == extras
     assert "pypaimon" in {Requirement(str(each)).name for each in metadata.requires_dist or []}
 
 
