@@ -257,8 +257,8 @@ def _flatten(container: avro_blocks.Container, columns: tuple[_Column, ...], sch
             arrays = [_column(structs, path, type_, required) for _, path, type_, required in columns]
     except (pa.ArrowException, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a column of the Avro file has another type than it must have: {error}") from error
-    for array, (name, path, _, required) in zip(arrays, columns, strict=True):
-        if required and array.null_count:
+    for array, (name, path, type_, required) in zip(arrays, columns, strict=True):
+        if required and array.null_count and not pa.types.is_list(type_):
             raise ValueError(f"{path} is null")
         if name == "file_name":
             check_file_names(array)
