@@ -14,8 +14,8 @@ from pypaimon.spark.spark_versions import (
     ReadMaxRows,
     ReadMinRows,
 )
-from pypaimon.streaming.options import Limits
 from pypaimon.streaming.plan import Plan
+from pypaimon.streaming.settings.options import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
-from pypaimon.streaming.casts import parameter, root
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.casts import parameter, root
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
 
 _PLAIN = {

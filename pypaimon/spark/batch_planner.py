@@ -11,10 +11,10 @@ from pypaimon.spark.offset import Offset
 from pypaimon.spark.options import Admission
 from pypaimon.streaming.errors import PositionBeyondLatestError, TableChangedError
 from pypaimon.streaming.lag import Lag
-from pypaimon.streaming.options import Limits
 from pypaimon.streaming.plan import Plan
-from pypaimon.streaming.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.settings.options import Limits
 
 _REMEMBERED = 4
 

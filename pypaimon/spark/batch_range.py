@@ -7,14 +7,14 @@ from dataclasses import replace
 from pypaimon.spark.engine_builder import EngineReadBuilder
 from pypaimon.spark.options import SourceOptions
 from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError
-from pypaimon.streaming.follow_up import ChangelogFollowUpScanner, DeltaFollowUpScanner, FollowUpScanner
-from pypaimon.streaming.incremental_diff import IncrementalDiffScanner
-from pypaimon.streaming.option_values import OptionValues
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner, DeltaFollowUpScanner, FollowUpScanner
+from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
+from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 from pypaimon.streaming.position import POSTPONE_BUCKET
-from pypaimon.streaming.snapshot_plans import SnapshotPlans
-from pypaimon.streaming.snapshots import Snapshot
-from pypaimon.streaming.table_traits import ChangelogProducer
+from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.settings.table_traits import ChangelogProducer
 
 _SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
 _MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"

@@ -17,12 +17,12 @@ from pypaimon.spark.file_rows import FILES_SCHEMA, file_batches
 from pypaimon.spark.metadata import ORDINAL, ROW_KIND, SNAPSHOT_ID, data_columns
 from pypaimon.spark.options import parse
 from pypaimon.spark.spark_versions import arrow_schema
-from pypaimon.streaming import row_kinds
+from pypaimon.streaming.files import row_kinds
 
 if TYPE_CHECKING:
     from pypaimon.spark.options import SourceOptions
     from pypaimon.spark.tasks import Part, Task
-    from pypaimon.streaming.read import StreamTableRead
+    from pypaimon.streaming.reading.read import StreamTableRead
 
 _KEPT = 8
 _reads: OrderedDict[tuple[object, ...], StreamTableRead] = OrderedDict()

@@ -14,7 +14,7 @@ from pypaimon.spark.options import parse
 from pypaimon.spark.pushed_filters import to_predicate
 from pypaimon.spark.table_schema import builder_for
 from pypaimon.spark.tasks import Task, tasks
-from pypaimon.streaming.filters import conjunction
+from pypaimon.streaming.filtering.filters import conjunction
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pypaimon.streaming.consumer import Consumer, ConsumerManager
-from pypaimon.streaming.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.snapshots import Snapshot
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _WINDOW = 32
 _RECORD_PREFIX = "sink-"

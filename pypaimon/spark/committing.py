@@ -12,8 +12,8 @@ from pypaimon.write.table_commit import StreamTableCommit
 from pypaimon.spark.commit_ledger import CommitLedger, CommitUnknownError, Standing
 from pypaimon.spark.publishing import FencedSnapshotCommit
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.snapshots import Snapshot
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 log = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.spark.tables import load_table
 from pypaimon.streaming.builder import StreamReadBuilder
 from pypaimon.streaming.clock import Clock
+from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.filter_text import parse_filter
+from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.lag import LagMeter
-from pypaimon.streaming.options import End, Limits, StreamOptions
-from pypaimon.streaming.planner import Planner
-from pypaimon.streaming.progress import Progress
-from pypaimon.streaming.read_layout import ReadSettings, layout
-from pypaimon.streaming.table_directory import TableDirectory
-from pypaimon.streaming.table_traits import TableTraits
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.reading.read_layout import ReadSettings, layout
+from pypaimon.streaming.settings.options import End, Limits, StreamOptions
+from pypaimon.streaming.settings.table_traits import TableTraits
 from pypaimon.streaming.views import View, fields
 
 if TYPE_CHECKING:

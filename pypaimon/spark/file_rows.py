@@ -12,11 +12,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.spark.engine_builder import EngineReadBuilder
 from pypaimon.spark.metadata import ROW_KIND
-from pypaimon.streaming.casts import parameter, root
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.casts import parameter, root
 from pypaimon.streaming.internals import AtomicType, DataField
-from pypaimon.streaming.option_values import OptionValues
 from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.settings.option_values import OptionValues
 
 FILES_SCHEMA = StructType(
     [

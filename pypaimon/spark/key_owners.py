@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 
-from pypaimon.streaming.data_files import read_file
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _BATCH_SIZE = 65536
 _ORDERED_ENGINES = ("deduplicate", "partial-update", "first-row")

@@ -16,7 +16,7 @@ from pypaimon.spark.file_rows import check_natively_readable, columns_of, file_r
 from pypaimon.spark.metadata import ROW_KIND
 from pypaimon.spark.options import parse
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.row_kinds import NAMES
+from pypaimon.streaming.files.row_kinds import NAMES
 
 
 def native_read(spark: Any, options: Mapping[str, str]) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.option_values import OptionValues
+from pypaimon.streaming.settings.option_values import OptionValues
 
 MODES = ("changelog", "rows", "files")
 _LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "maxRowsPerTrigger", "minRowsPerTrigger", "maxTriggerDelayMs")

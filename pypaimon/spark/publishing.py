@@ -13,8 +13,8 @@ from pypaimon.snapshot.renaming_snapshot_commit import RenamingSnapshotCommit
 from pypaimon.snapshot.snapshot_commit import SnapshotCommit
 
 from pypaimon.streaming.internals import local_path
-from pypaimon.streaming.snapshots import Snapshot
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
 class FencedSnapshotCommit(SnapshotCommit):

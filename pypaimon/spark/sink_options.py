@@ -10,7 +10,7 @@ from pypaimon.spark.options import _CATALOG_FAMILIES as CATALOG_FAMILIES
 from pypaimon.spark.options import _CATALOG_WORDS as CATALOG_WORDS
 from pypaimon.spark.options import _TABLE_FAMILIES as TABLE_FAMILIES
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.option_values import OptionValues
+from pypaimon.streaming.settings.option_values import OptionValues
 
 _OWN = (
     "table",

@@ -32,7 +32,7 @@ def table_keys() -> frozenset[str]:
     """Known options of tables."""
     from pypaimon.common.options.core_options import CoreOptions
 
-    from pypaimon.streaming.options import KNOWN_STREAM_KEYS
+    from pypaimon.streaming.settings.options import KNOWN_STREAM_KEYS
 
     return KNOWN_STREAM_KEYS.union(_keys_of([CoreOptions]), _JAVA_KEYS)
 

@@ -12,11 +12,12 @@ from pypaimon.streaming.install import install
 
 if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes import DuckDBTarget, PaimonTarget, apply_to_dict, last_changes
-    from pypaimon.streaming.batch import Batch, BlockingBatch
-    from pypaimon.streaming.batch_stream import BatchStream, BlockingBatchStream
+    from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+    from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
+    from pypaimon.streaming.batches.stream_status import StreamStatus
     from pypaimon.streaming.builder import StreamReadBuilder, stream_read_builder
     from pypaimon.streaming.clock import Clock
-    from pypaimon.streaming.consumer import ConsumerInfo, ConsumerManager, list_consumers
+    from pypaimon.streaming.consumers.consumer import ConsumerInfo, ConsumerManager, list_consumers
     from pypaimon.streaming.errors import (
         ConsumerConflictError,
         CorruptTableError,
@@ -31,35 +32,34 @@ if TYPE_CHECKING:
         TableChangedError,
         UnsupportedTableError,
     )
-    from pypaimon.streaming.follow_up import ChangelogFollowUpScanner, DeltaFollowUpScanner, FollowUpScanner
-    from pypaimon.streaming.incremental_diff import IncrementalDiffScanner
     from pypaimon.streaming.lag import Lag
+    from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
     from pypaimon.streaming.metrics import ScanMetrics
     from pypaimon.streaming.plan import Plan, PlanKind, SplitMode, StreamSplit
+    from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner, DeltaFollowUpScanner, FollowUpScanner
+    from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
     from pypaimon.streaming.position import Phase, Position, Unit
-    from pypaimon.streaming.read import StreamTableRead
+    from pypaimon.streaming.reading.read import StreamTableRead
     from pypaimon.streaming.scan import AsyncStreamingTableScan
-    from pypaimon.streaming.snapshots import Snapshot, SnapshotManager
-    from pypaimon.streaming.stream_status import StreamStatus
 
 _ROOMS = {
     "AsyncStreamingTableScan": "scan",
-    "Batch": "batch",
-    "BatchStream": "batch_stream",
-    "BlockingBatch": "batch",
-    "BlockingBatchStream": "batch_stream",
-    "ChangelogFollowUpScanner": "follow_up",
+    "Batch": "batches.batch",
+    "BatchStream": "batches.batch_stream",
+    "BlockingBatch": "batches.batch",
+    "BlockingBatchStream": "batches.batch_stream",
+    "ChangelogFollowUpScanner": "planning.follow_up",
     "Clock": "clock",
     "ConsumerConflictError": "errors",
-    "ConsumerInfo": "consumer",
-    "ConsumerManager": "consumer",
+    "ConsumerInfo": "consumers.consumer",
+    "ConsumerManager": "consumers.consumer",
     "CorruptTableError": "errors",
-    "DeltaFollowUpScanner": "follow_up",
+    "DeltaFollowUpScanner": "planning.follow_up",
     "DuckDBTarget": "apply_changes",
     "EndOfScan": "errors",
-    "FollowUpScanner": "follow_up",
+    "FollowUpScanner": "planning.follow_up",
     "IOTimeoutError": "errors",
-    "IncrementalDiffScanner": "incremental_diff",
+    "IncrementalDiffScanner": "planning.incremental_diff",
     "Lag": "lag",
     "PaimonStreamError": "errors",
     "PaimonTarget": "apply_changes",
@@ -71,21 +71,21 @@ _ROOMS = {
     "PositionExpiredError": "errors",
     "ScanMetrics": "metrics",
     "SchemaChangedError": "errors",
-    "Snapshot": "snapshots",
-    "SnapshotManager": "snapshots",
+    "Snapshot": "metadata.snapshots",
+    "SnapshotManager": "metadata.snapshots",
     "SplitMode": "plan",
     "StoreError": "errors",
     "StreamConfigError": "errors",
     "StreamReadBuilder": "builder",
     "StreamSplit": "plan",
-    "StreamStatus": "stream_status",
-    "StreamTableRead": "read",
+    "StreamStatus": "batches.stream_status",
+    "StreamTableRead": "reading.read",
     "TableChangedError": "errors",
     "Unit": "position",
     "UnsupportedTableError": "errors",
     "apply_to_dict": "apply_changes",
     "last_changes": "apply_changes",
-    "list_consumers": "consumer",
+    "list_consumers": "consumers.consumer",
     "stream_read_builder": "builder",
 }
 

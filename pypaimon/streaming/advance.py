@@ -7,13 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
+from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.metrics import PlanSize
-from pypaimon.streaming.options import StreamOptions
-from pypaimon.streaming.planner import Planner
-from pypaimon.streaming.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.prefetch import Ahead, Prefetcher
-from pypaimon.streaming.progress import Progress
+from pypaimon.streaming.settings.options import StreamOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,24 @@ from datetime import datetime
 from typing import Any, cast
 
 from pypaimon.streaming import builder_checks as checks
-from pypaimon.streaming.batch_stream import BatchStream, BlockingBatchStream
+from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
+from pypaimon.streaming.batches.read_ahead import BATCH_BYTES, READ_AHEAD_BYTES, PieceReader, ReadAhead
+from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.clock import Clock
-from pypaimon.streaming.consumer import ConsumerManager
-from pypaimon.streaming.consumer_names import reader_name
+from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import reader_name
+from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError, UnsupportedTableError
-from pypaimon.streaming.filters import columns_of
+from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import PaimonStreamReadBuilder, Predicate, PredicateBuilder, TableSchema
-from pypaimon.streaming.option_values import OptionValues
-from pypaimon.streaming.options import (
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.position import Position
+from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.reading.read_layout import ReadSettings
+from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.settings.options import (
     CatchUp,
     CommitMode,
     ConsumerOptions,
@@ -35,16 +44,7 @@ from pypaimon.streaming.options import (
     refuse_unmergeable,
     table_settings,
 )
-from pypaimon.streaming.planner import Planner
-from pypaimon.streaming.position import Position
-from pypaimon.streaming.progress import Progress
-from pypaimon.streaming.read import StreamTableRead
-from pypaimon.streaming.read_ahead import BATCH_BYTES, READ_AHEAD_BYTES, PieceReader, ReadAhead
-from pypaimon.streaming.read_layout import ReadSettings
-from pypaimon.streaming.scan import AsyncStreamingTableScan
-from pypaimon.streaming.stream_status import StreamStatus
-from pypaimon.streaming.table_directory import TableDirectory
-from pypaimon.streaming.table_traits import TableTraits
+from pypaimon.streaming.settings.table_traits import TableTraits
 from pypaimon.streaming.views import VIEWS, View, fields
 
 _LOG = logging.getLogger(__name__)

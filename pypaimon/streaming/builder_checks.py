@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import FileStoreTable
-from pypaimon.streaming.options import End
 from pypaimon.streaming.position import Position
-from pypaimon.streaming.start_options import Start, StartMode
+from pypaimon.streaming.settings.options import End
+from pypaimon.streaming.settings.start_options import Start, StartMode
 
 E = TypeVar("E", bound=Enum)
 _UNSTREAMABLE_OPTIONS = (

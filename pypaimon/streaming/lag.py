@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pypaimon.streaming.clock import Clock
-from pypaimon.streaming.planner import Planner
-from pypaimon.streaming.planner_state import PlannerState
-from pypaimon.streaming.snapshots import Snapshot
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from pypaimon.streaming.io_pool import IOPool
-from pypaimon.streaming.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, Step
 
 
 @dataclass(slots=True, eq=False)

@@ -11,19 +11,19 @@ from typing import Any
 from pypaimon.streaming.advance import Advance, Advancer, Stretch
 from pypaimon.streaming.bridge import awaited
 from pypaimon.streaming.clock import Clock, Sleeper
+from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.lag import Lag, LagMeter
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.metrics import ScanMetrics
-from pypaimon.streaming.options import StreamOptions
 from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.plan_stream import BlockingPlanStream, PlanStream
-from pypaimon.streaming.planner import Planner
-from pypaimon.streaming.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.prefetch import Prefetcher
-from pypaimon.streaming.progress import Progress
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.settings.options import StreamOptions
 
 
 class AsyncStreamingTableScan:

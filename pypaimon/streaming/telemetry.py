@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.batch_stream import BatchStream, BlockingBatchStream
+from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.lag import Lag

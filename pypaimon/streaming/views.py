@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pypaimon.streaming.internals import AtomicType, DataField, SpecialFields, TableSchema
-from pypaimon.streaming.option_values import OptionValues
+from pypaimon.streaming.settings.option_values import OptionValues
 
 View = Literal["audit_log", "binlog", "row_tracking", "ro"]
 

@@ -16,7 +16,7 @@ import zstandard
 from manifest_files import avro, decoder, entry_record
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
-from pypaimon.streaming import avro_blocks, manifests
+from pypaimon.streaming.metadata import avro_blocks, manifests
 
 __all__ = ["decoder"]
 

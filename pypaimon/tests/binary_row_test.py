@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.table.row.generic_row import GenericRowSerializer
 
-from pypaimon.streaming.binary_row import decode, decode_column, decode_rows
 from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowDeserializer, TableSchema
-from pypaimon.streaming.manifests import parse_manifest
+from pypaimon.streaming.metadata.binary_row import decode, decode_column, decode_rows
+from pypaimon.streaming.metadata.manifests import parse_manifest
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 _STAMPS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))

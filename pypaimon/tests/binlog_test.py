@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pypaimon.common.predicate import Predicate
 from stream_files import create, put, reader, records, split
 
-from pypaimon.streaming.binlog import Packing, unbroken
 from pypaimon.streaming.plan import SplitMode
-from pypaimon.streaming.split_reader import Records
+from pypaimon.streaming.reading.binlog import Packing, unbroken
+from pypaimon.streaming.reading.split_reader import Records
 
 KINDS = ("+I", "-U", "+U", "-D")
 

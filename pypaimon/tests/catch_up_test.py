@@ -119,7 +119,7 @@ def test_a_range_with_an_overwrite_is_collapsed_only_beside_it(catalog: Any, cap
 def test_the_choice_and_its_reason_are_logged(catalog: Any, caplog: pytest.LogCaptureFixture) -> None:
     table = create(catalog)
     commits(table, 20)
-    with caplog.at_level(logging.INFO, logger="pypaimon.streaming.catch_up"):
+    with caplog.at_level(logging.INFO, logger="pypaimon.streaming.planning.catch_up"):
         rows(table, "auto", 1)
     assert "as one plan" in caplog.text
 

@@ -9,8 +9,8 @@ from cli_runs import Program
 from orders import catalog, orders
 
 from pypaimon.streaming import ConsumerManager
-from pypaimon.streaming.consumer import Consumer
-from pypaimon.streaming.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.consumer import Consumer
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
 
 
 @pytest.fixture

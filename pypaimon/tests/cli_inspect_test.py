@@ -12,7 +12,7 @@ from orders import catalog, change, create_orders, events, orders
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
-from pypaimon.streaming.consumer import Consumer
+from pypaimon.streaming.consumers.consumer import Consumer
 
 
 @pytest.fixture

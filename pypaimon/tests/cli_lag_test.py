@@ -12,8 +12,8 @@ from cli_runs import Program
 from orders import append, catalog, events, orders
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
-from pypaimon.streaming.consumer import Consumer
-from pypaimon.streaming.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.consumer import Consumer
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
 
 
 @pytest.fixture

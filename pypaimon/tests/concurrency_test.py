@@ -17,7 +17,7 @@ from pypaimon import CatalogFactory, Schema
 from s3_server import S3Server, methods
 
 from pypaimon.streaming import StreamReadBuilder
-from pypaimon.streaming.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer import ConsumerManager
 
 SOAK = int(os.environ.get("SOAK", "0"))
 WRITERS = 2

@@ -9,10 +9,10 @@ from typing import Any
 
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming.consumer import Consumer, ConsumerManager
-from pypaimon.streaming.consumer_names import ConsumerName, reader_name
+from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
+from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.position import Phase, Position, Unit
-from pypaimon.streaming.progress import Progress
 from pypaimon.streaming.store import Store
 
 POLL = 10.0

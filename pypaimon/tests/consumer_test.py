@@ -17,8 +17,13 @@ from pypaimon.consumer import Consumer as PaimonConsumer
 from pypaimon.consumer import ConsumerManager as PaimonConsumerManager
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming.consumer import Consumer, ConsumerInfo, ConsumerManager, list_consumers
-from pypaimon.streaming.consumer_names import MAX_FILE_NAME_BYTES, ConsumerName, check_consumer_id, reader_name
+from pypaimon.streaming.consumers.consumer import Consumer, ConsumerInfo, ConsumerManager, list_consumers
+from pypaimon.streaming.consumers.consumer_names import (
+    MAX_FILE_NAME_BYTES,
+    ConsumerName,
+    check_consumer_id,
+    reader_name,
+)
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.store import Store
 

@@ -21,11 +21,11 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.index_manifest_file import INDEX_MANIFEST_ENTRY_SCHEMA
 from pyroaring import BitMap, BitMap64
 
-from pypaimon.streaming import deletion_vectors
-from pypaimon.streaming.deletion_vectors import DeletionVector
-from pypaimon.streaming.file_paths import FilePaths
-from pypaimon.streaming.index_manifests import deletion_files, parse_index_manifest
+from pypaimon.streaming.files import deletion_vectors
+from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.internals import DeletionFile, TableSchema
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.index_manifests import deletion_files, parse_index_manifest
 from pypaimon.streaming.store import Store
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pypaimon.table.row.generic_row import GenericRowSerializer
 
-from pypaimon.streaming.file_paths import ByteRange, FilePaths, java_float_text, merged_changelog_range
 from pypaimon.streaming.internals import AtomicType, DataField, GenericRow
+from pypaimon.streaming.metadata.file_paths import ByteRange, FilePaths, java_float_text, merged_changelog_range
 
 
 def _directory(type_: str, value: Any, *, legacy: bool = True) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming import StreamConfigError
-from pypaimon.streaming.filter_text import parse_filter
+from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import AtomicType, DataField, RowType
 
 FIELDS = [

@@ -16,7 +16,7 @@ from pypaimon.common.predicate import Predicate
 from pypaimon.data.timestamp import Timestamp
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.filters import check, columns_of, mask, split_and
+from pypaimon.streaming.filtering.filters import check, columns_of, mask, split_and
 
 NAN = math.nan
 

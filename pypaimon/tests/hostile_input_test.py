@@ -35,16 +35,14 @@ from pypaimon.streaming import (
     SnapshotManager,
     StreamConfigError,
     StreamReadBuilder,
-    avro_blocks,
-    deletion_vectors,
-    index_manifests,
-    manifests,
 )
-from pypaimon.streaming.consumer import Consumer
-from pypaimon.streaming.file_paths import check_file_name
+from pypaimon.streaming.consumers.consumer import Consumer
+from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.snapshot_files import Snapshot
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.metadata import avro_blocks, index_manifests, manifests
+from pypaimon.streaming.metadata.file_paths import check_file_name
+from pypaimon.streaming.metadata.snapshot_files import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 DEEP = b'{"a":' * 100_000
 SOAK = int(os.environ.get("SOAK", "0"))

@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from pypaimon.streaming import manifests
+from pypaimon.streaming.metadata import manifests
 
 
 @pytest.fixture(params=[0, 1000], ids=["polars", "fastavro"])

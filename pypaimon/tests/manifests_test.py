@@ -21,12 +21,12 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 
-from pypaimon.streaming import manifests
-from pypaimon.streaming.data_file_meta import data_files, partitions
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.file_paths import FilePaths, merged_changelog_range
 from pypaimon.streaming.internals import DataField, TableSchema
-from pypaimon.streaming.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, live
+from pypaimon.streaming.metadata import manifests
+from pypaimon.streaming.metadata.data_file_meta import data_files, partitions
+from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
+from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, live
 from pypaimon.streaming.store import Store
 
 __all__ = ["decoder"]

@@ -143,7 +143,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@settings(max_examples=15, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_readers_see_what_the_model_says(kind: str, data: Any) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -9,8 +9,9 @@ from pypaimon.schema.data_types import AtomicType, DataField
 from pypaimon.schema.table_schema import TableSchema
 
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.option_values import OptionValues
-from pypaimon.streaming.options import (
+from pypaimon.streaming.position import Unit
+from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.settings.options import (
     ConsumerOptions,
     Limits,
     OnOverwrite,
@@ -18,9 +19,8 @@ from pypaimon.streaming.options import (
     refuse_unmergeable,
     table_settings,
 )
-from pypaimon.streaming.position import Unit
-from pypaimon.streaming.start_options import Start, StartMode
-from pypaimon.streaming.table_traits import TableTraits
+from pypaimon.streaming.settings.start_options import Start, StartMode
+from pypaimon.streaming.settings.table_traits import TableTraits
 
 READ_PRIMARY, READ_APPEND = "streaming-read-overwrite", "streaming-read-append-overwrite"
 

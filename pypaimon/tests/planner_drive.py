@@ -7,15 +7,15 @@ from typing import Any
 
 from tables import Row, Table, rows
 
-from pypaimon.streaming.options import StreamOptions
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.plan import Plan
-from pypaimon.streaming.planner import Planner
-from pypaimon.streaming.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Position
-from pypaimon.streaming.read import StreamTableRead
-from pypaimon.streaming.read_layout import ReadSettings
-from pypaimon.streaming.start_options import Start, StartMode
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.reading.read_layout import ReadSettings
+from pypaimon.streaming.settings.options import StreamOptions
+from pypaimon.streaming.settings.start_options import Start, StartMode
 
 LATEST, LATEST_FULL, EARLIEST = Start(StartMode.LATEST), Start(StartMode.LATEST_FULL), Start(StartMode.EARLIEST)
 

@@ -28,8 +28,8 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
-from pypaimon.streaming.options import CatchUp, End, Limits, OnExpired, OnOverwrite
-from pypaimon.streaming.start_options import Start, StartMode
+from pypaimon.streaming.settings.options import CatchUp, End, Limits, OnExpired, OnOverwrite
+from pypaimon.streaming.settings.start_options import Start, StartMode
 
 DAY = 86_400_000
 

@@ -11,10 +11,10 @@ import pytest
 from consumer_group import EXPIRATION, Group, at, full
 from dying_store import SCHEME, DyingStore
 
-from pypaimon.streaming.consumer import Consumer, ConsumerManager
-from pypaimon.streaming.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
-from pypaimon.streaming.progress import Progress
 from pypaimon.streaming.store import Store
 
 

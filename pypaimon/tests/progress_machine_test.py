@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming.consumer import ConsumerManager
-from pypaimon.streaming.consumer_names import ConsumerName, reader_name
+from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
+from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.position import Phase, Position, Unit
-from pypaimon.streaming.progress import Progress
 from pypaimon.streaming.store import Store
 
 UNITS = 6

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from consumer_group import Group, at
 
+from pypaimon.streaming.consumers.progress import CommitMode
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.position import Position
-from pypaimon.streaming.progress import CommitMode
 
 
 @pytest.fixture

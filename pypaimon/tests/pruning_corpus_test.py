@@ -14,10 +14,10 @@ import pytest
 from corpus_cases import ARCHIVES, unpack
 from corpus_values import literal
 
+from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.internals import Predicate, TableSchema
-from pypaimon.streaming.manifests import ENTRY_SCHEMA, live, parse_manifest, parse_manifest_list
-from pypaimon.streaming.pruning import Pruner, Scan
-from pypaimon.streaming.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, live, parse_manifest, parse_manifest_list
+from pypaimon.streaming.settings.table_traits import ChangelogProducer, TableTraits
 
 METHODS = {"=": "equal", "<": "lessThan", ">": "greaterThan", ">=": "greaterOrEqual", "is_null": "isNull", "in": "in"}
 Files = Counter[tuple[bytes, int]]

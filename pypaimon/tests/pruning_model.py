@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, Predicate, PyarrowFieldParser, TableSchema
-from pypaimon.streaming.manifests import ENTRY_SCHEMA
+from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
 
 Row = dict[str, Any]
 

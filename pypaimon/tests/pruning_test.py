@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pruning_model import TYPES, File, Row, batch, encode, entries_of, predicates, rows, schema
 from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
 
-from pypaimon.streaming.filters import mask, split_and
+from pypaimon.streaming.filtering.filters import mask, split_and
+from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.internals import Predicate, TableSchema
-from pypaimon.streaming.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA
-from pypaimon.streaming.pruning import Pruner, Scan
+from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA
 
 APPEND = schema(TYPES, partition=["p"])
 VALUE_COLUMNS = list(TYPES)

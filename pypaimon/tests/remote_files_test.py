@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from stream_files import create, put
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
-from pypaimon.streaming.data_files import read_file
-from pypaimon.streaming.remote_files import RemoteFile, open_remote
+from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.files.remote_files import RemoteFile, open_remote
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.store import RetryPolicy, Store
-from pypaimon.streaming.table_directory import TableDirectory
 
 COLUMNS = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 SCHEME = "remote://"

@@ -12,8 +12,8 @@ from pypaimon.schema.schema_change import Move, SchemaChange
 from stream_files import create, write
 
 from pypaimon.streaming import SchemaChangedError, stream_read_builder
-from pypaimon.streaming.options import OnSchemaChange
-from pypaimon.streaming.schema_change import SchemaPolicy
+from pypaimon.streaming.planning.schema_change import SchemaPolicy
+from pypaimon.streaming.settings.options import OnSchemaChange
 
 COLUMNS = pa.schema(
     [

@@ -16,7 +16,7 @@ from pypaimon.spark.commit_ledger import CommitUnknownError
 from pypaimon.spark.committing import Assumption, CommitReport, commit_once
 from pypaimon.spark.record_writer import RecordWriter
 from pypaimon.spark.schema_check import KIND
-from pypaimon.streaming.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer import ConsumerManager
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 OTHER = -1

@@ -27,9 +27,9 @@ from pypaimon.snapshot.snapshot import Snapshot as PaimonSnapshot
 from pypaimon.snapshot.snapshot_loader import SnapshotLoader
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
-from pypaimon.streaming.snapshots import Snapshot, SnapshotManager, branch_directory
+from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.store import Store
-from pypaimon.streaming.table_directory import TableDirectory
 
 REQUIRED = (
     "id",

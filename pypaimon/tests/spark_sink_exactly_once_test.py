@@ -16,7 +16,7 @@ from sink_world import OTHER, World, applied, write
 
 from pypaimon.spark.commit_ledger import CommitLedger, CommitUnknownError
 from pypaimon.spark.committing import Assumption, commit_once
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 EXAMPLES = 500 if os.environ.get("SOAK") else 20
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}

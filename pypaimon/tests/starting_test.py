@@ -11,10 +11,10 @@ import pytest
 from tables import Table
 
 from pypaimon.streaming import PositionBeyondLatestError, StreamConfigError
-from pypaimon.streaming.start_options import Start, StartMode
-from pypaimon.streaming.starting import Beginning, StartingScanner
-from pypaimon.streaming.table_directory import TableDirectory
-from pypaimon.streaming.table_traits import TableTraits
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.planning.starting import Beginning, StartingScanner
+from pypaimon.streaming.settings.start_options import Start, StartMode
+from pypaimon.streaming.settings.table_traits import TableTraits
 
 STEP = 1000
 FULL_COMPACTIONS = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"}

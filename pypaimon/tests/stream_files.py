@@ -14,10 +14,10 @@ from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.table.row.generic_row import GenericRow
 
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.plan import SplitMode, StreamSplit
-from pypaimon.streaming.read import StreamTableRead
-from pypaimon.streaming.read_layout import ReadSettings
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.reading.read_layout import ReadSettings
 
 
 def create(catalog: Any, name: str, schema: pa.Schema, **arguments: Any) -> Any:

@@ -21,7 +21,7 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     stream_read_builder,
 )
-from pypaimon.streaming.stream_status import StreamStatus
+from pypaimon.streaming.batches.stream_status import StreamStatus
 
 Row = tuple[Any, ...]
 ALL = [(kind, *values) for _, kind, *values in CHANGES]

@@ -26,7 +26,7 @@ from pypaimon.streaming.errors import (
     StreamConfigError,
 )
 from pypaimon.streaming.plan import SplitMode
-from pypaimon.streaming.read import StreamTableRead
+from pypaimon.streaming.reading.read import StreamTableRead
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
@@ -378,8 +378,8 @@ def test_a_cancelled_read_leaves_the_reader_usable(append: Any) -> None:
 
 
 def test_a_hung_read_is_a_timeout(append: Any) -> None:
-    from pypaimon.streaming.read_layout import ReadSettings
-    from pypaimon.streaming.table_directory import TableDirectory
+    from pypaimon.streaming.metadata.table_directory import TableDirectory
+    from pypaimon.streaming.reading.read_layout import ReadSettings
 
     files = write(append, rows((1, "a")))
     append.file_io = held = HeldFileIO(append.file_io)

@@ -13,7 +13,7 @@ from fault_file_io import SCHEME
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, Plan, StreamReadBuilder, StreamTableRead
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 _PRIMARY = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()), ("kind", pa.string())])

@@ -9,8 +9,8 @@ import click
 
 from pypaimon.streaming.cli.output import Record, format_option, show
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.consumer import Consumer, ConsumerInfo, ConsumerManager
-from pypaimon.streaming.table_directory import TableDirectory
+from pypaimon.streaming.consumers.consumer import Consumer, ConsumerInfo, ConsumerManager
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _COLUMNS = ("consumer", "kind", "next_snapshot", "lag", "last_save", "owner")
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")

@@ -14,12 +14,12 @@ from pypaimon.streaming.builder import StreamReadBuilder
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
 from pypaimon.streaming.cli.settings import configure, filter_of, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer import ConsumerManager
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.filters import columns_of, split_and
+from pypaimon.streaming.filtering.filters import columns_of, split_and
 from pypaimon.streaming.internals import Predicate
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.plan import Plan, PlanKind
-from pypaimon.streaming.table_directory import TableDirectory
 
 _FILE_COLUMNS = ("file", "partition", "bucket", "level", "rows", "bytes", "how")
 _SHOWN_FILES = 30

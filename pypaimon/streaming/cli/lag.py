@@ -15,7 +15,7 @@ from rich.live import Live
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.consumer import ConsumerInfo, list_consumers
+from pypaimon.streaming.consumers.consumer import ConsumerInfo, list_consumers
 from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.scan import AsyncStreamingTableScan
 

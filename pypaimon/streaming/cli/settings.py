@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import click
 
 from pypaimon.streaming.builder import StreamReadBuilder
-from pypaimon.streaming.filter_text import parse_filter
+from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import Predicate
-from pypaimon.streaming.options import CommitMode
-from pypaimon.streaming.start_options import StartMode
+from pypaimon.streaming.settings.options import CommitMode
+from pypaimon.streaming.settings.start_options import StartMode
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MODES = tuple(

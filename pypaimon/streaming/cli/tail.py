@@ -17,8 +17,8 @@ from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.rows import FORMATS, row_writer
 from pypaimon.streaming.cli.settings import configure, save_progress, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.scan import AsyncStreamingTableScan
-from pypaimon.streaming.table_directory import TableDirectory
 
 
 @click.command(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pypaimon.streaming.files.row_kinds import DELETE, INSERT
 from pypaimon.streaming.merge.aggregators import ADD, RETRACT, SET, Actions, FieldAggregate
 from pypaimon.streaming.merge.groups import EngineBase, Groups, Merged, value_columns
-from pypaimon.streaming.row_kinds import DELETE, INSERT
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pypaimon.streaming.merge.functions import DEFAULT_FUNCTION, field_aggregate
 from pypaimon.streaming.merge.groups import MergeEngine
 from pypaimon.streaming.merge.ordering import is_ordered
 from pypaimon.streaming.merge.partial_update import PartialUpdate, SequenceGroup
-from pypaimon.streaming.option_values import OptionValues
+from pypaimon.streaming.settings.option_values import OptionValues
 
 _IGNORE_DELETE = (
     "ignore-delete",

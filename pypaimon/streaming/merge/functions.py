@@ -27,7 +27,7 @@ from pypaimon.streaming.merge.containers import (
 from pypaimon.streaming.merge.numeric import Product, Sum
 from pypaimon.streaming.merge.ordering import is_ordered
 from pypaimon.streaming.merge.sets import union_of
-from pypaimon.streaming.option_values import OptionValues
+from pypaimon.streaming.settings.option_values import OptionValues
 
 DEFAULT_FUNCTION = "fields.default-aggregate-function"
 

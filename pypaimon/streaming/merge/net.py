@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.files.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.merge.groups import VALUE_KIND, Mask, value_columns
 from pypaimon.streaming.merge.ordering import Ints, identity, numeric_codes
 from pypaimon.streaming.merge.sections import Chunk, chunks
-from pypaimon.streaming.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 
 
 def net_changes(

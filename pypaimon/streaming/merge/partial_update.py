@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.row_kinds import DELETE, INSERT
 from pypaimon.streaming.merge.aggregators import (
     ADD,
     ADD_BEFORE,
@@ -22,7 +23,6 @@ from pypaimon.streaming.merge.aggregators import (
 )
 from pypaimon.streaming.merge.groups import EngineBase, Groups, Mask, Merged, value_columns
 from pypaimon.streaming.merge.ordering import Ints, ranks
-from pypaimon.streaming.row_kinds import DELETE, INSERT
 
 _FILL = FieldAggregate(LastNonNullValue())
 _REPLACE = FieldAggregate(LastValue())

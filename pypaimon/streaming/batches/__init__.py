@@ -1,0 +1,1 @@
+"""Rows as they come: one object that plans, reads ahead and commits."""

@@ -1,0 +1,143 @@
+"""`Batch` and `BlockingBatch`: rows of one plan, with their kinds, where they come from, and how to confirm them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pypaimon.streaming.batches.read_ahead import Piece
+from pypaimon.streaming.files import row_kinds
+from pypaimon.streaming.internals import TableSchema, polars_table
+from pypaimon.streaming.plan import PlanKind
+from pypaimon.streaming.position import Position
+
+if TYPE_CHECKING:
+    import duckdb  # type: ignore[import-not-found, unused-ignore]
+    import pandas  # type: ignore[import-untyped, unused-ignore]
+    import polars
+
+_KIND = row_kinds.ROW_KIND_COLUMN
+
+
+class _Rows:
+    """What both kinds of batches hold. Immutable."""
+
+    def __init__(self, piece: Piece) -> None:
+        assert piece.data is not None
+        self._piece = piece
+
+    @property
+    def data(self) -> pa.Table:
+        """The rows. `_row_kind` is the first column where row kinds are included."""
+        return self._piece.data
+
+    @property
+    def kinds(self) -> pa.ChunkedArray:
+        """The kind of each row, `+I -U +U -D`; of a stream without row kinds `+I` throughout."""
+        if _KIND in self.data.schema.names:
+            return self.data.column(_KIND)
+        return pa.chunked_array([row_kinds.constant(row_kinds.INSERT, self.num_rows)])
+
+    @property
+    def rows(self) -> pa.Table:
+        """The rows without their kinds."""
+        return self.data.drop_columns([_KIND]) if _KIND in self.data.schema.names else self.data
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are; never 0."""
+        return int(self.data.num_rows)
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot that they come from; of a collapsed or net plan the last one."""
+        return self._piece.plan.snapshot_id
+
+    @property
+    def kind(self) -> PlanKind:
+        """Where the rows come from: the full state, or changes."""
+        return self._piece.plan.kind
+
+    @property
+    def commit_time(self) -> datetime:
+        """When the snapshot was committed (aware, UTC)."""
+        return self._piece.plan.commit_time
+
+    @property
+    def watermark(self) -> int | None:
+        """The snapshot's watermark in epoch milliseconds, None if it has none."""
+        return self._piece.plan.watermark
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema that the rows were read with."""
+        return self._piece.plan.schema
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this is the end of its plan. A plan of many bytes comes as several batches."""
+        return self._piece.last
+
+    @property
+    def position(self) -> Position | None:
+        """Where a restart goes on after this batch: after its plan if it is the last one of it, else before its plan,
+        which then comes again as a whole; None if that is the configured start."""
+        return self._piece.plan.position if self.is_last else self._piece.before
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a pandas data frame."""
+        return self.data.to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a polars data frame; maps become lists of key and value."""
+        import polars
+
+        frames = [polars.from_arrow(polars_table(batch)) for batch in self.data.to_batches()]
+        return polars.concat([frame for frame in frames if isinstance(frame, polars.DataFrame)])
+
+    def to_duckdb(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
+        """Register the rows with DuckDB under a name; returns the connection, by default a new one in memory."""
+        import duckdb
+
+        database = connection or duckdb.connect(database=":memory:")
+        database.register(name, self.data)
+        return database
+
+    def __repr__(self) -> str:
+        end = "" if self.is_last else ", more to come"
+        return f"{type(self).__name__}({self.num_rows} rows, {self.kind.value} of snapshot {self.snapshot_id}{end})"
+
+
+class Batch(_Rows):
+    """Rows of an asynchronous stream."""
+
+    def __init__(self, piece: Piece, commit: Callable[[Piece], Awaitable[None]]) -> None:
+        super().__init__(piece)
+        self._commit = commit
+
+    async def commit(self) -> None:
+        """Confirm this batch and all before it, and save progress under the consumer id.
+
+        Progress is kept by plans: the rows of a plan are confirmed with its last batch, before that only all plans
+        before it.
+
+        Raises:
+            StreamConfigError: The stream has no consumer id.
+            ConsumerConflictError: Another reader has taken over; nothing was written.
+        """
+        await self._commit(self._piece)
+
+
+class BlockingBatch(_Rows):
+    """Rows of a blocking stream."""
+
+    def __init__(self, piece: Piece, commit: Callable[[Piece], None]) -> None:
+        super().__init__(piece)
+        self._commit = commit
+
+    def commit(self) -> None:
+        """As `Batch.commit`; blocks."""
+        self._commit(self._piece)

@@ -1,0 +1,73 @@
+"""`StreamStatus`: what a stream of batches has done so far and where it stands, as one plain value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.batches.read_ahead import Piece
+from pypaimon.streaming.files import row_kinds
+from pypaimon.streaming.metrics import ScanMetrics
+from pypaimon.streaming.position import Position
+
+_KIND = row_kinds.ROW_KIND_COLUMN
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """Counters since the stream was opened, and gauges of now.
+
+    Attributes:
+        batches: Batches handed out.
+        rows: Rows in them.
+        bytes: Bytes of them in memory.
+        rows_by_kind: Rows by kind (`+I`, `-U`, `+U`, `-D`).
+        snapshot_id: Snapshot of the last batch, None before the first.
+        commit_time: When that was committed (aware, UTC).
+        watermark: Its watermark, epoch milliseconds.
+        position: Where a restart goes on after the last batch.
+        read_ahead_bytes: Bytes that wait to be taken.
+        scan: Counters of the scan below: plans, polls, requests.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    bytes: int = 0
+    rows_by_kind: Mapping[str, int] = field(default_factory=dict)
+    snapshot_id: int | None = None
+    commit_time: datetime | None = None
+    watermark: int | None = None
+    position: Position | None = None
+    read_ahead_bytes: int = 0
+    scan: ScanMetrics = field(default_factory=ScanMetrics)
+
+    def with_piece(self, piece: Piece) -> StreamStatus:
+        """One batch more."""
+        data, plan = piece.data, piece.plan
+        assert data is not None
+        return replace(
+            self,
+            batches=self.batches + 1,
+            rows=self.rows + data.num_rows,
+            bytes=self.bytes + data.nbytes,
+            rows_by_kind=Counter(self.rows_by_kind) + _counted(data),
+            snapshot_id=plan.snapshot_id,
+            commit_time=plan.commit_time,
+            watermark=plan.watermark,
+            position=plan.position if piece.last else piece.before,
+        )
+
+    def with_scan(self, metrics: ScanMetrics, read_ahead_bytes: int) -> StreamStatus:
+        """With the counters of the scan as they are now."""
+        return replace(self, scan=metrics, read_ahead_bytes=read_ahead_bytes)
+
+
+def _counted(data: pa.Table) -> Counter[str]:
+    if _KIND not in data.schema.names:
+        return Counter({"+I": data.num_rows})
+    return Counter({each["values"]: each["counts"] for each in pc.value_counts(data.column(_KIND)).to_pylist()})

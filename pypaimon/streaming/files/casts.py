@@ -1,0 +1,254 @@
+"""Column-wise casts between atomic types, for files written before (or after) a column changed its type.
+
+The results are those of Java's `CastExecutors` where the value fits: fractions are rounded half up (decimals) or cut
+(to integers, timestamps, texts of a shorter type), as the ALTER TABLE that changed the type asked for. Where Java would
+wrap an integer or make an overflowing decimal null, a `CastError` is raised. With `exact`, for files newer than the
+schema that is read, any loss is one. Between timestamps with and without time zone the zone is UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
+from pypaimon.streaming.metadata.file_paths import java_float_text
+
+Convert = Callable[[pa.Array], pa.Array]
+
+_TYPE = re.compile(r"([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(.*)")
+_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+_FLOATS = ("FLOAT", "DOUBLE")
+_TEXTS = ("CHAR", "VARCHAR")
+_BYTES = ("BINARY", "VARBINARY")
+_ALIASES = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY", "NUMERIC": "DECIMAL", "DEC": "DECIMAL"}
+_DEFAULT_LENGTH = {"CHAR": 1, "BINARY": 1}
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
+
+
+class CastError(ValueError):
+    """A value that the wanted type cannot hold, or a change of types for which there is no cast."""
+
+
+def root(data_type: AtomicType) -> str:
+    """The type without its parameters and aliases: `INT`, `VARCHAR`, `TIMESTAMP_LTZ`, ..."""
+    match = _TYPE.match(data_type.type.upper())
+    name = match.group(1) if match else data_type.type
+    if name == "TIMESTAMP" and match and "LOCAL TIME ZONE" in match.group(4):
+        return "TIMESTAMP_LTZ"
+    return _ALIASES.get(name, name)
+
+
+def parameter(data_type: AtomicType) -> int | None:
+    """The length or precision of a type, None where it is not limited."""
+    match = _TYPE.match(data_type.type.upper())
+    if match and match.group(2):
+        return int(match.group(2))
+    return _DEFAULT_LENGTH.get(root(data_type))
+
+
+def cast(source: AtomicType, target: AtomicType, exact: bool) -> Convert:
+    """How columns of one type become columns of another.
+
+    Args:
+        source: Type of the values.
+        target: Type that is wanted.
+        exact: Whether any loss is an error.
+
+    Raises:
+        CastError: There is no cast between the two. The function returned raises it for values that do not fit.
+    """
+    arrow = PyarrowFieldParser.from_paimon_type(target)
+    convert = _rule(source, target, arrow, exact)
+    if convert is None:
+        raise CastError(f"{source.type} cannot be read as {target.type}")
+
+    def checked(array: pa.Array) -> pa.Array:
+        try:
+            return convert(array)
+        except (pa.ArrowInvalid, InvalidOperation, ValueError, OverflowError) as error:
+            raise CastError(f"a value of type {source.type} does not fit {target.type}: {error}") from error
+
+    return checked
+
+
+def _rule(source: AtomicType, target: AtomicType, arrow: pa.DataType, exact: bool) -> Convert | None:
+    old, new = root(source), root(target)
+    if new in _TEXTS and (to_text := _to_text(source)) is not None:
+        return lambda array: _fit_text(to_text(array), target, exact)
+    if old in _TEXTS:
+        return _from_text(target, arrow, exact)
+    if old in _BYTES and new in _BYTES:
+        return lambda array: _fit_bytes(array, target, exact)
+    if new == "BOOLEAN" and old in _INTEGERS:
+        return lambda array: pc.not_equal(array, 0)
+    if old == "BOOLEAN" and new in (*_INTEGERS, *_FLOATS, "DECIMAL"):
+        return lambda array: _to_number(array.cast(pa.int8()), arrow, exact)
+    if old in (*_INTEGERS, *_FLOATS, "DECIMAL") and new in (*_INTEGERS, *_FLOATS, "DECIMAL"):
+        return lambda array: _to_number(array, arrow, exact)
+    return _time_rule(old, new, arrow, exact)
+
+
+def _to_number(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
+    fractional = not pa.types.is_integer(array.type)
+    if pa.types.is_integer(arrow):
+        return (array if exact or not fractional else pc.trunc(array)).cast(arrow)
+    if pa.types.is_floating(arrow):
+        return _to_float(array, arrow, exact)
+    if pa.types.is_floating(array.type):
+        # Java goes through the shortest decimal text of the double.
+        values = [None if value is None else Decimal(repr(value)) for value in array.cast(pa.float64()).to_pylist()]
+        return pa.array([_quantized(value, arrow, exact) for value in values], arrow)
+    wide = array.cast(pa.decimal256(76, max(arrow.scale, getattr(array.type, "scale", 0))))
+    return (wide if exact else pc.round(wide, arrow.scale, "half_towards_infinity")).cast(arrow)
+
+
+def _to_float(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
+    result = array.cast(arrow, safe=exact and pa.types.is_integer(array.type))
+    if exact and pa.types.is_floating(array.type):
+        same = pc.or_(pc.equal(result.cast(array.type), array), pc.is_nan(array))
+        if not pc.all(same, min_count=0).as_py():
+            raise CastError("it would lose digits")
+    return result
+
+
+def _quantized(value: Decimal | None, arrow: pa.DataType, exact: bool) -> Decimal | None:
+    if value is None:
+        return None
+    rounded = value.quantize(Decimal(1).scaleb(-arrow.scale), ROUND_HALF_UP)
+    if exact and rounded != value:
+        raise CastError("it would lose digits")
+    return rounded
+
+
+def _time_rule(old: str, new: str, arrow: pa.DataType, exact: bool) -> Convert | None:
+    stamps = ("TIMESTAMP", "TIMESTAMP_LTZ")
+    if new in stamps:
+        if old in stamps:
+            return lambda array: to_unit(array, arrow, exact)
+        if old == "DATE":
+            return lambda array: array.cast(pa.timestamp("s")).cast(pa.timestamp(arrow.unit)).cast(arrow)
+        if old == "TIME":
+            return lambda array: array.cast(pa.int32()).cast(pa.int64()).cast(pa.timestamp("ms")).cast(arrow)
+        if old in ("INT", "BIGINT"):
+            return lambda array: array.cast(pa.int64()).cast(pa.timestamp("s", arrow.tz)).cast(arrow)
+    if old in stamps:
+        if new == "DATE":
+            return lambda array: to_unit(array, pa.timestamp("s"), exact).cast(pa.date32(), safe=exact)
+        if new == "TIME":
+            return lambda array: to_unit(array, pa.timestamp("ms"), exact).cast(pa.time32("ms"))
+        if new in ("INT", "BIGINT"):
+            return lambda array: to_unit(array, pa.timestamp("s"), exact).cast(pa.int64()).cast(arrow)
+    if old == new == "TIME":
+        return lambda array: array
+    return None
+
+
+def to_unit(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
+    """Timestamps in another unit, cut towards the past."""
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+    divisor = per_second[array.type.unit] // per_second[arrow.unit]
+    if divisor > 1 and not exact:
+        ticks = array.cast(pa.int64())
+        whole = pc.divide(ticks, divisor)
+        behind = pc.less(ticks, pc.multiply(whole, divisor))
+        array = pc.subtract(whole, behind.cast(pa.int64())).cast(pa.timestamp(arrow.unit, array.type.tz))
+    ticks = array.cast(pa.timestamp(arrow.unit, array.type.tz)).cast(pa.int64())
+    return ticks.cast(arrow)
+
+
+def _to_text(source: AtomicType) -> Convert | None:
+    old = root(source)
+    if old in (*_INTEGERS, *_TEXTS, "BOOLEAN", "DATE", *_BYTES):
+        return lambda array: array.cast(pa.string())
+    if old in _FLOATS:
+        return lambda array: _texts(array, lambda value: java_float_text(value, old == "FLOAT"))
+    if old == "DECIMAL":
+        return lambda array: _texts(array, lambda value: format(value, "f"))
+    if old in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        digits = 6 if parameter(source) is None else parameter(source)
+        return lambda array: _timestamp_text(array, digits or 0)
+    if old == "TIME":
+        return lambda array: _time_text(array, parameter(source) or 0)
+    return None
+
+
+def _texts(array: pa.Array, text: Callable[[Any], str]) -> pa.Array:
+    return pa.array([None if value is None else text(value) for value in array.to_pylist()], pa.string())
+
+
+def _timestamp_text(array: pa.Array, digits: int) -> pa.Array:
+    naive = array.cast(pa.timestamp(array.type.unit))
+    text = pc.strftime(naive, "%Y-%m-%d %H:%M:%S")
+    shown = {"s": 0, "ms": 3, "us": 6, "ns": 9}[array.type.unit]
+    if digits < shown:
+        text = pc.utf8_slice_codeunits(text, 0, 19 + (1 + digits if digits else 0))
+    return text
+
+
+def _time_text(array: pa.Array, digits: int) -> pa.Array:
+    text = array.cast(pa.string())
+    return pc.utf8_slice_codeunits(text, 0, 8 + (1 + min(digits, 3) if digits else 0))
+
+
+def _fit_text(array: pa.Array, target: AtomicType, exact: bool) -> pa.Array:
+    length = parameter(target)
+    if length is None:
+        return array
+    longest = pc.max(pc.utf8_length(array)).as_py() or 0
+    if longest > length:
+        if exact:
+            raise CastError(f"a text of {longest} characters is longer than {length}")
+        array = pc.utf8_slice_codeunits(array, 0, length)
+    return pc.utf8_rpad(array, length) if root(target) == "CHAR" else array
+
+
+def _fit_bytes(array: pa.Array, target: AtomicType, exact: bool) -> pa.Array:
+    array = array.cast(pa.binary())
+    length = parameter(target)
+    if length is None:
+        return array
+    longest = pc.max(pc.binary_length(array)).as_py() or 0
+    if exact and longest > length:
+        raise CastError(f"{longest} bytes are more than {length}")
+    if root(target) == "BINARY":
+        values = [None if value is None else value[:length].ljust(length, b"\0") for value in array.to_pylist()]
+        return pa.array(values, pa.binary())
+    return pc.binary_slice(array, 0, length) if longest > length else array
+
+
+def _from_text(target: AtomicType, arrow: pa.DataType, exact: bool) -> Convert | None:
+    new = root(target)
+    if new in _BYTES:
+        return lambda array: _fit_bytes(array.cast(pa.binary()), target, exact)
+    if new == "BOOLEAN":
+        return _text_to_boolean
+    if new == "DECIMAL":
+        return lambda array: _text_to_decimal(array, arrow, exact)
+    if new in (*_INTEGERS, *_FLOATS, "DATE"):
+        return lambda array: pc.utf8_trim_whitespace(array).cast(arrow)
+    if new in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        return lambda array: to_unit(pc.utf8_trim_whitespace(array).cast(pa.timestamp("ns")), arrow, exact)
+    if new == "TIME":
+        return lambda array: pc.utf8_trim_whitespace(array).cast(arrow)
+    return None
+
+
+def _text_to_decimal(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
+    numbers = (None if text is None else Decimal(text.strip()) for text in array.to_pylist())
+    return pa.array([_quantized(number, arrow, exact) for number in numbers], arrow)
+
+
+def _text_to_boolean(array: pa.Array) -> pa.Array:
+    text = pc.utf8_lower(pc.utf8_trim_whitespace(array))
+    yes = pc.is_in(text, pa.array(_TRUE))
+    known = pc.or_(yes, pc.is_in(text, pa.array(_FALSE)))
+    if not pc.all(pc.or_(known, pc.is_null(text)), min_count=0).as_py():
+        raise CastError("a text is neither true nor false")
+    return pc.if_else(pc.is_null(text), pa.scalar(None, pa.bool_()), yes)

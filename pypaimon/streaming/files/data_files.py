@@ -1,0 +1,208 @@
+"""A data or changelog file as record batches in the read schema."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, SchemaChangedError, UnsupportedTableError
+from pypaimon.streaming.files import row_kinds
+from pypaimon.streaming.files.avro_files import AvroSource
+from pypaimon.streaming.files.casts import CastError
+from pypaimon.streaming.files.orc_files import OrcSource
+from pypaimon.streaming.files.parquet_files import ParquetSource
+from pypaimon.streaming.files.remote_files import open_remote
+from pypaimon.streaming.files.schema_mapping import map_columns
+from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldParser
+from pypaimon.streaming.metadata.file_paths import merged_changelog_range
+from pypaimon.streaming.store import is_local, translated
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+DEFAULT_BATCH_SIZE = 65536
+_DAMAGE_WORDS = ("thrift", "Unexpected end of stream", "orrupt", "decompress", "alformed", "footer", "Parquet", "ORC")
+
+SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
+VALUE_KIND = "_VALUE_KIND"
+ROW_ID = "_ROW_ID"
+SYSTEM_TYPES = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
+
+
+class FileSource(Protocol):
+    """An open file of any format: what is in it, and its rows."""
+
+    schema: pa.Schema
+    num_rows: int
+
+    def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+        """All rows in stored order; of the columns named, at least one."""
+
+
+_SOURCES: dict[str, Callable[[Any], FileSource]] = {"parquet": ParquetSource, "orc": OrcSource, "avro": AvroSource}
+
+
+def read_file(
+    directory: TableDirectory,
+    file: DataFileMeta,
+    fields: Sequence[DataField],
+    *,
+    schema_id: int,
+    system_columns: Sequence[str] = (),
+    batch_size: int = DEFAULT_BATCH_SIZE,
+) -> Iterator[pa.RecordBatch]:
+    """All records of one file, in stored order, none left out.
+
+    Columns are found by field id through the schema that the file was written with: renamed columns keep their values,
+    a name that was dropped and added again starts anew, columns that the file lacks are null, changed types are cast
+    (see `casts`).
+
+    Args:
+        directory: The table.
+        file: The file, with `file_path` as the manifest has it; merged changelog files are read from their byte range.
+        fields: The columns wanted; nested rows may lack some of their fields.
+        schema_id: Id of the schema that `fields` come from: in files newer than that any loss in a cast is an error.
+        system_columns: Of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`: put behind the columns, in this order.
+        batch_size: Rows per batch, at most.
+
+    Yields:
+        Batches with the Arrow types of pypaimon (`PyarrowFieldParser`), then the system columns as int64, int8, int64.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        CorruptTableError: The file is damaged, or holds another number of rows than its manifest says.
+        SchemaChangedError: A value does not fit the type that is read.
+        UnsupportedTableError: The format cannot be read.
+    """
+    path = str(file.file_path)
+    with _errors(path, schema_id, file.schema_id), _opened(directory, path, file.file_size) as source:
+        _check_count(path, source.num_rows, file.row_count)
+        columns = map_columns(
+            source.schema,
+            directory.schema(file.schema_id).fields,
+            fields,
+            exact=file.schema_id > schema_id,
+            trim_char=isinstance(source, OrcSource),
+        )
+        stored = [name for name in system_columns if name in source.schema.names]
+        wanted = list(dict.fromkeys([*(column.source for column in columns if column.source is not None), *stored]))
+        schema = _output_schema(fields, system_columns)
+        position = 0
+        for batch in _physical_batches(source, wanted, batch_size):
+            arrays = [column.read(batch) for column in columns]
+            arrays += [_system_column(name, batch, file, position) for name in system_columns]
+            position += batch.num_rows
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        _check_count(path, position, file.row_count)
+
+
+def _check_count(path: str, found: int, recorded: int) -> None:
+    """A file that was cut between two blocks, or took the place of another, can be read without an error."""
+    if found != recorded:
+        raise CorruptTableError(path, f"it holds {found} rows, its manifest says {recorded}")
+
+
+def _output_schema(fields: Sequence[DataField], system_columns: Sequence[str]) -> pa.Schema:
+    schema = PyarrowFieldParser.from_paimon_schema(list(fields))
+    for name in system_columns:
+        schema = schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
+    return schema
+
+
+def _physical_batches(source: FileSource, columns: list[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+    if columns:
+        yield from source.batches(columns, batch_size)
+        return
+    for start in range(0, source.num_rows, batch_size):
+        length = min(batch_size, source.num_rows - start)
+        yield pa.RecordBatch.from_arrays([pa.nulls(length)], names=["rows"])
+
+
+def _system_column(name: str, batch: pa.RecordBatch, file: DataFileMeta, position: int) -> pa.Array:
+    """A system column: what is stored, and where nothing is, what the manifest says."""
+    kind = SYSTEM_TYPES[name]
+    array = batch.column(name).cast(kind) if name in batch.schema.names else None
+    if array is not None and not array.null_count:
+        return array
+    if name == ROW_ID:
+        if file.first_row_id is None:
+            raise UnsupportedTableError(f"{file.file_name} has no row ids: it was written without row tracking.")
+        assigned = row_ids(file.first_row_id + position, batch.num_rows)
+    elif name == SEQUENCE_NUMBER:
+        assigned = constant(file.max_sequence_number, batch.num_rows)
+    else:
+        assigned = constant(row_kinds.INSERT, batch.num_rows).cast(kind)
+    return assigned if array is None else pc.coalesce(array, assigned)
+
+
+def row_ids(first: int, length: int) -> pa.Array:
+    """Row ids that follow each other, as int64."""
+    return pa.array(np.arange(first, first + length, dtype=np.int64))
+
+
+def constant(value: int, length: int) -> pa.Array:
+    """The same number for every row, as int64."""
+    return pa.repeat(pa.scalar(value, pa.int64()), length)
+
+
+@contextmanager
+def _opened(directory: TableDirectory, path: str, size: int) -> Iterator[FileSource]:
+    part = merged_changelog_range(path)
+    file_format = part.format if part else path.rpartition(".")[2].lower()
+    open_source = _SOURCES.get(file_format)
+    if open_source is None:
+        raise UnsupportedTableError(
+            f"{path}: files of format {file_format!r} cannot be streamed; supported are {', '.join(sorted(_SOURCES))}."
+        )
+    with _bytes(directory, part.path if part else path, None if part else size) as stream:
+        if part is None:
+            yield open_source(stream)
+            return
+        stream.seek(part.offset)
+        content = stream.read(part.length)
+        if len(content) != part.length:
+            raise CorruptTableError(part.path, f"it ends before byte {part.offset + part.length}")
+        yield open_source(pa.BufferReader(content))
+
+
+@contextmanager
+def _bytes(directory: TableDirectory, path: str, size: int | None) -> Iterator[Any]:
+    if not is_local(path):
+        with closing(open_remote(directory.store, path, size)) as remote:
+            yield remote
+        return
+    with directory.table.file_io.new_input_stream(path) as stream:
+        if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO):
+            # Arrow reads it without Python, and so without the interpreter's lock.
+            with pa.OSFile(os.fspath(stream.name), "rb") as local:
+                yield local
+        else:
+            yield stream
+
+
+@contextmanager
+def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
+    try:
+        yield
+    except CastError as error:
+        older, newer = sorted((schema_id, file_schema_id))
+        raise SchemaChangedError(older, newer, f"{error} (in {path})") from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, f"the data file is missing: {error}", path) from error
+    except (ValueError, EOFError, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise CorruptTableError(path, f"the file is damaged: {error}") from error
+    except OSError as error:
+        if isinstance(error, PaimonStreamError):
+            raise
+        # Arrow's decoders and its stores raise the same class; a local disk that fails gives an errno.
+        on_disk = "://" not in path and error.errno is None
+        if on_disk or any(word in str(error) for word in _DAMAGE_WORDS):
+            raise CorruptTableError(path, f"the file is damaged: {error}") from error
+        raise translated(path, error) from error

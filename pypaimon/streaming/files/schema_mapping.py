@@ -1,0 +1,252 @@
+"""From the columns of a file to those of the read schema: by field id, at every depth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.casts import CastError, Convert, cast, root, to_unit
+from pypaimon.streaming.internals import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    PyarrowFieldParser,
+    RowType,
+    VectorType,
+    assemble_shredded_column,
+    build_variant_schema,
+    is_shredded_variant,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where one column of the read schema comes from.
+
+    Attributes:
+        source: Name of the file's column, None where the file has none: all null.
+        target: Its type in the read schema.
+        convert: From the file's values to those of the read schema; None if they are the same.
+    """
+
+    source: str | None
+    target: pa.DataType
+    convert: Convert | None = None
+
+    def read(self, batch: pa.RecordBatch) -> pa.Array:
+        """The column of the read schema for a batch of the file."""
+        if self.source is None:
+            return pa.nulls(batch.num_rows, self.target)
+        array = batch.column(self.source)
+        if self.convert is None:
+            return array
+        try:
+            return self.convert(array)
+        except CastError as error:
+            raise CastError(f"column {self.source}: {error}") from error
+
+
+def map_columns(
+    stored: pa.Schema,
+    file_fields: Sequence[DataField],
+    read_fields: Sequence[DataField],
+    *,
+    exact: bool,
+    trim_char: bool = False,
+) -> list[Column]:
+    """How to read each field out of a file.
+
+    Args:
+        stored: The columns that are really in the file.
+        file_fields: The fields of the schema that the file was written with.
+        read_fields: The fields that are wanted.
+        exact: Whether a loss in a cast is an error (see `casts`).
+        trim_char: Whether values of CHAR end where their text ends (ORC).
+
+    Raises:
+        CastError: A field's type changed in a way that cannot be read.
+    """
+    names = {field.id: field for field in file_fields}
+    columns = []
+    for field in read_fields:
+        target = PyarrowFieldParser.from_paimon_type(field.type)
+        origin = names.get(field.id)
+        position = -1 if origin is None else stored.get_field_index(origin.name)
+        if origin is None or position < 0:
+            columns.append(Column(None, target))
+            continue
+        try:
+            convert = _converter(stored.field(position).type, origin.type, field.type, exact, trim_char)
+        except CastError as error:
+            raise CastError(f"column {field.name}: {error}") from error
+        columns.append(Column(origin.name, target, convert))
+    return columns
+
+
+def _converter(stored: pa.DataType, source: DataType, target: DataType, exact: bool, trim_char: bool) -> Convert | None:
+    """From an Arrow type of a file, which holds values of one Paimon type, to another Paimon type; None: as it is."""
+    if isinstance(source, RowType) and isinstance(target, RowType):
+        return _row_converter(stored, source, target, exact, trim_char)
+    if isinstance(source, MapType) and isinstance(target, MapType):
+        return _map_converter(stored, source, target, exact, trim_char)
+    if isinstance(source, (ArrayType, VectorType)) and isinstance(target, (ArrayType, VectorType)):
+        return _list_converter(stored, source, target, exact, trim_char)
+    if isinstance(source, AtomicType) and isinstance(target, AtomicType):
+        return _atomic_converter(stored, source, target, exact, trim_char)
+    raise CastError(f"{source} cannot be read as {target}")
+
+
+def _atomic_converter(
+    stored: pa.DataType, source: AtomicType, target: AtomicType, exact: bool, trim_char: bool
+) -> Convert | None:
+    if root(source) == root(target) == "VARIANT":
+        return _variant
+    decode = _decoder(stored, source, trim_char)
+    if source.type.upper() == target.type.upper():
+        return decode
+    convert = cast(source, target, exact)
+    if decode is None:
+        return convert
+    return lambda array: convert(decode(array))
+
+
+def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Convert | None:
+    """From what a format gives for a type to Arrow's type for it."""
+    arrow = PyarrowFieldParser.from_paimon_type(source)
+    if trim_char and root(source) == "CHAR":
+        return lambda array: pc.utf8_rtrim(array.cast(arrow), " ")
+    if stored == arrow:
+        return None
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(arrow):
+        return lambda array: _timestamps(array, arrow)
+    if pa.types.is_integer(stored) and pa.types.is_timestamp(arrow) and arrow.unit == "s":
+        # Avro has no seconds: precision 0 is stored as milliseconds.
+        return lambda array: _timestamps(array.cast(pa.timestamp("ms", arrow.tz)), arrow)
+    if pa.types.is_decimal(arrow) and (pa.types.is_binary(stored) or pa.types.is_large_binary(stored)):
+        return lambda array: _decimals(array, arrow)
+    return lambda array: array.cast(arrow)
+
+
+def _decimals(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Decimals of big-endian bytes in two's complement, as Avro has them."""
+    array = array.cast(pa.large_binary())
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    content = np.frombuffer(array.buffers()[2] or b"\0", np.uint8)
+    starts, ends = offsets[:-1, np.newaxis], offsets[1:, np.newaxis]
+    if len(array) and (ends - starts).max() > 16:
+        raise ValueError("a decimal is longer than 16 bytes")
+    places = ends - 1 - np.arange(16)
+    letters = content[np.clip(places, 0, len(content) - 1)]
+    signs = np.where(content[np.clip(starts, 0, len(content) - 1)] > 127, 255, 0)
+    words = np.ascontiguousarray(np.where(places >= starts, letters, signs).astype(np.uint8))
+    validity = None if not array.null_count else pa.array(array.is_valid()).buffers()[1]
+    return pa.Array.from_buffers(arrow, len(array), [validity, pa.py_buffer(words)])
+
+
+def _timestamps(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    try:
+        return to_unit(array, arrow, exact=False)
+    except pa.ArrowInvalid as error:
+        raise UnsupportedTableError(
+            "A timestamp of precision 7 to 9 lies before 1677 or after 2262, where Arrow's nanoseconds end."
+        ) from error
+
+
+def _variant(array: pa.Array) -> pa.Array:
+    target = PyarrowFieldParser.from_paimon_type(AtomicType("VARIANT"))
+    if is_shredded_variant(array.type):
+        array = assemble_shredded_column(array, build_variant_schema(array.type))
+    children = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=_null_mask(array))
+
+
+def _null_mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _row_converter(
+    stored: pa.StructType, source: RowType, target: RowType, exact: bool, trim_char: bool
+) -> Convert | None:
+    arrow = PyarrowFieldParser.from_paimon_type(target)
+    columns = map_columns(pa.schema(list(stored)), source.fields, target.fields, exact=exact, trim_char=trim_char)
+    if stored == arrow and all(column.convert is None for column in columns):
+        return None
+
+    def convert(array: pa.StructArray) -> pa.Array:
+        children = []
+        for column in columns:
+            if column.source is None:
+                children.append(pa.nulls(len(array), column.target))
+                continue
+            child = array.field(column.source)
+            children.append(child if column.convert is None else column.convert(child))
+        return pa.StructArray.from_arrays(children, fields=list(arrow), mask=_null_mask(array))
+
+    return convert
+
+
+def _list_converter(
+    stored: pa.DataType,
+    source: ArrayType | VectorType,
+    target: ArrayType | VectorType,
+    exact: bool,
+    trim_char: bool,
+) -> Convert | None:
+    arrow = PyarrowFieldParser.from_paimon_type(target)
+    element = _converter(stored.value_type, source.element, target.element, exact, trim_char)
+    if stored == arrow and element is None:
+        return None
+    plain = pa.list_(arrow.value_field)
+
+    def convert(array: pa.Array) -> pa.Array:
+        if not pa.types.is_list(array.type):
+            array = array.cast(pa.list_(array.type.value_type))
+        values = array.values if element is None else element(array.values)
+        result = _rebuilt(plain, array, values)
+        return result if plain == arrow else result.cast(arrow)
+
+    return convert
+
+
+def _map_converter(
+    stored: pa.DataType, source: MapType, target: MapType, exact: bool, trim_char: bool
+) -> Convert | None:
+    as_map = pa.types.is_map(stored)
+    if not as_map and not (_is_list(stored) and pa.types.is_struct(stored.value_type)):
+        raise CastError(f"{source} is stored as {stored}")
+    # Avro maps with keys other than text are lists of rows of key and value.
+    stored_key, stored_item = (stored.key_type, stored.item_type) if as_map else (f.type for f in stored.value_type)
+    arrow = PyarrowFieldParser.from_paimon_type(target)
+    key = _converter(stored_key, source.key, target.key, exact, trim_char)
+    item = _converter(stored_item, source.value, target.value, exact, trim_char)
+    if stored == arrow and key is None and item is None:
+        return None
+
+    def convert(array: pa.Array) -> pa.Array:
+        if not as_map:
+            array = array.cast(pa.list_(stored.value_type))
+        keys, items = (array.keys, array.items) if as_map else (array.values.field(0), array.values.field(1))
+        keys = keys if key is None else key(keys)
+        items = items if item is None else item(items)
+        entries = pa.StructArray.from_arrays([keys, items], fields=[arrow.key_field, arrow.item_field])
+        return _rebuilt(arrow, array, entries)
+
+    return convert
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _rebuilt(arrow: pa.DataType, array: pa.Array, values: pa.Array) -> pa.Array:
+    """The same lists over other values."""
+    return pa.Array.from_buffers(
+        arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+    )

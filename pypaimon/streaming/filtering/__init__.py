@@ -1,0 +1,1 @@
+"""Filters: which rows they keep, and which manifests and files they can leave unread."""

@@ -1,0 +1,202 @@
+"""Filters as text, in a small part of SQL: `day = '2026-11-21' AND (v > 3 OR name IN ('a', 'b')) AND w IS NOT NULL`.
+
+Comparisons are `=`, `<>`, `!=`, `<`, `<=`, `>`, `>=` of a column with a literal, `[NOT] IN (...)` and `IS [NOT] NULL`;
+`AND` binds tighter than `OR`. Text, dates and times stand in single quotes (a quote in them is doubled). Column names
+that are no plain words stand in backquotes; fields of rows are `row.field`. Words of the grammar are of any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.files.casts import root
+from pypaimon.streaming.internals import AtomicType, DataField, DataType, Predicate, RowType
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"(?![\w.])|(?P<word>[^\W\d][\w.$]*)|(?P<mark><=|>=|<>|!=|[=<>(),]))"
+)
+_COMPARISONS = {
+    "=": "equal",
+    "<>": "notEqual",
+    "!=": "notEqual",
+    "<": "lessThan",
+    "<=": "lessOrEqual",
+    ">": "greaterThan",
+    ">=": "greaterOrEqual",
+}
+_GRAMMAR = frozenset({"and", "or", "not", "in", "is", "null", "true", "false"})
+_FROM_TEXT: dict[str, Callable[[str], Any]] = {
+    "DATE": date.fromisoformat,
+    "TIME": time.fromisoformat,
+    "TIMESTAMP": datetime.fromisoformat,
+    "TIMESTAMP_LTZ": datetime.fromisoformat,
+}
+_NUMBERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
+_TEXTS = frozenset({"CHAR", "VARCHAR", "STRING"})
+
+
+def parse_filter(text: str, fields: Sequence[DataField]) -> Predicate:
+    """The predicate that a text says.
+
+    Args:
+        text: As described for this module.
+        fields: The columns that it may name, with their types, for which literals are read: a date column takes
+            `'2026-11-21'`, a timestamp `'2026-11-21 08:30:00'` (UTC, or with an offset, for local-zoned ones).
+
+    Raises:
+        StreamConfigError: The text is no filter, a column is not there, or a literal does not suit it.
+    """
+    return _Parser(text, fields).filter()
+
+
+class _Parser:
+    def __init__(self, text: str, fields: Sequence[DataField]) -> None:
+        self._text = text
+        self._fields = fields
+        self._tokens = self._split()
+        self._place = 0
+
+    def filter(self) -> Predicate:
+        found = self._any()
+        if self._kind() != "end":
+            raise self._wrong("AND, OR or the end")
+        return found
+
+    def _split(self) -> list[tuple[str, str, int]]:
+        tokens, place = [], 0
+        while self._text[place:].strip():
+            match = _TOKEN.match(self._text, place)
+            if match is None or match.lastgroup is None:
+                at = place + len(self._text[place:]) - len(self._text[place:].lstrip())
+                rest = self._text[at : at + 20]
+                raise StreamConfigError(f"filter {self._text!r}: cannot read {rest!r} at place {at + 1}")
+            tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
+            place = match.end()
+        return [*tokens, ("end", "", len(self._text))]
+
+    def _kind(self) -> str:
+        return self._tokens[self._place][0]
+
+    def _word(self) -> str:
+        """The next token as a word or mark of the grammar; empty for anything else."""
+        kind, value, _ = self._tokens[self._place]
+        return value.lower() if kind in ("word", "mark") else ""
+
+    def _accept(self, *words: str) -> bool:
+        here = self._place
+        for word in words:
+            if self._word() != word:
+                self._place = here
+                return False
+            self._place += 1
+        return True
+
+    def _expect(self, word: str) -> None:
+        if not self._accept(word):
+            raise self._wrong(word.upper())
+
+    def _wrong(self, wanted: str) -> StreamConfigError:
+        _, value, at = self._tokens[self._place]
+        found = f"{value!r} at place {at + 1}" if value else "the end"
+        return StreamConfigError(f"filter {self._text!r}: {wanted} is wanted where {found} is")
+
+    def _any(self) -> Predicate:
+        parts = [self._all()]
+        while self._accept("or"):
+            parts.append(self._all())
+        return parts[0] if len(parts) == 1 else Predicate("or", None, None, parts)
+
+    def _all(self) -> Predicate:
+        parts = [self._one()]
+        while self._accept("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else Predicate("and", None, None, parts)
+
+    def _one(self) -> Predicate:
+        if self._accept("("):
+            inner = self._any()
+            self._expect(")")
+            return inner
+        name, kind = self._column()
+        if self._accept("is"):
+            method = "isNotNull" if self._accept("not") else "isNull"
+            self._expect("null")
+            return self._predicate(method, name, None)
+        negated = self._accept("not")
+        if self._accept("in"):
+            return self._predicate("notIn" if negated else "in", name, self._list(name, kind))
+        method = _COMPARISONS.get(self._word(), "")
+        if negated or not method:
+            raise self._wrong("IN" if negated else "a comparison, IN or IS")
+        self._place += 1
+        return self._predicate(method, name, [self._literal(name, kind)])
+
+    def _predicate(self, method: str, name: str, literals: list[Any] | None) -> Predicate:
+        top = next((place for place, field in enumerate(self._fields) if field.name == name), None)
+        return Predicate(method, top, name, literals)
+
+    def _column(self) -> tuple[str, DataType]:
+        kind, value, _ = self._tokens[self._place]
+        if kind not in ("word", "quoted") or value.lower() in _GRAMMAR:
+            raise self._wrong("a column")
+        name = value.strip("`")
+        found = _type_of(name, self._fields)
+        if found is None:
+            known = ", ".join(field.name for field in self._fields)
+            raise StreamConfigError(f"filter {self._text!r}: there is no column {name!r}; columns: {known}")
+        self._place += 1
+        return name, found
+
+    def _list(self, name: str, kind: DataType) -> list[Any]:
+        self._expect("(")
+        values = [self._literal(name, kind)]
+        while self._accept(","):
+            values.append(self._literal(name, kind))
+        self._expect(")")
+        return values
+
+    def _literal(self, name: str, column: DataType) -> Any:
+        kind, value, _ = self._tokens[self._place]
+        wanted = root(column) if isinstance(column, AtomicType) else str(column)
+        try:
+            literal = self._value(kind, value, wanted)
+        except ValueError as error:
+            raise StreamConfigError(
+                f"filter {self._text!r}: {value} does not suit {name} ({wanted}): {error}"
+            ) from error
+        self._place += 1
+        return literal
+
+    def _value(self, kind: str, value: str, wanted: str) -> Any:
+        if kind == "text":
+            text = value[1:-1].replace("''", "'")
+            if wanted not in _TEXTS and wanted not in _FROM_TEXT:
+                raise ValueError("text in quotes is for text, dates and times")
+            return _FROM_TEXT.get(wanted, str)(text)
+        if kind == "number":
+            if wanted not in _NUMBERS:
+                raise ValueError("it is a number; text, dates and times stand in single quotes")
+            return int(value) if re.fullmatch(r"[+-]?\d+", value) else Decimal(value)
+        if self._word() in ("true", "false"):
+            if wanted != "BOOLEAN":
+                raise ValueError("it is a truth value")
+            return self._word() == "true"
+        if self._word() == "null":
+            raise ValueError("nothing equals null; write IS NULL or IS NOT NULL")
+        raise self._wrong("a number, a text in single quotes, TRUE or FALSE")
+
+
+def _type_of(name: str, fields: Sequence[DataField]) -> DataType | None:
+    for field in fields:
+        if field.name == name:
+            return field.type
+    for field in fields:
+        if isinstance(field.type, RowType) and name.startswith(f"{field.name}."):
+            return _type_of(name[len(field.name) + 1 :], field.type.fields)
+    return None

@@ -1,0 +1,266 @@
+"""`Pruner`: which manifests and files a filter can drop without losing a row, or a version of one (J§4.5, B19)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.filtering.bucket_selection import BucketFunction, bucket_function, candidate_keys
+from pypaimon.streaming.filtering.filters import split_and
+from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
+from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.position import POSTPONE_BUCKET
+from pypaimon.streaming.settings.table_traits import MergeEngine, TableTraits
+
+Scan = Literal["full", "delta", "changelog"]
+_Numbers = npt.NDArray[np.int64]
+_Source = tuple[frozenset[str], EncodedStats | PartitionValues]
+_COLUMNS = [
+    "partition",
+    "bucket",
+    "total_buckets",
+    "row_count",
+    "schema_id",
+    "level",
+    "value_stats_cols",
+    "write_cols",
+] + [f"{kind}_{part}" for kind in ("key", "value") for part in ("min", "max", "nulls")]
+
+
+class Pruner:
+    """Drops manifests and files that no row which the stream delivers can be in.
+
+    What may be used depends on what is scanned (J§4.5): partition, bucket and key statistics always; value statistics
+    on append tables always, on primary-key tables in `full` per whole bucket and in `changelog` of the producers
+    lookup and full-compaction. Where a row that fails the filter still has to come out as a delete (B19: `delta`,
+    `changelog` of the producer input, the pending bucket -2) only those AND-parts drop that name key and partition
+    columns alone. Data evolution: no value statistics, for a file holds some columns of its rows only.
+    Neither a missing statistic nor an unknown type ever drops a file.
+
+    Args:
+        schema: The schema that is read; the filter names its fields.
+        schema_of: The schema of an id, for files that were written with another one.
+        predicate: The filter; None drops nothing.
+    """
+
+    def __init__(
+        self, schema: TableSchema, schema_of: Callable[[int], TableSchema], predicate: Predicate | None
+    ) -> None:
+        self._schema = schema
+        self._schema_of = schema_of
+        self._predicate = predicate
+        self._traits = TableTraits.of(schema)
+        self._fields = {field.name: field for field in schema.fields}
+        self._on_keys, _ = split_and(predicate, [*schema.primary_keys, *schema.partition_keys])
+        self._file_schema = cache(self._load_schema)
+        self._bucket_function = cache(self._load_bucket_function)
+        self._bucket_keys = {
+            id(each): candidate_keys(each, schema.logical_bucket_key_fields)
+            for each in (predicate, self._on_keys)
+            if each is not None and bucket_function(schema) is not None
+        }
+
+    def manifests(self, manifests: pa.Table) -> pa.BooleanArray:
+        """Which manifests (MANIFEST_SCHEMA) can hold an entry that `entries` keeps, by their partition statistics."""
+        predicate = self._on_keys if self._traits.primary_key else self._predicate
+        if predicate is None or not self._schema.partition_keys:
+            return pa.array(np.ones(manifests.num_rows, dtype=bool))
+        columns = {field.id: field for field in self._schema.fields if field.name in self._schema.partition_keys}
+        stats = EncodedStats(
+            minimum=_column(manifests, "partition_min"),
+            maximum=_column(manifests, "partition_max"),
+            nulls=_column(manifests, "partition_nulls"),
+            rows=pc.add(_column(manifests, "num_added_files"), _column(manifests, "num_deleted_files")),
+            arity=len(columns),
+            slots={self._fields[name].id: slot for slot, name in enumerate(self._schema.partition_keys)},
+            fields=columns,
+        )
+        partition = frozenset(self._schema.partition_keys)
+        return pa.array(evaluate(predicate, manifests.num_rows, self._leaf([(partition, stats)])))
+
+    def entries(self, entries: pa.Table, scan: Scan) -> pa.BooleanArray:
+        """Which entries (ENTRY_SCHEMA) can hold a row that the stream delivers.
+
+        The ADD and the DELETE entry of a file are never told apart in a way that brings the file back. For `full` all
+        entries of a (partition, bucket) must be in one call, after the level rule of the first plan has been applied;
+        most is dropped where only live ones are left.
+
+        Args:
+            entries: Entries of one plan.
+            scan: `full`: files that are merged to a state. `delta`: records as written, and whatever is merged to
+                find out what changed. `changelog`: changelog files.
+        """
+        everywhere = np.ones(entries.num_rows, dtype=bool)
+        if self._predicate is None:
+            return pa.array(everywhere)
+        entries = entries.select(_COLUMNS)
+        if not self._traits.primary_key:
+            keep = self._matching(entries, everywhere, self._predicate, values=not self._traits.data_evolution)
+        elif scan == "changelog" and self._traits.producer.complete:
+            keep = self._matching(entries, everywhere, self._predicate, values=True)
+        elif scan != "full":
+            keep = self._matching(entries, everywhere, self._on_keys)
+        else:
+            pending = _numbers(entries, "bucket") == POSTPONE_BUCKET
+            merged = self._matching(entries, ~pending, self._predicate)
+            keep = self._matching(entries, pending, self._on_keys) | self._whole_buckets(entries, merged)
+        return pa.array(keep)
+
+    def _matching(self, entries: pa.Table, among: Mask, predicate: Predicate | None, values: bool = False) -> Mask:
+        """Those `among` the entries that can hold matching rows: by partition, then bucket, then statistics."""
+        if predicate is None:
+            return among
+        for test in (self._by_partition, self._by_bucket, partial(self._by_statistics, values=values)):
+            if among.any():
+                rest = entries if among.all() else entries.filter(pa.array(among))
+                among = _and(among, test(rest, predicate))
+        return among
+
+    def _by_partition(self, entries: pa.Table, predicate: Predicate) -> Mask:
+        return evaluate(predicate, entries.num_rows, self._leaf(self._partition_source(entries)))
+
+    def _by_bucket(self, entries: pa.Table, predicate: Predicate) -> Mask:
+        """Buckets that the bucket keys in the filter hash to, of as many as there were when the file was written."""
+        keep = np.ones(entries.num_rows, dtype=bool)
+        keys = self._bucket_keys.get(id(predicate))
+        if keys is None:
+            return keep
+        buckets, totals, schemas = (_numbers(entries, name) for name in ("bucket", "total_buckets", "schema_id"))
+        for schema_id in np.unique(schemas):
+            function = self._bucket_function(int(schema_id))
+            if function is None:
+                continue
+            of_schema = (schemas == schema_id) & (buckets >= 0) & (totals > 0)
+            for total in np.unique(totals[of_schema]):
+                hit = {function(key, int(total)) for key in keys}
+                keep &= ~(of_schema & (totals == total)) | np.isin(buckets, list(hit))
+        return keep
+
+    def _by_statistics(self, entries: pa.Table, predicate: Predicate, values: bool) -> Mask:
+        """By partition, key statistics (primary-key tables) and, where allowed, value statistics."""
+        keep = np.ones(entries.num_rows, dtype=bool)
+        if not values and not self._traits.primary_key:
+            return keep
+        for rows, group in _groups(entries, values):
+            sources = self._partition_source(group)
+            file_schema = self._file_schema(group["schema_id"][0].as_py())
+            if self._traits.primary_key:
+                keys = [name for name in file_schema.primary_keys if name not in file_schema.partition_keys]
+                sources.append((frozenset(self._schema.primary_keys), _stats(group, "key", file_schema, keys)))
+            if values:
+                sources.append((frozenset(self._fields), _stats(group, "value", file_schema, _value_columns(group))))
+            keep[rows] = evaluate(predicate, group.num_rows, self._leaf(sources))
+        return keep
+
+    def _whole_buckets(self, entries: pa.Table, among: Mask) -> Mask:
+        """Value statistics where versions of a key are merged: a file alone may go only if no other holds its keys.
+
+        A bucket of one level above 0 (or of one file) loses single files. Any other goes as a whole, if none of its
+        files matches; not so where merging makes rows that are in no file (partial-update and aggregation, unless
+        deletion vectors have done away with older versions, which level 0 does not know yet).
+        """
+        predicate = self._predicate
+        if predicate is None or not among.any():
+            return among
+        rest = entries.filter(pa.array(among))
+        matches = self._by_statistics(rest, predicate, values=True)
+        partitions = _column(rest, "partition").dictionary_encode().indices.to_numpy().astype(np.int64)
+        _, groups = np.unique(partitions << 32 | _numbers(rest, "bucket") & 0xFFFFFFFF, return_inverse=True)
+        levels, sizes = _numbers(rest, "level"), np.bincount(groups)
+        lowest, highest = np.full(len(sizes), np.iinfo(np.int64).max), np.zeros(len(sizes), dtype=np.int64)
+        np.minimum.at(lowest, groups, levels)
+        np.maximum.at(highest, groups, levels)
+        distinct_keys = (sizes <= 1) | ((lowest == highest) & (lowest > 0))
+        whole = np.bincount(groups, weights=matches) > 0
+        if self._traits.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE):
+            whole |= (lowest == 0) if self._traits.deletion_vectors else True
+        return _and(among, np.where(distinct_keys[groups], matches, whole[groups]))
+
+    def _partition_source(self, entries: pa.Table) -> list[_Source]:
+        keys = self._schema.partition_keys
+        return [(frozenset(keys), PartitionValues.of(_column(entries, "partition"), keys))] if keys else []
+
+    def _leaf(self, sources: Sequence[_Source]) -> Callable[[Predicate], Mask | bool]:
+        """Where a leaf may hold, by every source that knows its column."""
+
+        def may_hold(leaf: Predicate) -> Mask | bool:
+            result: Mask | bool = True
+            for names, source in sources:
+                if leaf.field in names and leaf.field in self._fields:
+                    result = np.logical_and(result, source.may_hold(leaf, self._fields[leaf.field]))
+            return result
+
+        return may_hold
+
+    def _load_schema(self, schema_id: int) -> TableSchema:
+        return self._schema if schema_id == self._schema.id else self._schema_of(schema_id)
+
+    def _load_bucket_function(self, schema_id: int) -> BucketFunction | None:
+        """How files of that schema were spread; None where its buckets say nothing about the keys that are read."""
+        schema = self._file_schema(schema_id)
+        fixed = (bucket := TableTraits.of(schema).bucket) > 0 or bucket == POSTPONE_BUCKET
+        written, read = (
+            [(field.id, str(field.type).split(" NOT NULL")[0]) for field in each.logical_bucket_key_fields]
+            for each in (schema, self._schema)
+        )
+        return bucket_function(schema) if fixed and written == read else None
+
+
+def _and(among: Mask, rest: Mask) -> Mask:
+    """`among`, less those of them that fail."""
+    kept = among.copy()
+    kept[among] = rest
+    return kept
+
+
+def _groups(entries: pa.Table, values: bool) -> Iterator[tuple[_Numbers, pa.Table]]:
+    """Entries whose statistics have one layout: by schema and, for values, by the columns that were kept."""
+    keys = [pc.cast(_column(entries, "schema_id"), pa.string())]
+    if values:
+        keys += [pc.binary_join(_column(entries, name), "\0") for name in ("value_stats_cols", "write_cols")]
+    joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="\1")
+    codes = joined.dictionary_encode()
+    numbers = codes.indices.to_numpy()
+    for code in range(len(codes.dictionary)):
+        rows = np.flatnonzero(numbers == code)
+        yield rows, entries if len(rows) == entries.num_rows else entries.take(pa.array(rows))
+
+
+def _value_columns(group: pa.Table) -> list[str] | None:
+    """Names of the columns of the value statistics of a group; None: all of the schema."""
+    for name in ("value_stats_cols", "write_cols"):
+        if (columns := group[name][0].as_py()) is not None:
+            return list(columns)
+    return None
+
+
+def _stats(
+    group: pa.Table, kind: Literal["key", "value"], schema: TableSchema, columns: list[str] | None
+) -> EncodedStats:
+    fields = {field.id: field for field in schema.fields}
+    ids = {field.name: field.id for field in schema.fields}
+    names = list(ids) if columns is None else columns
+    return EncodedStats(
+        minimum=_column(group, f"{kind}_min"),
+        maximum=_column(group, f"{kind}_max"),
+        nulls=_column(group, f"{kind}_nulls"),
+        rows=_column(group, "row_count"),
+        arity=len(names),
+        slots={ids[name]: slot for slot, name in enumerate(names) if name in ids},
+        fields=fields,
+    )
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    return table[name].combine_chunks()
+
+
+def _numbers(table: pa.Table, name: str) -> _Numbers:
+    numbers: _Numbers = table[name].to_numpy().astype(np.int64)
+    return numbers

@@ -1,0 +1,239 @@
+"""Where the data and index files of a table lie: partition directories as Java spells them, buckets, external paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from ctypes import c_float
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.internals import DataField, TableSchema, local_path, resolve_path, to_file_io_path
+from pypaimon.streaming.metadata import binary_row
+from pypaimon.streaming.position import POSTPONE_BUCKET
+
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
+_MERGED_CHANGELOG = re.compile(
+    r"(?P<base>.+\$(?P<bucket>-?\d+)-(?P<first>\d+))(-(?P<offset>\d+)-(?P<length>\d+))?\.cc-(?P<format>\w+)"
+)
+_BUCKET_DIRECTORY = re.compile(r"bucket-[^/]+$")
+_NO_FILE_NAME = r"[/\\]|^\.{0,2}$"
+_EPOCH = datetime(1970, 1, 1)
+
+
+def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
+    """Refuse names of a table's files (strings) that would lie outside of their directory.
+
+    Raises:
+        ValueError: One is empty, names a directory, or holds a separator.
+    """
+    wrong = names.filter(pc.match_substring_regex(names, _NO_FILE_NAME))
+    if len(wrong):
+        raise ValueError(f"{wrong[0].as_py()!r} is no name of a file in the directory of the table")
+
+
+def check_file_name(name: str) -> None:
+    """As `check_file_names`, for one."""
+    check_file_names(pa.array([name], pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A part of a merged changelog file: a complete file of `format` by itself.
+
+    Attributes:
+        path: The real file.
+        offset: Offset of the part, in bytes.
+        length: Length of the part, in bytes.
+        format: `parquet`, `orc` or `avro`.
+    """
+
+    path: str
+    offset: int
+    length: int
+    format: str
+
+
+def merged_changelog_range(path: str) -> ByteRange | None:
+    """Where the bytes of a changelog file are that Flink merged with others (`cc-<format>`); None for any other file.
+
+    The recorded path may be a fake one: then the real file lies in the folder of another bucket beside it.
+    Follows Java's `CompactedChangelogPathResolver`.
+    """
+    directory, _, name = path.rpartition("/")
+    found = _MERGED_CHANGELOG.fullmatch(name)
+    if not found:
+        return None
+    if found["offset"] is None:
+        return ByteRange(path, 0, int(found["first"]), found["format"])
+    home = _BUCKET_DIRECTORY.sub(lambda _: f"bucket-{found['bucket']}", directory)
+    real = f"{home}/{found['base']}.cc-{found['format']}"
+    return ByteRange(real, int(found["offset"]), int(found["length"]), found["format"])
+
+
+@dataclass(frozen=True)
+class FilePaths:
+    """Paths of a table's files, as Java's `FileStorePathFactory` and `DataFilePathFactory` make them.
+
+    Attributes:
+        table_path: Root directory of the table, for branches too.
+        partition_fields: Partition columns in the order of the partition keys.
+        default_name: Name of the directory for null and blank values (`partition.default-name`).
+        legacy_names: `partition.legacy-name`: values as Java's `toString()` has them, else as cast to STRING.
+        data_directory: `data-file.path-directory`: where below (or, if absolute, instead of) the root data files lie.
+        index_beside_data: `index-file-in-data-file-dir`: bucket index files lie in the bucket directory.
+    """
+
+    table_path: str
+    partition_fields: tuple[DataField, ...] = ()
+    default_name: str = "__DEFAULT_PARTITION__"
+    legacy_names: bool = True
+    data_directory: str | None = None
+    index_beside_data: bool = False
+    _buckets: dict[tuple[bytes, int], str] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, table_path: str, schema: TableSchema) -> FilePaths:
+        """The paths of the table with this schema; its partitioning and the options used here never change."""
+        fields = {column.name: column for column in schema.fields}
+        options: dict[str, str] = schema.options
+        return cls(
+            table_path,
+            tuple(fields[name] for name in schema.partition_keys),
+            options.get("partition.default-name", "__DEFAULT_PARTITION__"),
+            options.get("partition.legacy-name", "true").lower() == "true",
+            options.get("data-file.path-directory"),
+            options.get("index-file-in-data-file-dir", "false").lower() == "true",
+        )
+
+    def bucket(self, partition: bytes, bucket: int) -> str:
+        """The directory of a bucket, such as `<table>/dt=19723/hh=7/bucket-0`; bucket -2 is `bucket-postpone`."""
+        known = self._buckets.get((partition, bucket))
+        if known is None:
+            known = self._buckets[partition, bucket] = self._bucket(partition, bucket)
+        return known
+
+    def data_file(self, partition: bytes, bucket: int, file_name: str, external_path: str | None = None) -> str:
+        """Full path of a data or changelog file, as recorded; see `merged_changelog_range`."""
+        if external_path:
+            return str(to_file_io_path(external_path))
+        return f"{self.bucket(partition, bucket)}/{file_name}"
+
+    def index_file(self, partition: bytes, bucket: int, file_name: str, external_path: str | None = None) -> str:
+        """Full path of the index file of a bucket."""
+        if external_path:
+            return str(to_file_io_path(external_path))
+        if self.index_beside_data:
+            return f"{self.bucket(partition, bucket)}/{file_name}"
+        return f"{self.table_path.rstrip('/')}/index/{file_name}"
+
+    def _bucket(self, partition: bytes, bucket: int) -> str:
+        root = str(resolve_path(self.table_path, self.data_directory))
+        components = self._components(partition)
+        if root.startswith("file:") and any("%" in component for component in components):
+            # A FileIO decodes file: URIs; what is escaped in a directory name must stay as it is.
+            root = local_path(root)
+        bucket_name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
+        return "/".join((root.rstrip("/"), *components, bucket_name))
+
+    def _components(self, partition: bytes) -> Sequence[str]:
+        row = pa.array([partition], pa.binary())
+        components = []
+        for index, column in enumerate(self.partition_fields):
+            value = binary_row.decode_column(row, index, column.type)[0]
+            text = _text(value, str(column.type).upper(), self.legacy_names) if value.is_valid else ""
+            name = text if text.strip() else self.default_name
+            components.append(f"{_escape(column.name)}={_escape(name)}")
+        return components
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def _text(scalar: pa.Scalar, type_text: str, legacy: bool) -> str:
+    if pa.types.is_timestamp(scalar.type):
+        return _timestamp_text(scalar, type_text, legacy)
+    value: Any = scalar.as_py()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return java_float_text(value, single=pa.types.is_float32(scalar.type))
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, date):
+        return str((value - _EPOCH.date()).days) if legacy else value.isoformat()
+    if isinstance(value, time):
+        return str(scalar.value) if legacy else _time_text(value, _precision(type_text, 0))
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)
+
+
+def _precision(type_text: str, default: int) -> int:
+    found = re.search(r"\((\d+)", type_text)
+    return int(found[1]) if found else default
+
+
+def _time_text(value: time, precision: int) -> str:
+    digits = f"{value.microsecond // 1000:03d}"[:precision].rstrip("0") or "0"
+    return f"{value:%H:%M:%S}" + (f".{digits}" if precision else "")
+
+
+def _timestamp_text(scalar: pa.Scalar, type_text: str, legacy: bool) -> str:
+    per_second = 1_000_000_000 if scalar.type.unit == "ns" else 1_000_000
+    seconds, fraction = divmod(scalar.value, per_second)
+    nanos = fraction * (1_000_000_000 // per_second)
+    moment = _EPOCH + timedelta(seconds=seconds)
+    if legacy:
+        return _local_date_time_text(moment, nanos)
+    if scalar.type.tz:
+        # Java casts in the zone of the JVM.
+        moment = moment.replace(tzinfo=timezone.utc).astimezone().replace(tzinfo=None)
+    digits = f"{nanos:09d}"
+    precision = _precision(type_text, 6)
+    kept = digits[:precision] + digits[precision:].rstrip("0")
+    return moment.isoformat(" ", "seconds") + (f".{kept}" if kept else "")
+
+
+def _local_date_time_text(moment: datetime, nanos: int) -> str:
+    """As Java's `LocalDateTime.toString()`: seconds only where something is left, fractions of 3, 6 or 9 digits."""
+    text = moment.isoformat("T", "minutes")
+    if not moment.second and not nanos:
+        return text
+    text += f":{moment.second:02d}"
+    digits = f"{nanos:09d}"
+    while digits.endswith("000"):
+        digits = digits[:-3]
+    return f"{text}.{digits}" if digits else text
+
+
+def java_float_text(value: float, single: bool) -> str:
+    """As Java's `Float.toString` and `Double.toString` (JDK 19 on): the shortest text that reads back the same."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(_shortest(value, single)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    point = len(digits) + exponent
+    figures = "".join(map(str, digits))
+    prefix = "-" if sign else ""
+    if value == 0:
+        return f"{prefix}0.0"
+    if 1e-3 <= abs(value) < 1e7:
+        plain = f"{Decimal((0, digits, exponent)):f}"
+        return prefix + (plain if "." in plain else f"{plain}.0")
+    return f"{prefix}{figures[0]}.{figures[1:] or '0'}E{point - 1}"
+
+
+def _shortest(value: float, single: bool) -> str:
+    rounded: Callable[[str], float] = (lambda text: c_float(float(text)).value) if single else float
+    # Java starts at two digits, which shows in the smallest numbers: 4.9E-324.
+    texts = (f"{value:.{digits}g}" for digits in range(2, 18))
+    return next(text for text in texts if rounded(text) == value)

@@ -1,0 +1,106 @@
+"""Index manifests: which index files a snapshot has, and where the deletion vectors of its data files are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.internals import DeletionFile
+from pypaimon.streaming.metadata import avro_blocks
+from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
+
+DELETION_VECTORS = "DELETION_VECTORS"
+_DELETE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionRange:
+    """Where the deletion vector of one data file is inside an index file.
+
+    Attributes:
+        data_file: Name of the data file.
+        offset: Offset in bytes.
+        length: Length in bytes, of magic number and bitmap.
+        cardinality: Number of deleted rows; None where the writing release did not record it.
+    """
+
+    data_file: str
+    offset: int
+    length: int
+    cardinality: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One index file of a snapshot.
+
+    Attributes:
+        partition: Serialised partition row.
+        bucket: Bucket number.
+        index_type: `DELETION_VECTORS`, `HASH`, or the name of a global index.
+        file_name: Name of the index file.
+        file_size: Its size in bytes.
+        row_count: Number of entries in it.
+        ranges: Deletion vectors in it, empty for other types.
+        external_path: Full path, where the file is not in the table's index directory.
+    """
+
+    partition: bytes
+    bucket: int
+    index_type: str
+    file_name: str
+    file_size: int
+    row_count: int
+    ranges: tuple[DeletionRange, ...]
+    external_path: str | None
+
+
+def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
+    """Decode an index manifest of any release, in its order; what it says is deleted is left out.
+
+    Raises:
+        ValueError: It cannot be decoded.
+    """
+    records = avro_blocks.to_records(avro_blocks.parse(data))
+    try:
+        deleted = {record["_FILE_NAME"] for record in records if record["_KIND"] == _DELETE}
+        return tuple(_entry(record) for record in records if record["_FILE_NAME"] not in deleted)
+    except KeyError as error:
+        raise ValueError(f"the index manifest holds no {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a value in the index manifest has another type than it must have: {error}") from error
+
+
+def deletion_files(entries: Iterable[IndexEntry], paths: FilePaths) -> dict[tuple[bytes, int, str], DeletionFile]:
+    """Where the deletion vectors are, by serialised partition row, bucket and name of the data file."""
+    return {
+        (entry.partition, entry.bucket, found.data_file): DeletionFile(
+            paths.index_file(entry.partition, entry.bucket, entry.file_name, entry.external_path),
+            found.offset,
+            found.length,
+            found.cardinality,
+        )
+        for entry in entries
+        if entry.index_type == DELETION_VECTORS
+        for found in entry.ranges
+    }
+
+
+def _entry(record: dict[str, Any]) -> IndexEntry:
+    check_file_name(record["_FILE_NAME"])
+    ranges = tuple(
+        DeletionRange(found["f0"], found["f1"], found["f2"], found.get("_CARDINALITY"))
+        for found in record.get("_DELETIONS_VECTORS_RANGES") or ()
+        if found is not None
+    )
+    return IndexEntry(
+        partition=record["_PARTITION"],
+        bucket=record["_BUCKET"],
+        index_type=record["_INDEX_TYPE"],
+        file_name=record["_FILE_NAME"],
+        file_size=record["_FILE_SIZE"],
+        row_count=record["_ROW_COUNT"],
+        ranges=ranges,
+        external_path=record.get("_EXTERNAL_PATH"),
+    )

@@ -1,0 +1,289 @@
+"""Manifest lists and manifests of a table in bulk: Arrow tables with fixed columns, whatever release wrote the file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from cachetools import LRUCache
+
+from pypaimon.streaming.metadata import avro_blocks
+from pypaimon.streaming.metadata.file_paths import check_file_names
+from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
+from pypaimon.streaming.store import Store
+
+ADD = 0
+DELETE = 1
+
+# From so many records on polars is faster than fastavro, in spite of what it costs to start.
+_MANY = 100
+_KINDS = pa.array([ADD, DELETE], pa.int8())
+_LONGS = pa.list_(pa.int64())
+_STRINGS = pa.list_(pa.string())
+_Column = tuple[str, str, pa.DataType, bool]
+
+# Name, path in the Avro record, type, and whether every release writes it.
+_ENTRY_COLUMNS: tuple[_Column, ...] = (
+    ("kind", "_KIND", pa.int8(), True),
+    ("partition", "_PARTITION", pa.binary(), True),
+    ("bucket", "_BUCKET", pa.int32(), True),
+    ("total_buckets", "_TOTAL_BUCKETS", pa.int32(), True),
+    ("file_name", "_FILE._FILE_NAME", pa.string(), True),
+    ("file_size", "_FILE._FILE_SIZE", pa.int64(), True),
+    ("row_count", "_FILE._ROW_COUNT", pa.int64(), True),
+    ("min_key", "_FILE._MIN_KEY", pa.binary(), True),
+    ("max_key", "_FILE._MAX_KEY", pa.binary(), True),
+    ("key_min", "_FILE._KEY_STATS._MIN_VALUES", pa.binary(), True),
+    ("key_max", "_FILE._KEY_STATS._MAX_VALUES", pa.binary(), True),
+    ("key_nulls", "_FILE._KEY_STATS._NULL_COUNTS", _LONGS, True),
+    ("value_min", "_FILE._VALUE_STATS._MIN_VALUES", pa.binary(), True),
+    ("value_max", "_FILE._VALUE_STATS._MAX_VALUES", pa.binary(), True),
+    ("value_nulls", "_FILE._VALUE_STATS._NULL_COUNTS", _LONGS, True),
+    ("min_sequence_number", "_FILE._MIN_SEQUENCE_NUMBER", pa.int64(), True),
+    ("max_sequence_number", "_FILE._MAX_SEQUENCE_NUMBER", pa.int64(), True),
+    ("schema_id", "_FILE._SCHEMA_ID", pa.int64(), True),
+    ("level", "_FILE._LEVEL", pa.int32(), True),
+    ("extra_files", "_FILE._EXTRA_FILES", _STRINGS, True),
+    ("creation_time", "_FILE._CREATION_TIME", pa.int64(), False),
+    ("delete_row_count", "_FILE._DELETE_ROW_COUNT", pa.int64(), False),
+    ("embedded_index", "_FILE._EMBEDDED_FILE_INDEX", pa.binary(), False),
+    ("file_source", "_FILE._FILE_SOURCE", pa.int8(), False),
+    ("value_stats_cols", "_FILE._VALUE_STATS_COLS", _STRINGS, False),
+    ("external_path", "_FILE._EXTERNAL_PATH", pa.string(), False),
+    ("first_row_id", "_FILE._FIRST_ROW_ID", pa.int64(), False),
+    ("write_cols", "_FILE._WRITE_COLS", _STRINGS, False),
+    ("write_cols_sequences", "_FILE._WRITE_COLS_SEQUENCES", _LONGS, False),
+)
+_MANIFEST_COLUMNS: tuple[_Column, ...] = (
+    ("file_name", "_FILE_NAME", pa.string(), True),
+    ("file_size", "_FILE_SIZE", pa.int64(), True),
+    ("num_added_files", "_NUM_ADDED_FILES", pa.int64(), True),
+    ("num_deleted_files", "_NUM_DELETED_FILES", pa.int64(), True),
+    ("partition_min", "_PARTITION_STATS._MIN_VALUES", pa.binary(), True),
+    ("partition_max", "_PARTITION_STATS._MAX_VALUES", pa.binary(), True),
+    ("partition_nulls", "_PARTITION_STATS._NULL_COUNTS", _LONGS, True),
+    ("schema_id", "_SCHEMA_ID", pa.int64(), True),
+    ("min_bucket", "_MIN_BUCKET", pa.int32(), False),
+    ("max_bucket", "_MAX_BUCKET", pa.int32(), False),
+    ("min_level", "_MIN_LEVEL", pa.int32(), False),
+    ("max_level", "_MAX_LEVEL", pa.int32(), False),
+    ("min_row_id", "_MIN_ROW_ID", pa.int64(), False),
+    ("max_row_id", "_MAX_ROW_ID", pa.int64(), False),
+)
+
+ENTRY_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _ENTRY_COLUMNS])
+"""Columns of `ManifestReader.entries`.
+
+`kind` is 0 (ADD) or 1 (DELETE); `file_source` is 0 (APPEND), 1 (COMPACT) or null (unknown).
+`creation_time` is as stored: milliseconds since 1970 of the *local* wall clock of the writer, not of UTC
+(Java's `DataFileMeta.creationTimeEpochMillis` interprets it in the zone of the reading JVM).
+Rows of statistics and partitions are serialised `BinaryRow`s, see `binary_row`."""
+
+MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_COLUMNS])
+"""Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null where the release knows none."""
+
+
+class ManifestReader:
+    """Manifest lists, manifests and index manifests of one table, for all its branches.
+
+    The files are immutable and their names unique, so what was decoded is kept by name, up to `cache_bytes`.
+    Thread-safe.
+
+    Args:
+        store: Where the files are.
+        table_path: Root directory of the table. Branches keep their manifests there too.
+        cache_bytes: Bound of the cache, in bytes of decoded Arrow data.
+    """
+
+    def __init__(self, store: Store, table_path: str, cache_bytes: int = 64 << 20) -> None:
+        self._store = store
+        self._directory = f"{table_path.rstrip('/')}/manifest"
+        self._cache: LRUCache[str, pa.Table] = LRUCache(cache_bytes, getsizeof=pa.Table.get_total_buffer_size)
+        self._lock = threading.Lock()
+
+    def manifest_list(self, name: str, size: int | None = None) -> pa.Table:
+        """The manifests of a manifest list, in its order (`MANIFEST_SCHEMA`). One request unless cached.
+
+        Args:
+            name: Name of the file.
+            size: Its size in bytes, where the snapshot tells.
+
+        Raises:
+            FileNotFoundError: There is no such manifest list.
+            CorruptTableError: It cannot be decoded, or is not of this size.
+        """
+        cached = self._cached(name)
+        if cached is not None:
+            return cached
+        return self._keep(name, self._store.parse(self._path(name), partial(parse_manifest_list, size=size)))
+
+    def manifest_lists(self, names: Sequence[str]) -> list[pa.Table]:
+        """Several manifest lists, in this order. What is not cached is fetched concurrently, one request each.
+
+        Raises:
+            FileNotFoundError: One is missing.
+            CorruptTableError: One cannot be decoded.
+        """
+        decoded = self._many(dict.fromkeys(names, parse_manifest_list))
+        return [decoded[name] for name in names]
+
+    def entries(self, manifests: pa.Table) -> pa.Table:
+        """The entries of these manifests (rows of `MANIFEST_SCHEMA`), in the order of the manifests (`ENTRY_SCHEMA`).
+
+        What is not cached is fetched concurrently, one request each.
+
+        Raises:
+            FileNotFoundError: A manifest is missing.
+            CorruptTableError: A manifest cannot be decoded, or does not hold as many entries as its list says.
+        """
+        names: list[str] = manifests["file_name"].to_pylist()
+        counts = pc.add(manifests["num_added_files"], manifests["num_deleted_files"]).to_pylist()
+        parsers = {name: partial(parse_manifest, count=count) for name, count in zip(names, counts, strict=True)}
+        decoded = self._many(parsers)
+        return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *(decoded[name] for name in names)])
+
+    def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
+        """The index files of an index manifest. One request.
+
+        Raises:
+            FileNotFoundError: There is no such index manifest.
+            CorruptTableError: It cannot be decoded.
+        """
+        return self._store.parse(self._path(name), parse_index_manifest)
+
+    def _many(self, parsers: Mapping[str, Callable[[bytes], pa.Table]]) -> dict[str, pa.Table]:
+        """The decoded files of these names."""
+        decoded = {name: self._cached(name) for name in parsers}
+        missing = [name for name, table in decoded.items() if table is None]
+        for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
+            if data is None:
+                raise FileNotFoundError(self._path(name))
+            decoded[name] = self._keep(name, self._store.parse_data(self._path(name), data, parsers[name]))
+        return decoded
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _cached(self, name: str) -> pa.Table | None:
+        with self._lock:
+            return self._cache.get(name)
+
+    def _keep(self, name: str, table: pa.Table) -> pa.Table:
+        with self._lock:
+            if table.get_total_buffer_size() <= self._cache.maxsize:
+                self._cache[name] = table
+        return table
+
+
+def parse_manifest_list(data: bytes, size: int | None = None) -> pa.Table:
+    """Decode a manifest list of any release into `MANIFEST_SCHEMA`.
+
+    Args:
+        data: The file.
+        size: Number of bytes that it must have, if known.
+
+    Raises:
+        ValueError: It cannot be decoded, or the size is another one.
+    """
+    if size is not None and len(data) != size:
+        raise ValueError(f"the manifest list has {len(data)} bytes, its snapshot says {size}")
+    return _flatten(avro_blocks.parse(data), _MANIFEST_COLUMNS, MANIFEST_SCHEMA)
+
+
+def parse_manifest(data: bytes, count: int | None = None) -> pa.Table:
+    """Decode a manifest of any release into `ENTRY_SCHEMA`.
+
+    Args:
+        data: The file.
+        count: Number of entries that it must hold, if known.
+
+    Raises:
+        ValueError: It cannot be decoded, or the number is another one.
+    """
+    container = avro_blocks.parse(data)
+    if count is not None and container.count != count:
+        raise ValueError(f"the manifest holds {container.count} entries, its manifest list says {count}")
+    entries = _flatten(container, _ENTRY_COLUMNS, ENTRY_SCHEMA)
+    if not pc.all(pc.is_in(entries["kind"], _KINDS), min_count=0).as_py():
+        raise ValueError("the manifest holds entries that neither add nor delete a file")
+    return entries
+
+
+def live(entries: pa.Table) -> pa.Table:
+    """The files that are left: ADD entries in their order, without what DELETE entries name.
+
+    As in Java's `AbstractFileStoreScan`, the place of the DELETE entry among the manifests does not matter, and a file
+    is the same one if partition, bucket, level, file name, extra files, embedded index and external path are.
+    """
+    is_add = pc.equal(entries["kind"], ADD)
+    added = entries.filter(is_add)
+    deleted = entries.filter(pc.invert(is_add))
+    if not deleted.num_rows:
+        return added
+    gone = _identifiers(deleted)
+    lost = (
+        _identifiers(added).with_row_index("place").join(gone, on=gone.columns, how="semi", nulls_equal=True)["place"]
+    )
+    if not len(lost):
+        return added
+    places = pa.array(range(added.num_rows), pa.uint32())
+    return added.filter(pc.invert(pc.is_in(places, lost.to_arrow())))
+
+
+def _identifiers(entries: pa.Table) -> Any:
+    import polars
+
+    columns = ["partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path"]
+    frame = polars.from_arrow(entries.select(columns))
+    assert isinstance(frame, polars.DataFrame)
+    # File names hold no slash, so joined they are still told apart.
+    return frame.with_columns(polars.col("extra_files").list.join("/"))
+
+
+def _flatten(container: avro_blocks.Container, columns: tuple[_Column, ...], schema: pa.Schema) -> pa.Table:
+    if not container.count:
+        return schema.empty_table()
+    table = avro_blocks.to_arrow(container) if container.count >= _MANY else None
+    try:
+        if table is None:
+            records = avro_blocks.to_records(container)
+            arrays = [_values(records, path, type_, required) for _, path, type_, required in columns]
+        else:
+            structs = pa.chunked_array(table.to_struct_array())
+            arrays = [_column(structs, path, type_, required) for _, path, type_, required in columns]
+    except (pa.ArrowException, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"a column of the Avro file has another type than it must have: {error}") from error
+    for array, (name, path, type_, required) in zip(arrays, columns, strict=True):
+        if required and array.null_count and not pa.types.is_list(type_):
+            raise ValueError(f"{path} is null")
+        if name == "file_name":
+            check_file_names(array)
+    return pa.table(arrays, schema=schema)
+
+
+def _column(structs: pa.ChunkedArray, path: str, type_: pa.DataType, required: bool) -> pa.ChunkedArray:
+    column = structs
+    for name in path.split("."):
+        if column.type.get_field_index(name) < 0:
+            return pa.chunked_array([_absent(len(structs), path, type_, required)])
+        column = pc.struct_field(column, name)
+    return column.cast(type_)
+
+
+def _values(records: list[dict[str, Any]], path: str, type_: pa.DataType, required: bool) -> pa.Array:
+    values: list[Any] = records
+    for name in path.split("."):
+        if name not in values[0]:
+            return _absent(len(records), path, type_, required)
+        values = [value[name] for value in values]
+    return pa.array(values, type_)
+
+
+def _absent(count: int, path: str, type_: pa.DataType, required: bool) -> pa.Array:
+    if required:
+        raise ValueError(f"the Avro records hold no {path}")
+    return pa.nulls(count, type_)

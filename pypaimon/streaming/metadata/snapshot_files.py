@@ -1,0 +1,266 @@
+"""`Snapshot` and the files that hold snapshots or long-lived changelogs: decoded, cached by id, fetched in batches."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+from cachetools import LRUCache
+
+from pypaimon.streaming.errors import CorruptTableError, StoreError, StreamConfigError
+from pypaimon.streaming.metadata.file_paths import check_file_name
+from pypaimon.streaming.store import Store
+
+_LOG = logging.getLogger(__name__)
+_CACHED_SNAPSHOTS = 4096
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_HINT = re.compile(rb"[0-9]{1,19}")
+# Flink commits with it where no watermark has come yet.
+_NO_WATERMARK = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One commit, as Paimon 0.8 and later record it; what a release did not write yet is None.
+
+    Attributes:
+        id: Ascending from 1 without gaps.
+        schema_id: Schema of the committer.
+        base_manifest_list: Everything before the commit.
+        delta_manifest_list: What the commit added and removed.
+        changelog_manifest_list: Changelog files of the commit, or None.
+        index_manifest: Index files (deletion vectors and others), or None.
+        commit_user: Who committed.
+        commit_identifier: The committer's number of the commit.
+        commit_kind: APPEND, COMPACT, OVERWRITE or ANALYZE.
+        time_millis: Commit time, epoch milliseconds.
+        total_record_count: Records in all data files.
+        delta_record_count: Records added less removed by the commit.
+        changelog_record_count: Records in its changelog files.
+        watermark: Event-time watermark, epoch milliseconds.
+        uuid: Unique id of the snapshot (newest releases).
+        is_changelog: It was read from `changelog/`: its snapshot has expired.
+    """
+
+    id: int
+    schema_id: int
+    base_manifest_list: str
+    delta_manifest_list: str
+    changelog_manifest_list: str | None
+    index_manifest: str | None
+    commit_user: str
+    commit_identifier: int
+    commit_kind: str
+    time_millis: int
+    total_record_count: int | None
+    delta_record_count: int | None
+    changelog_record_count: int | None
+    watermark: int | None
+    uuid: str | None
+    is_changelog: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this snapshot from another one with the same id, after a rollback or a re-creation."""
+        return self.uuid or f"{self.commit_user}/{self.commit_identifier}/{self.time_millis}"
+
+    @staticmethod
+    def from_json(data: bytes | str, is_changelog: bool = False) -> Snapshot:
+        """Decode the JSON of a snapshot, changelog or tag file.
+
+        Raises:
+            ValueError: It is no JSON, or a field that every release writes is missing or of another type.
+        """
+        value = json.loads(data)
+        if not isinstance(value, dict):
+            raise ValueError("no JSON object")
+        watermark = _optional(value, "watermark", int)
+        return Snapshot(
+            id=_field(value, "id", int),
+            schema_id=_field(value, "schemaId", int),
+            base_manifest_list=_file_name(value, "baseManifestList"),
+            delta_manifest_list=_file_name(value, "deltaManifestList"),
+            changelog_manifest_list=_optional_file_name(value, "changelogManifestList"),
+            index_manifest=_optional_file_name(value, "indexManifest"),
+            commit_user=_field(value, "commitUser", str),
+            commit_identifier=_field(value, "commitIdentifier", int),
+            commit_kind=_field(value, "commitKind", str),
+            time_millis=_field(value, "timeMillis", int),
+            total_record_count=_optional(value, "totalRecordCount", int),
+            delta_record_count=_optional(value, "deltaRecordCount", int),
+            changelog_record_count=_optional(value, "changelogRecordCount", int),
+            watermark=None if watermark == _NO_WATERMARK else watermark,
+            uuid=_optional(value, "uuid", str),
+            is_changelog=is_changelog,
+        )
+
+
+def _numbered(number: int, is_changelog: bool, data: bytes) -> Snapshot:
+    snapshot = Snapshot.from_json(data, is_changelog)
+    if snapshot.id != number:
+        raise ValueError(f"it is the file of snapshot {number}, but says that it is snapshot {snapshot.id}")
+    return snapshot
+
+
+def _file_name(value: dict[str, Any], name: str) -> str:
+    found: str = _field(value, name, str)
+    check_file_name(found)
+    return found
+
+
+def _optional_file_name(value: dict[str, Any], name: str) -> str | None:
+    return None if value.get(name) is None else _file_name(value, name)
+
+
+def _field(value: dict[str, Any], name: str, kind: type) -> Any:
+    found = value.get(name)
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise ValueError(f"field {name!r} is {found!r}")
+    return found
+
+
+def _optional(value: dict[str, Any], name: str, kind: type) -> Any:
+    return None if value.get(name) is None else _field(value, name, kind)
+
+
+def branch_directory(table_path: str, branch: str | None) -> str:
+    """Where a branch keeps snapshots, changelogs, schemas, tags and consumers; the table's root for `main`.
+
+    Raises:
+        StreamConfigError: The branch would lie outside of the table's directory.
+    """
+    root = table_path.rstrip("/")
+    if branch is None or branch in ("", "main"):
+        return root
+    return f"{root}/branch/branch-{inside('branch', branch)}"
+
+
+def inside(what: str, name: str) -> str:
+    """The name of a branch or tag, which is a path below the table's directory.
+
+    Raises:
+        StreamConfigError: It would leave that directory.
+    """
+    if ".." in re.split(r"[/\\]", name):
+        raise StreamConfigError(f"{what} {name!r} would leave the directory of the table.")
+    return name
+
+
+class SnapshotFiles:
+    """The files `<prefix><id>` of a directory, cached by id, with hint files that are only hints. Thread-safe.
+
+    Args:
+        store: Requests go through it.
+        directory: Where the files are; need not exist.
+        prefix: What their names begin with.
+        are_changelogs: They are what is left of snapshots that have expired.
+    """
+
+    def __init__(self, store: Store, directory: str, prefix: str, are_changelogs: bool = False) -> None:
+        self._store = store
+        self._directory = directory
+        self._prefix = prefix
+        self._are_changelogs = are_changelogs
+        self._cache: LRUCache[int, Snapshot] = LRUCache(_CACHED_SNAPSHOTS)
+        self._lock = threading.Lock()
+
+    def path(self, number: int) -> str:
+        """Path of a file."""
+        return f"{self._directory}/{self._prefix}{number}"
+
+    def cached(self, number: int) -> Snapshot | None:
+        """What is known without a request."""
+        with self._lock:
+            return self._cache.get(number)
+
+    def keep(self, snapshot: Snapshot) -> Snapshot:
+        """Put it into the cache; returns it."""
+        with self._lock:
+            self._cache[snapshot.id] = snapshot
+        return snapshot
+
+    def forget(self, first: int = 0) -> None:
+        """Drop what is cached from this id on."""
+        with self._lock:
+            for number in [each for each in self._cache if each >= first]:
+                del self._cache[number]
+
+    def fetch(self, numbers: Iterable[int]) -> dict[int, Snapshot | None]:
+        """These files, asked for at the same time unless cached; None for those that are missing."""
+        found: dict[int, Snapshot | None] = {number: self.cached(number) for number in numbers}
+        missing = [number for number, snapshot in found.items() if snapshot is None]
+        paths = [self.path(number) for number in missing]
+        for number, path, data in zip(missing, paths, self._store.read_many(paths), strict=True):
+            if data is not None:
+                with suppress(FileNotFoundError):
+                    found[number] = self.keep(self._store.parse_data(path, data, self._parser(number)))
+        return found
+
+    def fetch_ahead(self, numbers: Iterable[int]) -> list[Snapshot]:
+        """As `fetch`, up to the first that is missing or cannot be read: the reason is for him who needs that one."""
+        missing = [number for number in numbers if self.cached(number) is None]
+        try:
+            self.fetch(missing)
+        except (CorruptTableError, StoreError) as error:
+            _LOG.debug("%s: not all of %s can be read ahead: %s", self._directory, missing, error)
+        found = (self.cached(number) for number in numbers)
+        return [snapshot for snapshot in takewhile(lambda snapshot: snapshot is not None, found) if snapshot]
+
+    def refreshed(self, number: int) -> Snapshot | None:
+        """A file as it is in the store now, past the cache."""
+        try:
+            return self.keep(self._store.parse(self.path(number), self._parser(number)))
+        except FileNotFoundError:
+            with self._lock:
+                self._cache.pop(number, None)
+            return None
+
+    def _parser(self, number: int) -> Callable[[bytes], Snapshot]:
+        return partial(_numbered, number, self._are_changelogs)
+
+    def get(self, number: int) -> Snapshot | None:
+        """One file, None if it is missing. One request unless cached."""
+        return self.fetch((number,))[number]
+
+    def ids(self) -> list[int]:
+        """Ids of all files, ascending. One listing."""
+        names = self._store.list_names(self._directory)
+        numbers = (name[len(self._prefix) :] for name in names if name.startswith(self._prefix))
+        return sorted(int(number) for number in numbers if _NUMBER.fullmatch(number))
+
+    def hint(self, name: str) -> int | None:
+        """What a hint file says, unchecked; None without one, or if it holds no number."""
+        try:
+            text = self._store.read(f"{self._directory}/{name}")
+        except FileNotFoundError:
+            return None
+        return int(text) if _HINT.fullmatch(text.strip()) else None
+
+    def earliest(self) -> int | None:
+        """Smallest id: the hint if its file is there and the one before it is not, else by listing."""
+        hint = self.hint("EARLIEST")
+        if hint is not None:
+            there, before = self._store.read_many([self.path(hint), self.path(hint - 1)])
+            if there is not None and before is None:
+                return hint
+        return min(self.ids(), default=None)
+
+    def latest(self) -> Snapshot | None:
+        """That of greatest id: the hint's if its file is there and the one after it is not, else by listing."""
+        hint = self.hint("LATEST")
+        if hint is not None:
+            there, after = self._store.read_many([self.path(hint), self.path(hint + 1)])
+            if there is not None and after is None:
+                with suppress(FileNotFoundError):
+                    return self.keep(self._store.parse_data(self.path(hint), there, self._parser(hint)))
+        # One that was listed may be gone by now, through a rollback.
+        found = (self.refreshed(number) for number in reversed(self.ids()))
+        return next((snapshot for snapshot in found if snapshot is not None), None)

@@ -1,0 +1,252 @@
+"""`SnapshotManager`: snapshots and long-lived changelogs of a branch: the range, the next, the one before a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
+from pypaimon.streaming.internals import JSON, TableNoPermissionException, TableNotExistException
+from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotFiles, branch_directory, inside
+from pypaimon.streaming.store import Store
+
+__all__ = ["Snapshot", "SnapshotManager", "branch_directory", "inside"]
+
+_MAX_WINDOW = 64
+
+
+class SnapshotManager:
+    """Snapshots and long-lived changelogs of one branch of a table.
+
+    What was read is cached by id. An id is not for ever: after a rollback another snapshot may carry it, so the cache
+    is dropped (`forget`) on restore, on a failed range check and when the table has changed. Thread-safe.
+
+    Args:
+        store: A `Store`, or pypaimon's `FileIO`.
+        table_path: Root directory of the table.
+        branch: Name of the branch.
+        loader: pypaimon's `SnapshotLoader` of catalogs that know the latest snapshot themselves, or None.
+    """
+
+    def __init__(self, store: Any, table_path: str, branch: str | None = "main", loader: Any = None) -> None:
+        self._store = store if isinstance(store, Store) else Store(store)
+        self._loader = loader
+        self._table_path = table_path
+        home = branch_directory(table_path, branch)
+        self._snapshots = SnapshotFiles(self._store, f"{home}/snapshot", "snapshot-")
+        self._changelogs = SnapshotFiles(self._store, f"{home}/changelog", "changelog-", are_changelogs=True)
+
+    def get_snapshot_path(self, snapshot_id: int) -> str:
+        """Path of a snapshot file."""
+        return self._snapshots.path(snapshot_id)
+
+    def try_get(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot, or None if its file is missing. One request unless cached.
+
+        Raises:
+            CorruptTableError: The file cannot be decoded, or may not be read.
+            StoreError: The store kept failing (retriable).
+        """
+        return self._snapshots.get(snapshot_id)
+
+    def is_cached(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is known without a request."""
+        return self._snapshots.cached(snapshot_id) is not None
+
+    def get_snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+        """As `try_get`, under pypaimon's name."""
+        return self.try_get(snapshot_id)
+
+    def get(self, snapshot_id: int) -> Snapshot:
+        """A snapshot that must be there.
+
+        Raises:
+            CorruptTableError: It is not.
+        """
+        snapshot = self.try_get(snapshot_id)
+        if snapshot is None:
+            raise CorruptTableError(
+                self.get_snapshot_path(snapshot_id), "this snapshot is missing in the middle of others"
+            )
+        return snapshot
+
+    def refreshed(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot as it is in the store now, past the cache. One request."""
+        return self._snapshots.refreshed(snapshot_id)
+
+    def get_snapshots_batch(self, snapshot_ids: Iterable[int], max_workers: int = 0) -> dict[int, Snapshot | None]:
+        """Several snapshots, asked for at the same time; None for those that are missing."""
+        return self._snapshots.fetch(snapshot_ids)
+
+    def look_ahead(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
+        """Those snapshots, asked for at the same time, up to the first that is missing or cannot be read.
+
+        What is wrong with that one is raised by the call that asks for it alone, after those before it were read.
+        """
+        return self._snapshots.fetch_ahead(list(snapshot_ids))
+
+    def find_next_scannable(
+        self, start_id: int, should_scan: Callable[[Snapshot], bool], lookahead_size: int = 10, max_workers: int = 0
+    ) -> tuple[Snapshot | None, int, int]:
+        """The first snapshot from `start_id` on that is to be scanned, looking ahead in windows that grow.
+
+        The first request asks for one snapshot; while all are there the window doubles, up to `lookahead_size`.
+        No file is fetched twice, and one that cannot be read is an error only once all before it were passed over.
+
+        Returns:
+            The snapshot or None, the id to go on with, and how many were passed over.
+
+        Raises:
+            CorruptTableError: The next snapshot cannot be decoded, or may not be read.
+            StoreError: The store kept failing (retriable).
+        """
+        number, window, passed = start_id, 1, 0
+        while True:
+            try:
+                found = self._snapshots.fetch(range(number, number + window))
+            except (CorruptTableError, StoreError):
+                if window == 1:
+                    raise
+                window = 1
+                continue
+            for snapshot in found.values():
+                if snapshot is None:
+                    return None, number, passed
+                number += 1
+                if should_scan(snapshot):
+                    return snapshot, number, passed
+                passed += 1
+            window = min(window * 2, max(1, lookahead_size))
+
+    def get_latest_snapshot(self) -> Snapshot | None:
+        """The latest snapshot as it is now: from the catalog where that knows, else by hint, else by listing.
+
+        Returns:
+            None: there is no snapshot.
+
+        Raises:
+            TableChangedError: The catalog does not know the table any more.
+            CorruptTableError: The snapshot cannot be decoded, or may not be read.
+            StoreError: The store, or the catalog, kept failing (retriable).
+        """
+        if self._loader is not None:
+            try:
+                return self._store.call("catalog", self._table_path, self._load_latest)
+            except NotImplementedError:
+                self._loader = None
+        return self._snapshots.latest()
+
+    def _load_latest(self, table_path: str) -> Snapshot | None:
+        try:
+            loaded = self._loader.load()
+        except NotImplementedError:
+            raise
+        except RuntimeError as error:
+            raise catalog_error(error.__context__ or error) from error
+        if loaded is None:
+            return None
+        text = loaded if isinstance(loaded, (str, bytes)) else JSON.to_json(loaded)
+        try:
+            return self._snapshots.keep(Snapshot.from_json(text))
+        except ValueError as error:
+            raise CorruptTableError(table_path, f"the catalog's latest snapshot cannot be decoded: {error}") from error
+
+    def try_get_earliest_snapshot(self) -> Snapshot | None:
+        """The earliest snapshot that has not expired, or None."""
+        earliest = self._snapshots.earliest()
+        return None if earliest is None else self._snapshots.get(earliest)
+
+    def earliest_id(self) -> int | None:
+        """Id of the earliest snapshot, None if there is none."""
+        return self._snapshots.earliest()
+
+    def latest_id(self) -> int | None:
+        """Id of the latest snapshot, None if there is none."""
+        snapshot = self.get_latest_snapshot()
+        return None if snapshot is None else snapshot.id
+
+    def hinted_latest_id(self) -> int | None:
+        """What the hint LATEST says, unchecked; None without one. One request."""
+        return self._snapshots.hint("LATEST")
+
+    def list_ids(self) -> list[int]:
+        """Ids of all snapshot files, ascending. One listing."""
+        return self._snapshots.ids()
+
+    def list_snapshots(self) -> list[Snapshot]:
+        """All snapshots, ascending; one that expires meanwhile is left out."""
+        found = self.get_snapshots_batch(self.list_ids())
+        return [snapshot for snapshot in found.values() if snapshot is not None]
+
+    def try_get_changelog(self, snapshot_id: int) -> Snapshot | None:
+        """A long-lived changelog, or None if its file is missing. One request unless cached."""
+        return self._changelogs.get(snapshot_id)
+
+    def get_changelog_path(self, snapshot_id: int) -> str:
+        """Path of a long-lived changelog file."""
+        return self._changelogs.path(snapshot_id)
+
+    def earliest_changelog_id(self) -> int | None:
+        """Id of the earliest long-lived changelog, None if there is none."""
+        return self._changelogs.earliest()
+
+    def latest_changelog_id(self) -> int | None:
+        """Id of the latest long-lived changelog, None if there is none."""
+        latest = self._changelogs.latest()
+        return None if latest is None else latest.id
+
+    def earlier_or_equal_time_mills(self, timestamp: int) -> Snapshot | None:
+        """The last snapshot committed at this time (epoch milliseconds) or before."""
+        return self.earlier_than_time_millis(timestamp + 1)
+
+    def earlier_than_time_millis(self, millis: int, with_changelogs: bool = False) -> Snapshot | None:
+        """The last snapshot committed strictly before a time (epoch milliseconds), by binary search.
+
+        Args:
+            millis: The time.
+            with_changelogs: Long-lived changelogs are searched too.
+
+        Returns:
+            None if all were committed later, or there is none.
+        """
+        low, high = self._snapshots.earliest(), self.latest_id()
+        if with_changelogs and (changelog := self._changelogs.earliest()) is not None:
+            low = changelog if low is None else min(low, changelog)
+        best = None
+        while low is not None and high is not None and low <= high:
+            middle = (low + high) // 2
+            snapshot = self._first_from(middle, high, with_changelogs)
+            if snapshot is not None and snapshot.time_millis < millis:
+                best, low = snapshot, snapshot.id + 1
+            else:
+                high = middle - 1
+        return best
+
+    def _first_from(self, number: int, last: int, with_changelogs: bool) -> Snapshot | None:
+        """The first that is there: others may have expired meanwhile, or be lost."""
+        window = 1
+        while number <= last:
+            found = self._snapshots.fetch(range(number, min(number + window, last + 1)))
+            if with_changelogs:
+                found.update(self._changelogs.fetch([each for each, snapshot in found.items() if snapshot is None]))
+            for snapshot in found.values():
+                if snapshot is not None:
+                    return snapshot
+            number, window = number + window, min(window * 2, _MAX_WINDOW)
+        return None
+
+    def forget(self, first_id: int = 0) -> None:
+        """Drop what is cached from this id on."""
+        self._snapshots.forget(first_id)
+        self._changelogs.forget(first_id)
+
+
+def catalog_error(error: BaseException) -> Exception:
+    """What an error of a catalog means: the table is gone, is forbidden, or the catalog fails for now."""
+    if isinstance(error, TableNotExistException):
+        return TableChangedError(
+            f"The table was dropped: {error}. Close this stream; load the table anew if it comes back."
+        )
+    if isinstance(error, TableNoPermissionException):
+        return PermissionError(str(error))
+    return OSError(f"the catalog failed: {error}")

@@ -1,0 +1,174 @@
+"""Catching up: which snapshots that lie ahead can be handed out as one plan, and the proof that they may (B8)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.plan import PlanKind
+from pypaimon.streaming.planning.bounds import Bounds
+from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
+from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.planning.schema_change import SchemaPolicy
+from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
+from pypaimon.streaming.settings.options import CatchUp, StreamOptions
+
+_LOG = logging.getLogger(__name__)
+_FAR_BEHIND = 8
+_MAX_COLLAPSED = 256
+_WINDOW_TO_TRY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Several snapshots as one plan.
+
+    Attributes:
+        kind: COLLAPSED or NET.
+        snapshots: All of them, passed-over ones included, in order.
+        planned: The splits; None if it is not proven that they would be those of a replay, which is to be made then.
+    """
+
+    kind: PlanKind
+    snapshots: tuple[Snapshot, ...]
+    planned: Planned | None
+
+
+class CatchUpScanner:
+    """Tries to hand out a range of snapshots as one plan; where that is not proven the stream replays them.
+
+    A stream with limits always replays: a plan may then end anywhere.
+
+    Args:
+        directory: The table.
+        plans: Plans of single snapshots under the stream's first schema.
+        schemas: Which schema a snapshot is read with.
+        options: The stream's settings.
+        bounds: The ends of the stream.
+    """
+
+    def __init__(
+        self,
+        directory: TableDirectory,
+        plans: SnapshotPlans,
+        schemas: SchemaPolicy,
+        options: StreamOptions,
+        bounds: Bounds,
+    ) -> None:
+        self._directory = directory
+        self._plans = plans
+        self._schemas = schemas
+        self._options = options
+        self._bounds = bounds
+        self._diff = IncrementalDiffScanner(directory.table, plans)
+        traits = plans.traits
+        self._net = options.catch_up is CatchUp.NET and traits.primary_key and not traits.postpone
+        collapses = options.catch_up is not CatchUp.REPLAY and not traits.primary_key and not traits.data_evolution
+        self._enabled = not options.limits and (self._net or collapses)
+
+    def find(self, state: PlannerState) -> CaughtUp | None:
+        """One plan for the snapshots from `state.next_id` on, or None: replay the next one. Asks for what lies ahead.
+
+        A stream of only the files created since some time replays, since the proof is about all files. A file that is
+        gone is no error here: a replay comes upon it in its place, after the rows before it.
+        """
+        if not self._enabled or state.unit is not None or state.created_after is not None:
+            return None
+        if state.next_id is None or state.next_id < state.replay_until:
+            return None
+        if not self._net and state.window < _WINDOW_TO_TRY:
+            return None
+        before = None
+        if state.next_id > 1:
+            before = self._directory.snapshots.try_get(state.next_id - 1)
+            if before is None:
+                return None
+        ahead = self._ahead(state)
+        kind = PlanKind.NET if self._net else PlanKind.COLLAPSED
+        try:
+            return self._net_changes(before, ahead) if self._net else self._collapsed(before, ahead)
+        except (FileNotFoundError, CorruptTableError) as error:
+            _LOG.info("snapshots %d to %d are replayed: %s", ahead[0].id, ahead[-1].id, error)
+            return CaughtUp(kind, ahead, None)
+
+    def _ahead(self, state: PlannerState) -> tuple[Snapshot, ...]:
+        """The snapshots that could go into one plan: as far as nothing else has to be decided in between."""
+        assert state.next_id is not None
+        found: list[Snapshot] = []
+        number, window = state.next_id, max(2, state.window)
+        known = state.known_latest
+        if known is None or known < number:
+            known = self._directory.snapshots.hinted_latest_id()
+        while len(found) < _MAX_COLLAPSED:
+            stop = number + window if known is None else min(number + window, known + 1)
+            if stop <= number:
+                break
+            batch = self._directory.snapshots.look_ahead(range(number, stop))
+            for snapshot in batch:
+                if not self._fits(state, snapshot):
+                    return tuple(found[:_MAX_COLLAPSED])
+                found.append(snapshot)
+            if len(batch) < stop - number:
+                break
+            number, window = stop, window * 2
+        return tuple(found[:_MAX_COLLAPSED])
+
+    def _fits(self, state: PlannerState, snapshot: Snapshot) -> bool:
+        last = self._bounds.last_id(state.end_id)
+        if last is not None and snapshot.id > last:
+            return False
+        if self._bounds.is_beyond(snapshot) or self._bounds.is_held_back(snapshot):
+            return False
+        if snapshot.commit_kind == CommitKind.OVERWRITE:
+            return False
+        try:
+            return self._schemas.for_snapshot(state.schema_id, snapshot.schema_id) is None
+        except (SchemaChangedError, FileNotFoundError):
+            return False
+
+    def _net_changes(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
+        if len(ahead) < 2:
+            return None
+        planned = self._plans.net(before, ahead[-1])
+        _LOG.info("net catch-up: snapshots %d to %d as one change per key", ahead[0].id, ahead[-1].id)
+        return CaughtUp(PlanKind.NET, ahead, planned)
+
+    def _collapsed(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
+        appends = [snapshot for snapshot in ahead if snapshot.commit_kind == CommitKind.APPEND]
+        most = self._options.max_unconfirmed
+        if most is not None and len(appends) > most:
+            ahead = self._first_appends(ahead, most)
+            appends = appends[:most]
+        if len(appends) < _FAR_BEHIND:
+            return None
+        reason = self._disproof(before, ahead[-1], appends)
+        if reason is not None:
+            _LOG.info("snapshots %d to %d are replayed: %s", ahead[0].id, ahead[-1].id, reason)
+            return CaughtUp(PlanKind.COLLAPSED, ahead, None)
+        self._plans.warm([snapshot.delta_manifest_list for snapshot in appends])
+        splits = [split for snapshot in appends for split in self._plans.delta(snapshot).splits]
+        _LOG.info("snapshots %d to %d are handed out as one plan", ahead[0].id, ahead[-1].id)
+        return CaughtUp(PlanKind.COLLAPSED, ahead, Planned(self._plans.joined(splits, ahead[-1].id)))
+
+    @staticmethod
+    def _first_appends(ahead: tuple[Snapshot, ...], most: int) -> tuple[Snapshot, ...]:
+        numbers = [place for place, snapshot in enumerate(ahead) if snapshot.commit_kind == CommitKind.APPEND]
+        return ahead[: numbers[most - 1] + 1]
+
+    def _disproof(self, before: Snapshot | None, last: Snapshot, appends: list[Snapshot]) -> str | None:
+        """Why the files left at the end may be others than those that replay hands out; None if they are the same."""
+        deltas = [snapshot.delta_record_count for snapshot in appends]
+        wanted = sum(delta for delta in deltas if delta is not None)
+        if None in deltas:
+            return "a snapshot does not tell how many records it added"
+        lists = self._directory.manifests.manifest_lists([snapshot.delta_manifest_list for snapshot in appends])
+        if any(sum(table["num_deleted_files"].to_pylist()) for table in lists):
+            return "a commit removed files"
+        appended = self._diff.rows_appended(before, last)
+        if appended != wanted:
+            return f"{wanted} rows were appended, but files with {appended} of them are left"
+        return None

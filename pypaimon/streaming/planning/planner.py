@@ -1,0 +1,398 @@
+"""The planner: a state machine, and the only place that decides what a stream does next.
+
+A step takes a state and returns an outcome and the next state. States are immutable values, so a step that failed, or
+whose caller was cancelled, has changed nothing: it is taken again from the same state, with the same result. Nothing
+here knows about threads, clocks of its own, or who drives it. Follows `DataTableStreamScan` (J§2, J§3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
+from pypaimon.streaming.filtering.field_binding import rebound_filter
+from pypaimon.streaming.filtering.filters import columns_of
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.plan import Plan, PlanKind
+from pypaimon.streaming.planning.bounds import Bounds
+from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
+from pypaimon.streaming.planning.follow_up import CommitKind, follow_up_scanner
+from pypaimon.streaming.planning.look_ahead import LookAhead
+from pypaimon.streaming.planning.planner_state import Mark, PlannerState, Step
+from pypaimon.streaming.planning.range_check import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
+from pypaimon.streaming.planning.resuming import Resumption
+from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
+from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
+from pypaimon.streaming.planning.starting import Beginning, StartingScanner
+from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.settings.options import OnExpired, OnOverwrite, StreamOptions
+from pypaimon.streaming.settings.start_options import Start, StartMode
+
+_LOG = logging.getLogger(__name__)
+_MAX_PASSED_OVER = 256
+
+
+class Planner:
+    """Plans of one stream.
+
+    Args:
+        directory: The table.
+        schema: The schema to read with: the table's latest when the stream was built.
+        options: The stream's settings.
+        read_columns: Names of the columns that are read (projection and filter), or None for all.
+        now_millis: The wall clock, epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        directory: TableDirectory,
+        schema: TableSchema,
+        options: StreamOptions,
+        read_columns: frozenset[str] | None,
+        now_millis: Callable[[], int],
+    ) -> None:
+        self._directory = directory
+        self._snapshots = directory.snapshots
+        self._options = options
+        names = read_columns
+        if names is not None and options.predicate is not None:
+            names = names | columns_of(options.predicate)
+        self._schemas = SchemaPolicy(directory.schema, schema, options.on_schema_change, read_field_ids(schema, names))
+        self._bounds = Bounds(options, now_millis)
+        self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
+        self.traits = self._plans_for(None, None).traits
+        self._scanner = follow_up_scanner(self.traits)
+        self._range = RangeCheck(directory, self.traits.decoupled_changelog)
+        self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
+        self._look_ahead = LookAhead(self._snapshots, self._warm)
+        self._warned_overwrite = False
+
+    # ---- states ----
+
+    def initial(self, consumer_next: int | None = None) -> PlannerState:
+        """The state before the start.
+
+        Args:
+            consumer_next: The next snapshot that a consumer has saved; beats every start but a position.
+        """
+        if consumer_next is not None and self._options.start.position is None:
+            return self.at_snapshot(consumer_next)
+        return PlannerState(start=self._options.start)
+
+    def at_snapshot(self, snapshot_id: int) -> PlannerState:
+        """The state at a saved snapshot id; as `at`, of a position that does not know what came before."""
+        return self.at(Position(self._directory.identity, snapshot_id))
+
+    def at(self, position: Position) -> PlannerState:
+        """The state at a saved position; it is held against the table by the first step."""
+        return PlannerState(start=Start(StartMode.FROM_POSITION, position=position))
+
+    def position(self, state: PlannerState) -> Position | None:
+        """The position of a state; None before the start is found."""
+        if state.start is not None and state.start.position is not None:
+            return state.start.position
+        if state.next_id is None:
+            return None
+        if state.full is not None:
+            return Position(self._directory.identity, state.full.id, state.full.fingerprint, Phase.FULL, state.unit)
+        inside = state.unit is not None
+        known = state.before is not None and state.before.snapshot_id == state.next_id - (0 if inside else 1)
+        fingerprint = state.before.fingerprint if known and state.before else None
+        return Position(self._directory.identity, state.next_id, fingerprint, Phase.FOLLOW, state.unit)
+
+    # ---- steps ----
+
+    def step(self, state: PlannerState) -> Step:
+        """The next outcome: a plan, nothing new, or the end (`state.ended`).
+
+        Raises:
+            PaimonStreamError: See the class of the error; the state it was called with stays good.
+        """
+        if not state.ended:
+            state = self._bounded(state)
+        if state.ended:
+            return Step(state)
+        try:
+            if state.start is not None or state.next_id is None:
+                return self._begin(state)
+            if state.full is not None:
+                return self._full(state, state.full)
+            return self._follow(state)
+        except PositionExpiredError as expired:
+            return self._on_expired(state, expired)
+
+    def begun(self, state: PlannerState) -> PlannerState:
+        """The state after finding the start, if it can be found now; nothing is handed out. Asks the store."""
+        if state.start is None or state.ended:
+            return state
+        return self.step(state).state
+
+    def records_of(self, snapshot: Snapshot) -> int | None:
+        """Records that a stream is given for a snapshot, before filter and shard; None if that is not recorded."""
+        if not self._is_read(snapshot):
+            return 0
+        if self._scanner.kind is PlanKind.CHANGELOG:
+            return snapshot.changelog_record_count
+        return snapshot.delta_record_count
+
+    def _bounded(self, state: PlannerState) -> PlannerState:
+        """Find the end of a stream that ends at the snapshot that is the latest when it starts."""
+        end = self._options.end
+        if end is None or not end.latest or state.end_id is not None:
+            return state
+        latest = self._snapshots.latest_id()
+        return replace(state, end_id=latest, ended=latest is None)
+
+    def _begin(self, state: PlannerState) -> Step:
+        start = state.start
+        assert start is not None
+        if start.position is not None:
+            resumption = Resumption(self._directory, self._range, self._bounds, self._options.start)
+            return Step(resumption.resumed(state, start.position))
+        ends = self._bounds.ends_when_caught_up()
+        beginning = StartingScanner(self._directory, self.traits, start).find(state.was_empty)
+        if beginning is None:
+            return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
+        return Step(self._begun(state, beginning))
+
+    def _begun(self, state: PlannerState, beginning: Beginning) -> PlannerState:
+        state = replace(state, start=None, next_id=beginning.next_id, created_after=beginning.created_after, misses=0)
+        if (full := beginning.full) is not None:
+            self._bounds.check_first_plan(full)
+            # The latest may have become another one since the end was found.
+            end_id = None if state.end_id is None else max(state.end_id, full.id)
+            return replace(state, full=full, end_id=end_id, verified=True)
+        state = replace(state, verified=self._options.start.mode is StartMode.LATEST)
+        before = self._range.check_fingerprint(beginning.next_id - 1, None)
+        if before is None:
+            return state
+        # A stream does not begin behind its own end (J§2).
+        return replace(state, before=Mark.of(before), ended=self._bounds.is_beyond(before))
+
+    def _full(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        with self._still_there(snapshot):
+            plans, state = self._reading(state, snapshot)
+            planned = plans.full(snapshot, state.unit)
+        if planned.last is not None:
+            after = replace(state, unit=planned.last)
+        else:
+            after = replace(
+                state,
+                full=None,
+                unit=None,
+                next_id=snapshot.id + 1,
+                before=Mark.of(snapshot),
+                ended=self._bounds.is_beyond(snapshot),
+            )
+        after = replace(after, watermark=snapshot.watermark)
+        return self._handed_out(after, snapshot, PlanKind.FULL, planned)
+
+    def _follow(self, state: PlannerState) -> Step:
+        for _ in range(_MAX_PASSED_OVER):
+            assert state.next_id is not None
+            last = self._bounds.last_id(state.end_id)
+            if last is not None and state.next_id > last:
+                return Step(replace(state, ended=True))
+            # Asked before the store is: what is committed in between is found by another poll.
+            ends = self._bounds.ends_when_caught_up()
+            snapshot, state = self._next_snapshot(state)
+            if snapshot is None:
+                return Step(replace(state, ended=ends), idle=True)
+            if self._bounds.is_beyond(snapshot):
+                return Step(replace(state, ended=True))
+            if self._bounds.is_held_back(snapshot):
+                # It may be rolled back while it waits.
+                self._snapshots.forget(snapshot.id)
+                return Step(state, idle=True)
+            found = self._catch_up.find(state)
+            if found is not None and found.planned is not None:
+                return self._caught_up(state, found, found.planned)
+            if found is not None:
+                state = replace(state, replay_until=found.snapshots[-1].id + 1)
+            step = self._followed(state, snapshot)
+            if step.plan is not None:
+                return step
+            state = step.state
+        return Step(state)
+
+    def _caught_up(self, state: PlannerState, found: CaughtUp, planned: Planned) -> Step:
+        """Hand out several snapshots as one plan, each held against the one before."""
+        before = state.before
+        for snapshot in found.snapshots:
+            self._check_unbroken(before, snapshot)
+            before = Mark.of(snapshot)
+        last = found.snapshots[-1]
+        read = [snapshot for snapshot in found.snapshots if self._is_read(snapshot)]
+        watermark = read[-1].watermark if read else state.watermark
+        after = replace(self._after(state, last), watermark=watermark, misses=0, verified=True)
+        return self._handed_out(after, last, found.kind, planned, state.next_id)
+
+    def _next_snapshot(self, state: PlannerState) -> tuple[Snapshot | None, PlannerState]:
+        """The next snapshot if it is there, held against the one before; else the state after a poll for nothing."""
+        state = self._look_ahead.fetch(state, self._bounds.last_id(state.end_id))
+        assert state.next_id is not None
+        snapshot = self._range.available(state.next_id)
+        if snapshot is None:
+            return None, self._missed(state)
+        self._check_unbroken(state.before, snapshot)
+        return snapshot, self._look_ahead.grown(state)
+
+    def _missed(self, state: PlannerState) -> PlannerState:
+        """Count a poll that found nothing; check the range at the first one after a seek, and at every 16th."""
+        misses = state.misses + 1
+        if state.next_id is not None and (not state.verified or misses % RANGE_CHECK_INTERVAL == 0):
+            latest = self._range.check_missing(state.next_id)
+            if state.end_id is not None and state.end_id > (latest or 0):
+                raise rolled_back(state.end_id)
+            if state.before is not None:
+                self._range.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
+        elif state.next_id is None and misses % RANGE_CHECK_INTERVAL == 0:
+            self._range.check_identity()
+        return replace(state, misses=misses, verified=True, window=1)
+
+    def _warm(self, snapshots: list[Snapshot]) -> None:
+        """Read the manifests of snapshots ahead of time."""
+        changelog = self._scanner.kind is PlanKind.CHANGELOG
+        read = [snapshot for snapshot in snapshots if self._is_read(snapshot)]
+        lists = [each.changelog_manifest_list if changelog else each.delta_manifest_list for each in read]
+        self._plans_for(None, None).warm([each for each in lists if each])
+
+    def _is_read(self, snapshot: Snapshot) -> bool:
+        if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
+            return True
+        return self._scanner.should_scan(snapshot)
+
+    def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        """Read a snapshot, or pass over it."""
+        overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
+        if overwrite:
+            self._announce_overwrite(snapshot)
+        if not self._is_read(snapshot):
+            return Step(self._after(state, snapshot))
+        with self._still_there(snapshot):
+            plans, state = self._reading(state, snapshot)
+            if overwrite and self._options.read_overwrite:
+                kind = PlanKind.OVERWRITE
+                planned = self._overwritten(plans, state, snapshot)
+            else:
+                kind = self._scanner.kind
+                planned = (plans.changelog if kind is PlanKind.CHANGELOG else plans.delta)(snapshot, state.unit)
+        watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
+        if planned.last is not None:
+            after = replace(state, unit=planned.last, before=Mark.of(snapshot), watermark=watermark)
+        else:
+            after = replace(self._after(state, snapshot), watermark=watermark)
+        return self._handed_out(after, snapshot, kind, planned)
+
+    def _overwritten(self, plans: SnapshotPlans, state: PlannerState, snapshot: Snapshot) -> Planned:
+        if not self.traits.primary_key:
+            return plans.delta(snapshot, state.unit)
+        before = self._range.available(snapshot.id - 1) if snapshot.id > 1 else None
+        planned = plans.overwrite(before, snapshot, state.unit)
+        if before is None and any(split.before_files for split in planned.splits):
+            detail = f"Snapshot {snapshot.id} overwrites rows of it, which are gone too. "
+            raise PositionExpiredError(snapshot.id - 1, self._range.earliest_id(), self._snapshots.latest_id(), detail)
+        return planned
+
+    def _handed_out(
+        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned, first: int | None = None
+    ) -> Step:
+        if not planned.splits:
+            return Step(after)
+        position = self.position(after)
+        assert position is not None
+        schema = self._schemas.of(after.schema_id)
+        if after.schema_id is not None:
+            for split in planned.splits:
+                split.schema = schema
+        plan = Plan(
+            planned.splits,
+            kind=kind,
+            snapshot_id=snapshot.id,
+            position=position,
+            schema=schema,
+            watermark=snapshot.watermark,
+            commit_time_millis=snapshot.time_millis,
+        )
+        return Step(after, plan, snapshot.id if first is None else first)
+
+    @staticmethod
+    def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
+        return replace(state, next_id=snapshot.id + 1, unit=None, before=Mark.of(snapshot))
+
+    # ---- what may be wrong ----
+
+    def _check_unbroken(self, before: Mark | None, snapshot: Snapshot) -> None:
+        """A snapshot's total less its delta is the total of the one before; else that was another one (B13)."""
+        if before is None:
+            return
+        if before.snapshot_id == snapshot.id and before.fingerprint != snapshot.fingerprint:
+            raise rolled_back(snapshot.id)
+        if before.snapshot_id != snapshot.id - 1:
+            return
+        total, delta = snapshot.total_record_count, snapshot.delta_record_count
+        if total is not None and delta is not None and before.total_record_count not in (None, total - delta):
+            raise rolled_back(before.snapshot_id)
+
+    @contextmanager
+    def _still_there(self, snapshot: Snapshot) -> Iterator[None]:
+        """Tell a manifest that expired with its snapshot from one that is missing in a damaged table."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._range.missing_file(snapshot.id, error, snapshot.fingerprint) from error
+
+    def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
+        policy = self._options.on_expired
+        at_earliest = policy is OnExpired.EARLIEST and state.next_id == expired.earliest
+        if policy is OnExpired.FAIL or expired.wanted < 1 or at_earliest:
+            raise expired
+        in_full = state.full is not None or state.start is not None
+        if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:
+            start = Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=expired.earliest)
+        else:
+            modes = {
+                OnExpired.EARLIEST: StartMode.EARLIEST,
+                OnExpired.LATEST: StartMode.LATEST,
+                OnExpired.FULL: StartMode.LATEST_FULL,
+            }
+            start = Start(modes[policy])
+        _LOG.warning("snapshot %d has expired: going on with %s (on_expired)", expired.wanted, start.mode.value)
+        return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id))
+
+    def _announce_overwrite(self, snapshot: Snapshot) -> None:
+        policy = self._options.on_overwrite
+        if policy is OnOverwrite.FAIL:
+            raise TableChangedError(
+                f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
+                "Choose 'skip' or 'read', or start anew after it."
+            )
+        if policy is None and not self._is_read(snapshot) and not self._warned_overwrite:
+            self._warned_overwrite = True
+            _LOG.warning(
+                "snapshot %d overwrites data and is passed over, as in Java; with_on_overwrite(...) chooses",
+                snapshot.id,
+            )
+
+    # ---- schemas ----
+
+    def _reading(self, state: PlannerState, snapshot: Snapshot) -> tuple[SnapshotPlans, PlannerState]:
+        """Plans under the schema for this snapshot; raises or follows where a newer one changes what is read."""
+        schema_id = self._schemas.for_snapshot(state.schema_id, snapshot.schema_id)
+        if schema_id != state.schema_id:
+            state = replace(state, schema_id=schema_id)
+        return self._plans_for(state.schema_id, state.created_after), state
+
+    def _plans_for(self, schema_id: int | None, created_after: int | None) -> SnapshotPlans:
+        schema = self._schemas.of(schema_id)
+        key = schema.id, created_after
+        if key not in self._plans:
+            predicate = rebound_filter(self._options.predicate, self._schemas.first, schema)
+            options = replace(self._options, predicate=predicate)
+            self._plans[key] = SnapshotPlans(self._directory, schema, options, created_after)
+        return self._plans[key]

@@ -1,0 +1,82 @@
+"""`PlannerState`: where a stream stands, as an immutable value; `Step`: what one step of the planner gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.plan import Plan
+from pypaimon.streaming.position import Unit
+from pypaimon.streaming.settings.start_options import Start
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is remembered of the last snapshot that was read or passed over."""
+
+    snapshot_id: int
+    fingerprint: str
+    total_record_count: int | None
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Mark:
+        """The mark of a snapshot."""
+        return Mark(snapshot.id, snapshot.fingerprint, snapshot.total_record_count)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerState:
+    """Where a stream stands.
+
+    Attributes:
+        start: Where to begin, while that is not found yet.
+        next_id: The next snapshot, or the one that is being read; None before the start is found.
+        full: The snapshot of the first full plan while that is not handed out wholly.
+        unit: Last unit handed out of the snapshot that is being read.
+        before: The last snapshot read or passed over, where known.
+        created_after: Only files created at this time or later.
+        verified: The position is known to be in the table's range.
+        misses: Polls in a row that found nothing.
+        window: Snapshots asked for at the same time.
+        known_latest: A snapshot that is known to have been the latest.
+        end_id: Snapshot that ends the stream, where `end.latest` found it.
+        watermark: Of the last snapshot that was planned.
+        schema_id: Schema that was followed to, where it is not the stream's first one.
+        replay_until: No catch-up is tried before this snapshot: it was not proven there.
+        was_empty: The table was empty when the stream was started.
+        ended: The stream has reached its bound.
+    """
+
+    start: Start | None
+    next_id: int | None = None
+    full: Snapshot | None = None
+    unit: Unit | None = None
+    before: Mark | None = None
+    created_after: int | None = None
+    verified: bool = False
+    misses: int = 0
+    window: int = 1
+    known_latest: int | None = None
+    end_id: int | None = None
+    watermark: int | None = None
+    schema_id: int | None = None
+    replay_until: int = 0
+    was_empty: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The outcome of one step.
+
+    Attributes:
+        state: The next state.
+        plan: What to hand out, or None.
+        first_snapshot: The first snapshot that the plan holds.
+        idle: Nothing new is there; ask again after a pause. Else, without a plan, step again at once (or it has ended).
+    """
+
+    state: PlannerState
+    plan: Plan | None = None
+    first_snapshot: int | None = None
+    idle: bool = False

@@ -1,0 +1,155 @@
+"""Is the next snapshot still to come, or is the position wrong: expired, beyond the latest, of another table (B13)."""
+
+from __future__ import annotations
+
+import logging
+
+from pypaimon.streaming.errors import (
+    CorruptTableError,
+    PaimonStreamError,
+    PositionBeyondLatestError,
+    PositionExpiredError,
+    TableChangedError,
+)
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_LOG = logging.getLogger(__name__)
+RANGE_CHECK_INTERVAL = 16
+"""Every how many polls in a row that found nothing the range is checked (`NextSnapshotFetcher`)."""
+
+
+class RangeCheck:
+    """Checks of a position against the snapshots that are there. Each asks the store.
+
+    Args:
+        directory: The table.
+        with_changelogs: Long-lived changelogs can be followed too.
+    """
+
+    def __init__(self, directory: TableDirectory, with_changelogs: bool) -> None:
+        self._directory = directory
+        self._with_changelogs = with_changelogs
+
+    def earliest_id(self) -> int | None:
+        """The first snapshot that can be followed."""
+        snapshots = self._directory.snapshots
+        ids = [snapshots.earliest_id()]
+        if self._with_changelogs:
+            ids.append(snapshots.earliest_changelog_id())
+        return min((each for each in ids if each is not None), default=None)
+
+    def check_missing(self, wanted: int) -> int | None:
+        """Check why snapshot `wanted` is not there; returns if it is simply the next one to be committed.
+
+        Returns:
+            The latest snapshot, None if there is none.
+
+        Raises:
+            PositionExpiredError: It is gone.
+            PositionBeyondLatestError: The table ends before it.
+            TableChangedError: The table was dropped, or re-created.
+            CorruptTableError: Its file is missing in the middle of others.
+        """
+        snapshots = self._directory.snapshots
+        snapshots.forget()
+        self.check_identity()
+        latest = snapshots.latest_id()
+        if latest is None:
+            if wanted > 1:
+                raise PositionBeyondLatestError(wanted, None)
+            return None
+        if wanted < 1:
+            raise PositionExpiredError(wanted, self.earliest_id(), latest)
+        if wanted > latest + 1:
+            raise PositionBeyondLatestError(wanted, latest)
+        if wanted == latest + 1 or self.available(wanted) is not None:
+            return latest
+        earliest = self.earliest_id()
+        if earliest is None or wanted < earliest:
+            raise PositionExpiredError(wanted, earliest, latest)
+        if self.available(wanted) is None:
+            raise CorruptTableError(
+                snapshots.get_snapshot_path(wanted),
+                f"this snapshot is missing, though the table holds snapshots {earliest} to {latest}",
+            )
+        return latest
+
+    def check_identity(self) -> None:
+        """Check that this is still the table that the stream was built for.
+
+        Raises:
+            TableChangedError: It was dropped, or re-created.
+        """
+        try:
+            identity = self._directory.current_identity()
+        except FileNotFoundError as error:
+            raise TableChangedError(
+                "The table was dropped: it has no schema any more. Close this stream; if the table is created again, "
+                "load it and build a new stream."
+            ) from error
+        if identity != self._directory.identity:
+            raise TableChangedError(
+                "The table was re-created: it is not the one that this stream was built for. "
+                "Load the table again and build a new stream with a start of its own."
+            )
+
+    def check_fingerprint(self, snapshot_id: int, fingerprint: str | None) -> Snapshot | None:
+        """Check that a snapshot is still the one with this fingerprint; one that has expired cannot tell.
+
+        Returns:
+            The snapshot, if it is there; None also for a damaged one without a fingerprint to hold it against, so that
+            a stream can begin behind it.
+
+        Raises:
+            TableChangedError: Another snapshot has its id: the table was rolled back.
+            CorruptTableError: It cannot be decoded, or may not be read.
+        """
+        if snapshot_id < 1:
+            return None
+        try:
+            found = self._directory.snapshots.refreshed(snapshot_id)
+        except CorruptTableError as error:
+            if fingerprint is not None:
+                raise
+            _LOG.warning("the stream begins behind a damaged snapshot: %s", error)
+            return None
+        if found is not None and fingerprint is not None and found.fingerprint != fingerprint:
+            raise rolled_back(snapshot_id)
+        return found
+
+    def missing_file(
+        self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None
+    ) -> PaimonStreamError:
+        """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged.
+
+        Args:
+            snapshot_id: The snapshot that needs it.
+            error: Names the file.
+            fingerprint: Of the snapshot, if known.
+        """
+        snapshots = self._directory.snapshots
+        snapshots.forget()
+        found = self.available(snapshot_id)
+        if found is None:
+            detail = "It expired while it was read. "
+            return PositionExpiredError(snapshot_id, self.earliest_id(), snapshots.latest_id(), detail)
+        if fingerprint not in (None, found.fingerprint):
+            return rolled_back(snapshot_id)
+        path = str(error.filename or error)
+        return CorruptTableError(path, f"this file is missing, though snapshot {snapshot_id} needs it")
+
+    def available(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot, or the long-lived changelog that is left of it."""
+        found = self._directory.snapshots.try_get(snapshot_id)
+        if found is None and self._with_changelogs:
+            found = self._directory.snapshots.try_get_changelog(snapshot_id)
+        return found
+
+
+def rolled_back(snapshot_id: int) -> TableChangedError:
+    """The error for a snapshot id that another snapshot now carries."""
+    return TableChangedError(
+        f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
+        "Rows that were delivered may be gone. Decide what to undo, then start anew with with_start(...)."
+    )

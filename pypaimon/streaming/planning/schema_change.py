@@ -1,0 +1,110 @@
+"""Does a newer schema change what a stream reads, and what becomes of the stream then (B20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.errors import SchemaChangedError
+from pypaimon.streaming.filtering.field_paths import Path, find, find_ids, ids_of
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.settings.options import OnSchemaChange
+
+ReadFields = frozenset[tuple[int, ...]]
+"""Fields that are read, or used by a filter: each as the field ids on the way to it, from the top column down."""
+
+
+def read_field_ids(schema: TableSchema, names: Collection[str] | None) -> ReadFields | None:
+    """The fields with these names, fields of rows as `row.field`; None, for all columns, stays None."""
+    if names is None:
+        return None
+    paths = (find(name, schema.fields) for name in names)
+    return frozenset(ids_of(path) for path in paths if path is not None)
+
+
+def difference(old: TableSchema, new: TableSchema, fields: ReadFields | None) -> str | None:
+    """What the newer schema changes among the fields that are read; None if nothing.
+
+    Options, comments, and fields that are not read do not count.
+
+    Args:
+        old: The schema of the stream.
+        new: The schema of a snapshot.
+        fields: The fields that are read; None for all columns, their order included.
+    """
+    if old.id == new.id:
+        return None
+    everything = fields is None
+    for ids in [(field.id,) for field in old.fields] if fields is None else sorted(fields):
+        path = find_ids(ids, old.fields)
+        changed = None if path is None else _changed(path, find_ids(ids, new.fields))
+        if changed:
+            return changed
+    before, after = [field.id for field in old.fields], [field.id for field in new.fields]
+    if everything and len(after) > len(before):
+        return "columns were added: " + ", ".join(field.name for field in new.fields if field.id not in before)
+    return "columns were reordered" if everything and before != after else None
+
+
+def _changed(old: Path, new: Path | None) -> str | None:
+    name = ".".join(field.name for field in old)
+    if new is None:
+        return f"column {name!r} was dropped"
+    renamed = ".".join(field.name for field in new)
+    if name != renamed:
+        return f"column {name!r} was renamed to {renamed!r}"
+    if _structure(old[-1].type.to_dict()) != _structure(new[-1].type.to_dict()):
+        return f"column {name!r} changed from {old[-1].type} to {new[-1].type}"
+    if any(field.type.nullable for field in old) != any(field.type.nullable for field in new):
+        return f"column {name!r} lies in a row that may be null in one schema only"
+    return None
+
+
+def _structure(value: Any) -> Any:
+    """A type as JSON, without the comments and defaults of nested fields."""
+    if isinstance(value, dict):
+        return {key: _structure(each) for key, each in value.items() if key not in ("description", "defaultValue")}
+    return [_structure(each) for each in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPolicy:
+    """Which schema a stream reads with, snapshot by snapshot.
+
+    Attributes:
+        schema_of: A schema by id; asks the store for one that is not known.
+        first: The schema that the stream was built with.
+        policy: What to do where a newer schema changes what is read.
+        fields: The fields that are read, or used by the filter; None for all.
+    """
+
+    schema_of: Callable[[int], TableSchema]
+    first: TableSchema
+    policy: OnSchemaChange
+    fields: ReadFields | None
+
+    def of(self, schema_id: int | None) -> TableSchema:
+        """The schema with this id, with the options of the stream; None stands for the first one."""
+        if schema_id is None:
+            return self.first
+        return self.schema_of(schema_id).copy(new_options=self.first.options)
+
+    def for_snapshot(self, current_id: int | None, snapshot_schema_id: int) -> int | None:
+        """Id of the schema to read a snapshot with, given the one in use (None: the first).
+
+        Raises:
+            SchemaChangedError: What is read has changed and the policy is to fail; or a read column was dropped.
+        """
+        current = self.of(current_id)
+        if self.policy is OnSchemaChange.IGNORE or snapshot_schema_id <= current.id:
+            return current_id
+        newer = self.schema_of(snapshot_schema_id)
+        changed = difference(current, newer, self.fields)
+        if changed is None:
+            return current_id
+        dropped = any(find_ids(ids, newer.fields) is None for ids in self.fields or ())
+        if self.policy is OnSchemaChange.FAIL or dropped:
+            raise SchemaChangedError(current.id, newer.id, changed)
+        followed: int = newer.id
+        return followed

@@ -1,0 +1,63 @@
+"""Which files belong to a shard or to chosen buckets (B5, J§4.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.settings.table_traits import TableTraits
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFilter:
+    """Keeps the files of one shard, or of chosen buckets.
+
+    Tables whose buckets are ordered shard by bucket, floor-mod, so that bucket -2 belongs to a shard too;
+    unaware-bucket tables by the hash of the file name, as Java does. Shards are disjoint and together complete.
+
+    Attributes:
+        traits: The table.
+        shard: (index, count), or None.
+        bucket_filter: Which buckets are read, or None.
+    """
+
+    traits: TableTraits
+    shard: tuple[int, int] | None = None
+    bucket_filter: Callable[[int], bool] | None = None
+
+    def mask(self, entries: pa.Table) -> _Mask:
+        """Which entries (rows of `ENTRY_SCHEMA`) are read."""
+        keep = np.ones(entries.num_rows, dtype=bool)
+        if self.shard is None and self.bucket_filter is None:
+            return keep
+        buckets = entries["bucket"].to_numpy()
+        if self.bucket_filter is not None:
+            wanted = [bucket for bucket in np.unique(buckets) if self.bucket_filter(int(bucket))]
+            keep &= np.isin(buckets, wanted)
+        if self.shard is not None:
+            index, count = self.shard
+            by_file = self.traits.unaware_bucket and not self.traits.data_evolution
+            numbers = _name_hashes(entries["file_name"]) if by_file else buckets
+            keep &= (np.abs(np.fmod(numbers, count)) if by_file else np.mod(numbers, count)) == index
+        return keep
+
+
+def _name_hashes(names: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Java's `String.hashCode` of each name (file names are ASCII; others go through UTF-16 units)."""
+    encoded = [name.encode("utf-16-be") for name in names.to_pylist()]
+    length = max((len(name) for name in encoded), default=0) // 2
+    hashes = np.zeros(len(encoded), dtype=np.int64)
+    matrix = np.zeros((len(encoded), length), dtype=np.uint16)
+    lengths = np.array([len(name) // 2 for name in encoded], dtype=np.int64)
+    for row, name in enumerate(encoded):
+        matrix[row, : lengths[row]] = np.frombuffer(name, dtype=">u2")
+    for place in range(length):
+        step = (hashes * 31 + matrix[:, place]) & 0xFFFFFFFF
+        hashes = np.where(place < lengths, step, hashes)
+    return np.where(hashes >= 1 << 31, hashes - (1 << 32), hashes)

@@ -1,0 +1,205 @@
+"""Units: the files of a snapshot in canonical order, and how a plan resumes among them and is cut (B11, B16).
+
+Canonical order is that of partitions (by the text of their values, null first), buckets (-2 last), and within a
+bucket of the manifest. It depends on the table alone: never on filters, shards, split sizes or limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.errors import TableChangedError
+from pypaimon.streaming.position import POSTPONE_BUCKET, Unit, bucket_order, partition_order
+from pypaimon.streaming.settings.options import Limits
+
+PartitionText = Callable[[bytes], tuple[str | None, ...]]
+_Numbers = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Units:
+    """Manifest entries in canonical order, cut into units.
+
+    Attributes:
+        entries: Rows of `ENTRY_SCHEMA` in canonical order.
+        of_entry: Number of the unit of each entry, ascending from 0.
+        partitions: Text of each distinct partition.
+        partition: Index into `partitions` of each entry.
+        bucket: Bucket of each entry.
+        index: Place of each entry in its bucket.
+    """
+
+    entries: pa.Table
+    of_entry: _Numbers
+    partitions: tuple[tuple[str | None, ...], ...]
+    partition: _Numbers
+    bucket: _Numbers
+    index: _Numbers
+
+    def unit_at(self, entry: int) -> Unit:
+        """The unit that ends with this entry."""
+        return Unit(
+            self.partitions[self.partition[entry]],
+            int(self.bucket[entry]),
+            self.entries["file_name"][entry].as_py(),
+            int(self.index[entry]),
+        )
+
+    def after(self, last: Unit) -> _Mask:
+        """Which entries come after a unit that was handed out."""
+        wanted, rank = partition_order(last.partition), np.empty(len(self.partitions), dtype=np.int64)
+        for place, partition in enumerate(self.partitions):
+            order = partition_order(partition)
+            rank[place] = (order > wanted) - (order < wanted)
+        by_partition = rank[self.partition] if len(self.partition) else self.partition
+        key, own = _bucket_key(self.bucket), int(_bucket_key(np.array([last.bucket]))[0])
+        same = (by_partition == 0) & (key == own)
+        later: _Mask = (by_partition > 0) | ((by_partition == 0) & (key > own)) | (same & (self.index > last.index))
+        return later
+
+    def check_holds(self, last: Unit, kept: _Mask) -> None:
+        """Check that a unit that was handed out is the one in its place.
+
+        Args:
+            last: The unit.
+            kept: Entries that are read. Where nothing is, a manifest may be left out, and places tell nothing.
+
+        Raises:
+            TableChangedError: Another file has its place: the snapshot is not the one that the position was made from.
+        """
+        here = kept & (self.bucket == last.bucket) & (self.index == last.index)
+        for place in np.flatnonzero(here):
+            unit = self.unit_at(int(place))
+            if unit.partition == last.partition and unit.file_name != last.file_name:
+                raise TableChangedError(
+                    f"The position names file {last.file_name}, which is not there in this snapshot: the table was "
+                    "rolled back or re-created since the position was saved. Start anew with with_start(...)."
+                )
+
+
+def in_canonical_order(
+    entries: pa.Table, partition_text: PartitionText, *, by_sequence: bool, unit: Callable[[Units], _Numbers]
+) -> Units:
+    """Sort entries canonically and cut them into units.
+
+    Args:
+        entries: Rows of `ENTRY_SCHEMA`, in manifest order.
+        partition_text: Text of a serialised partition row.
+        by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full
+            plans, as Java), else as they stand in the manifests.
+        unit: Which entries form a unit: `each_file`, `whole_buckets` or `row_id_groups`.
+    """
+    encoded = entries["partition"].combine_chunks().dictionary_encode()
+    texts = [partition_text(value) for value in encoded.dictionary.to_pylist()]
+    ranking = sorted(range(len(texts)), key=lambda place: partition_order(texts[place]))
+    rank = np.empty(len(texts), dtype=np.int64)
+    rank[ranking] = np.arange(len(texts))
+    partition = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
+    bucket = column(entries, "bucket")
+    keys: list[Any] = [_bucket_key(bucket), partition]
+    if unit is row_id_groups:
+        keys.insert(0, column(entries, "first_row_id", -1))
+    elif by_sequence:
+        keys.insert(0, column(entries, "min_sequence_number"))
+    order = np.lexsort(keys)
+    partition, bucket = partition[order], bucket[order]
+    bare = Units(
+        entries.take(pa.array(order)),
+        np.arange(len(order)),
+        tuple(texts[place] for place in ranking),
+        partition,
+        bucket,
+        _place_in_run(partition, bucket),
+    )
+    return Units(bare.entries, unit(bare), bare.partitions, partition, bucket, bare.index)
+
+
+def each_file(units: Units) -> _Numbers:
+    """Every file is a unit."""
+    return np.arange(len(units.bucket))
+
+
+def whole_buckets(units: Units) -> _Numbers:
+    """All files of a (partition, bucket) are one unit, since they are merged; those of bucket -2 are not merged."""
+    starts = (units.index == 0) | (units.bucket == POSTPONE_BUCKET)
+    return np.cumsum(starts, dtype=np.int64) - 1
+
+
+def row_id_groups(units: Units) -> _Numbers:
+    """Files whose row-id ranges overlap hold columns of the same rows, and are one unit."""
+    first = column(units.entries, "first_row_id", -1)
+    last = first + column(units.entries, "row_count") - 1
+    starts = np.ones(len(first), dtype=bool)
+    reach = -1
+    for place in range(len(first)):
+        if units.index[place] and first[place] >= 0 and first[place] <= reach:
+            starts[place] = False
+            reach = max(reach, last[place])
+        else:
+            reach = last[place] if first[place] >= 0 else -1
+    return np.cumsum(starts, dtype=np.int64) - 1
+
+
+def cut(units: Units, kept: _Mask, limits: Limits) -> tuple[_Mask, Unit | None]:
+    """Take whole units until a limit would be passed, but at least one; never one behind `limits.until`.
+
+    Returns:
+        The entries of the plan, and the last unit of it if units are left over, else None.
+    """
+    if limits.until is not None:
+        return kept & ~units.after(limits.until), limits.until
+    if not limits or not kept.any():
+        return kept, None
+    entries = np.flatnonzero(kept)
+    numbers, first_of = np.unique(units.of_entry[entries], return_index=True)
+    fits = np.ones(len(numbers), dtype=bool)
+    for bound, name in ((limits.max_rows, "row_count"), (limits.max_bytes, "file_size")):
+        if bound is not None:
+            fits &= np.cumsum(np.add.reduceat(column(units.entries, name)[entries], first_of)) <= bound
+    if limits.max_splits is not None:
+        fits[limits.max_splits :] = False
+    fits[0] = True
+    if fits.all():
+        return kept, None
+    last = numbers[np.argmin(fits) - 1]
+    chosen: _Mask = kept & (units.of_entry <= last)
+    return chosen, units.unit_at(int(np.flatnonzero(units.of_entry == last)[-1]))
+
+
+def column(entries: pa.Table, name: str, null: int = 0) -> _Numbers:
+    """A numeric column of entries; `null` where it has none."""
+    values = entries[name].combine_chunks()
+    filled: _Numbers = values.fill_null(null).to_numpy(zero_copy_only=False).astype(np.int64)
+    return filled
+
+
+def _bucket_key(bucket: _Numbers) -> _Numbers:
+    return np.where(bucket == POSTPONE_BUCKET, np.iinfo(np.int64).max, bucket)
+
+
+def _place_in_run(partition: _Numbers, bucket: _Numbers) -> _Numbers:
+    count = len(partition)
+    starts = np.ones(count, dtype=bool)
+    starts[1:] = (partition[1:] != partition[:-1]) | (bucket[1:] != bucket[:-1])
+    begin = np.maximum.accumulate(np.where(starts, np.arange(count), 0))
+    place: _Numbers = np.arange(count) - begin
+    return place
+
+
+__all__ = [
+    "Units",
+    "bucket_order",
+    "column",
+    "cut",
+    "each_file",
+    "in_canonical_order",
+    "row_id_groups",
+    "whole_buckets",
+]

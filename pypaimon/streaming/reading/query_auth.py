@@ -1,0 +1,158 @@
+"""Row filters and column masks that a REST catalog asks for (query auth, B36): asked per read, enforced or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.internals import (
+    DataField,
+    TableQueryAuthResult,
+    apply_auth_masking,
+    compile_auth_masking_rules,
+    latest_auth_fields,
+)
+from pypaimon.streaming.metadata.snapshots import catalog_error
+from pypaimon.streaming.reading.split_reader import Records
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.metadata.table_directory import TableDirectory
+    from pypaimon.streaming.reading.read_layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a reader may see of a table now.
+
+    Attributes:
+        result: The catalog's answer.
+        filtered: Columns that the row filter looks at.
+        needed: Columns that the rules look at: they must be read, and wholly.
+    """
+
+    result: TableQueryAuthResult
+    filtered: frozenset[str]
+    needed: frozenset[str]
+
+    def refuse_upserts(self, keys: Collection[str]) -> None:
+        """Refuse a stream of upserts whose row filter looks at more than the key.
+
+        A row that ceases to be visible would have to come out as a delete, and so tell of rows that may not be seen.
+
+        Raises:
+            UnsupportedTableError: It does.
+        """
+        hidden = sorted(self.filtered - set(keys))
+        if hidden:
+            raise UnsupportedTableError(
+                f"The catalog's row filter looks at {', '.join(hidden)}. On a stream of upserts (changelog producer "
+                "none or input, or overwrites) a row that may no longer be seen would stay downstream. Use a changelog "
+                "producer lookup or full-compaction, or with_filter(..., unmatched='drop') to accept that."
+            )
+
+    def enforced(self, records: Iterable[Records], fields: Sequence[DataField]) -> Iterator[Records]:
+        """Leave out rows that may not be seen, and mask columns; both look at the rows as they are stored.
+
+        Args:
+            records: Records with all the columns that the rules need.
+            fields: The fields of these columns.
+
+        Raises:
+            UnsupportedTableError: A rule cannot be applied.
+        """
+        for each in records:
+            with_rules = _refusing(self._apply, each, fields)
+            if with_rules.batch.num_rows:
+                yield with_rules
+
+    def _apply(self, records: Records, fields: Sequence[DataField]) -> Records:
+        visible = self.result.extract_row_filter()
+        if visible is not None:
+            records = records.keep(visible(records.batch).fill_null(False))
+        if not self.result.column_masking:
+            return records
+        batch, schema = records.batch, records.batch.schema
+        masked = apply_auth_masking(batch, compile_auth_masking_rules(self.result.column_masking, list(fields)))
+        if masked.schema.types != schema.types:
+            changed = [new.name for old, new in zip(schema, masked.schema, strict=True) if old.type != new.type]
+            raise ValueError(f"the mask of {', '.join(changed)} gives values of another type than the column has")
+        return Records(masked, records.kinds)
+
+
+class QueryAuth:
+    """Asks the catalog what may be seen of a table.
+
+    Args:
+        directory: The table.
+        ask: pypaimon's question to the catalog: the names of columns in, rules out.
+    """
+
+    def __init__(self, directory: TableDirectory, ask: Any) -> None:
+        self._directory = directory
+        self._ask = ask
+
+    @staticmethod
+    def of(directory: TableDirectory) -> QueryAuth | None:
+        """For a table whose catalog has rules (`query-auth.enabled` on a REST catalog), else None."""
+        table = directory.table
+        ask = table.catalog_environment.table_query_auth(table.options, table.identifier)
+        return None if ask is None else QueryAuth(directory, ask)
+
+    def rules(self, layout: Layout) -> Rules | None:
+        """The rules of now for what a layout reads; None if there are none. One request, two if there are rules.
+
+        Raises:
+            UnsupportedTableError: They cannot be enforced, or are bound to columns that are not there.
+            CorruptTableError: The table may not be read.
+            StoreError: The catalog kept failing (retriable).
+        """
+        columns = [field.name for field in layout.fields]
+        result = self._request(lambda _: self._ask(columns))
+        if result is None or not result.has_restrictions:
+            return None
+        latest = self._request(lambda _: latest_auth_fields(self._directory.table))
+        rules: Rules = _refusing(_bound, result, layout, latest)
+        return rules
+
+    def _request(self, request: Any) -> Any:
+        def ask(subject: str) -> Any:
+            try:
+                return request(subject)
+            except (OSError, ValueError):
+                raise
+            except NotImplementedError as error:
+                raise UnsupportedTableError(f"'query-auth.enabled' is set, but: {error}") from error
+            except Exception as error:
+                raise catalog_error(error) from error
+
+        return self._directory.store.call("auth", str(self._directory.table.identifier), ask)
+
+
+def _refusing(function: Any, *args: Any) -> Any:
+    """Whatever goes wrong with a rule ends the read: nothing is shown that a rule might hide."""
+    try:
+        return function(*args)
+    except (ValueError, KeyError, TypeError, RuntimeError, pa.ArrowException) as error:
+        raise UnsupportedTableError(
+            f"The catalog's rules for reading this table cannot be enforced: {error}"
+        ) from error
+
+
+def _bound(result: TableQueryAuthResult, layout: Layout, latest: Sequence[DataField]) -> Rules:
+    result.validate_against_schema(list(latest))
+    result.validate_readable_without_rename(list(latest), list(layout.schema.fields))
+    read = {field.name for field in layout.fields}
+    masks = {column: rule for column, rule in (result.column_masking or {}).items() if column in read}
+    tested = masks.keys() & {name.split(".")[0] for name in layout.filtered_columns}
+    if tested:
+        raise ValueError(f"the filter looks at {', '.join(sorted(tested))}, which is masked")
+    result = TableQueryAuthResult(result.filter, masks)
+    needed = result.rule_field_names()
+    unknown = needed - {field.name for field in layout.schema.fields}
+    if unknown:
+        raise ValueError(f"they look at {', '.join(sorted(unknown))}, which is no column of this table")
+    return Rules(result, frozenset(result.filter_field_names()), frozenset(needed))

@@ -1,0 +1,270 @@
+"""`StreamTableRead`: the splits of a plan as Arrow batches, tables, data frames or rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import IOTimeoutError
+from pypaimon.streaming.files import row_kinds
+from pypaimon.streaming.filtering import filters
+from pypaimon.streaming.internals import OffsetRow, TableRead, polars_table
+from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.plan import StreamSplit
+from pypaimon.streaming.planning.range_check import RangeCheck
+from pypaimon.streaming.reading.binlog import Packing, unbroken
+from pypaimon.streaming.reading.query_auth import QueryAuth, Rules
+from pypaimon.streaming.reading.read_layout import Layout, ReadSettings, follow, layout
+from pypaimon.streaming.reading.split_reader import Records, SplitReader
+from pypaimon.streaming.settings.table_traits import TableTraits
+from pypaimon.streaming.views import LOGS, ROWKIND
+
+if TYPE_CHECKING:
+    import duckdb  # type: ignore[import-not-found, unused-ignore]
+    import pandas  # type: ignore[import-untyped, unused-ignore]
+    import polars
+
+T = TypeVar("T")
+_THREADS = 8
+
+
+class StreamTableRead(TableRead):
+    """Reads what a stream planned.
+
+    A subclass of pypaimon's `TableRead`. Columns are those of the read schema, with pypaimon's Arrow types; before them
+    stands `_row_kind` (`+I`, `-U`, `+U`, `-D`) where row kinds are included. Rows are in the order of the splits, and
+    in stored order in each of them. Reading keeps no state: a split may be read again, also after an error.
+
+    All reading methods raise:
+        PositionExpiredError: A data file is gone, and so is its snapshot.
+        CorruptTableError: A data file is damaged, or missing though its snapshot is there.
+        SchemaChangedError: A value does not fit the type that is read.
+        UnsupportedTableError: A file has a format, or a split a mode, that cannot be read.
+    """
+
+    def __init__(self, directory: TableDirectory, settings: ReadSettings) -> None:
+        # TableRead's own __init__ refuses merge options, also where nothing is merged.
+        self.table = directory.table
+        self.predicate = settings.predicate
+        self.include_row_kind = settings.include_row_kind
+        self.output_projection = None
+        self.limit = None
+        self._directory = directory
+        self._settings = settings
+        self._layouts: dict[int, Layout] = {settings.schema.id: layout(settings)}
+        # Not the pool of the store: reading a batch may ask that one for a schema or a deletion vector.
+        self._pool = IOPool(_THREADS, directory.store.pool.timeout, "paimon-read")
+        self._auth = QueryAuth.of(directory)
+        self.read_type = list(self._layouts[settings.schema.id].fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy elsewhere has threads and caches of its own."""
+        return _read_of, (self.table, self._directory.store.pool.timeout, self._settings)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of what is read; of splits with a newer schema of their own it is another one."""
+        return self._arrow_schema(self._layouts[self._settings.schema.id])
+
+    def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
+        """Read lazily, batch by batch; batches are never empty.
+
+        Args:
+            splits: Splits of a plan, `plan.splits()`.
+        """
+        allowed: dict[int, Rules | None] = {}
+        for split in splits:
+            bound = self._bound(split)
+            schema_id, schema = bound.schema.id, self._arrow_schema(bound)
+            if self._auth is not None and schema_id not in allowed:
+                allowed[schema_id] = self._auth.rules(bound)
+            try:
+                for records in self._records(split, bound, allowed.get(schema_id)):
+                    batch = (self._packed if bound.packed else self._output)(records, bound, schema)
+                    if batch.num_rows:
+                        yield batch
+            except FileNotFoundError as error:
+                changelogs = TableTraits.of(bound.schema).decoupled_changelog
+                raise RangeCheck(self._directory, changelogs).missing_file(split.snapshot_id, error) from error
+
+    def _records(self, split: StreamSplit, bound: Layout, rules: Rules | None) -> Iterator[Records]:
+        """The records of a split that come out, as far as the catalog's rules allow."""
+        if rules is not None:
+            bound = bound.reading(rules.needed)
+        reader = SplitReader(
+            self._directory,
+            bound,
+            unmatched=self._settings.unmatched,
+            keep_deletes=self._settings.view in LOGS,
+            batch_size=self._settings.batch_size,
+        )
+        records = reader.read(split)
+        if rules is not None:
+            if reader.is_upserts(split) and self._settings.unmatched == "delete":
+                rules.refuse_upserts({*bound.schema.primary_keys, *bound.schema.partition_keys})
+            records = rules.enforced(records, bound.fields)
+        return unbroken(records) if bound.packed else records
+
+    async def iter_batches_async(self, splits: Sequence[StreamSplit]) -> AsyncIterator[pa.RecordBatch]:
+        """As `iter_batches`, without blocking the event loop: batch by batch on a thread.
+
+        Cancelling, or leaving the loop, loses nothing but what was read.
+
+        Raises:
+            IOTimeoutError: A batch did not come within the IO timeout.
+        """
+        batches = self.iter_batches(splits)
+        while (batch := await _hop(self._pool, next, batches, None)) is not None:
+            yield batch
+
+    async def to_arrow_async(self, splits: Sequence[StreamSplit]) -> pa.Table:
+        """As `to_arrow`, without blocking the event loop; raises what `iter_batches_async` raises."""
+        batches = [batch async for batch in self.iter_batches_async(splits)]
+        return pa.Table.from_batches(batches, self._schema_of(splits))
+
+    def to_arrow_batch_reader(
+        self, splits: Sequence[StreamSplit], blob_parallelism: int | None = None, parallelism: int | None = None
+    ) -> pa.RecordBatchReader:
+        """Read lazily, as Arrow's own reader; the two numbers, which pypaimon has, change nothing here."""
+        return pa.RecordBatchReader.from_batches(self._schema_of(splits), self.iter_batches(splits))
+
+    def to_arrow(
+        self, splits: Sequence[StreamSplit], parallelism: int | None = None, blob_parallelism: int | None = None
+    ) -> pa.Table:
+        """Read everything into one table; without splits an empty one."""
+        return pa.Table.from_batches(self.iter_batches(splits), self._schema_of(splits))
+
+    def to_pandas(self, splits: Sequence[StreamSplit], parallelism: int | None = None) -> pandas.DataFrame:
+        """Read everything into a pandas data frame."""
+        return self.to_arrow(splits).to_pandas()
+
+    def to_polars(self, splits: Sequence[StreamSplit]) -> polars.DataFrame:
+        """Read everything into a polars data frame; maps become lists of key and value."""
+        import polars
+
+        batches = list(self.iter_batches(splits)) or [pa.RecordBatch.from_pylist([], self._schema_of(splits))]
+        return polars.concat([_polars_frame(batch) for batch in batches])
+
+    def to_duckdb(
+        self,
+        splits: Sequence[StreamSplit],
+        table_name: str,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        parallelism: int | None = None,
+    ) -> duckdb.DuckDBPyConnection:
+        """Read everything into a table registered with DuckDB.
+
+        Args:
+            splits: Splits of a plan.
+            table_name: The name to register.
+            connection: Where to register it; by default a new database in memory.
+            parallelism: Changes nothing here.
+
+        Returns:
+            The connection.
+        """
+        import duckdb
+
+        database = connection or duckdb.connect(database=":memory:")
+        database.register(table_name, self.to_arrow(splits))
+        return database
+
+    def to_iterator(self, splits: Sequence[StreamSplit]) -> Iterator[OffsetRow]:
+        """Read row by row, as pypaimon's `InternalRow`: fields by place, the row kind beside them. Slow by nature."""
+        for batch in self.iter_batches(splits):
+            kinds: Iterable[str] = ["+I"] * batch.num_rows
+            if self.include_row_kind:
+                kinds = batch.column(0).to_pylist()
+                batch = batch.select(batch.schema.names[1:])
+            codes = {name: code for code, name in enumerate(row_kinds.NAMES)}
+            for kind, values in zip(kinds, _tuples(batch), strict=True):
+                row = OffsetRow(values, 0, len(values))
+                row.set_row_kind_byte(codes[kind])
+                yield row
+
+    def _bound(self, split: StreamSplit) -> Layout:
+        schema = split.schema or self._settings.schema
+        known = self._layouts.get(schema.id)
+        if known is None:
+            known = self._layouts[schema.id] = follow(self._settings, schema)
+        return known
+
+    def _schema_of(self, splits: Sequence[StreamSplit]) -> pa.Schema:
+        return self._arrow_schema(self._bound(splits[0])) if splits else self.schema
+
+    def _arrow_schema(self, bound: Layout) -> pa.Schema:
+        schema = bound.arrow_schema()
+        return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
+
+    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
+        batch, kinds = records.batch, records.kinds
+        if bound.with_rowkind:
+            batch = batch.append_column(ROWKIND, _names(kinds, batch.num_rows))
+            if bound.on_rowkind is not None:
+                batch = batch.filter(filters.mask(bound.on_rowkind, batch))
+        if self._settings.view == "audit_log":
+            kinds = None
+        columns = bound.outputs_of(batch)
+        if self.include_row_kind:
+            columns.insert(0, _names(kinds, batch.num_rows))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _packed(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
+        """Rows of `$binlog`; the rows of the view themselves are all +I, as those of an audit log."""
+        packing = Packing.of(records)
+        rowkind = row_kinds.to_names(pa.array(packing.kinds))
+        columns = [_names(None, len(rowkind))] if self.include_row_kind else []
+        for output in bound.outputs:
+            if output.name == ROWKIND:
+                columns.append(rowkind)
+            elif bound.is_array(output):
+                columns.append(packing.arrays(output.take(records.batch), schema.field(len(columns)).type))
+            else:
+                columns.append(packing.last(output.take(records.batch)))
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        if bound.on_rowkind is None:
+            return batch
+        kinds = pa.RecordBatch.from_arrays([rowkind], names=[ROWKIND])
+        return batch.filter(filters.mask(bound.on_rowkind, kinds))
+
+
+def _read_of(table: Any, io_timeout: float, settings: ReadSettings) -> StreamTableRead:
+    return StreamTableRead(TableDirectory.of(table, io_timeout), settings)
+
+
+async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:
+    """Run a blocking call on a thread of the pool, for at most its time limit; may be cancelled at any time."""
+    future = pool.submit(function, *args)
+    pending = asyncio.wrap_future(future)
+    try:
+        await asyncio.wait({pending}, timeout=pool.timeout)
+    except asyncio.CancelledError:
+        # The call runs on; if it hangs, its thread must not be missing from the pool for ever.
+        pending.cancel()
+        asyncio.get_running_loop().call_later(pool.timeout, pool.abandon, future)
+        raise
+    if not pending.done():
+        pool.abandon(future)
+        pending.cancel()
+        raise IOTimeoutError(f"a batch did not come within {pool.timeout:g} s")
+    return pending.result()
+
+
+def _names(kinds: pa.Array | None, length: int) -> pa.Array:
+    return row_kinds.constant(row_kinds.INSERT, length) if kinds is None else row_kinds.to_names(kinds)
+
+
+def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return _polars_frame(batch).iter_rows() if batch.num_columns else iter([()] * batch.num_rows)
+
+
+def _polars_frame(batch: pa.RecordBatch) -> polars.DataFrame:
+    import polars
+
+    frame = polars.from_arrow(polars_table(batch))
+    assert isinstance(frame, polars.DataFrame)
+    return frame

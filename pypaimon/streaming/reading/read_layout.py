@@ -1,0 +1,227 @@
+"""What a read gives out and what it must read for that: projection and filter, bound to field ids and to one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming import views
+from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.files.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
+from pypaimon.streaming.filtering import filters
+from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
+from pypaimon.streaming.filtering.field_paths import Path, find, ids_of
+from pypaimon.streaming.internals import (
+    ArrayType,
+    DataField,
+    DataType,
+    Predicate,
+    PyarrowFieldParser,
+    RowType,
+    TableSchema,
+)
+from pypaimon.streaming.views import ROWKIND, View
+
+Unmatched = Literal["delete", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How splits become rows.
+
+    Attributes:
+        schema: The schema to read with.
+        projection: Columns to give out, in this order, fields of rows as `row.field`; None: all.
+        predicate: Which rows; names are those of `schema`, fields of rows as `row.field`.
+        unmatched: What becomes of records of an upsert stream that do not match: a -D with their values, or nothing.
+        include_row_kind: Whether the first column is `_row_kind`.
+        view: `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself.
+        batch_size: Rows per batch read, at most.
+    """
+
+    schema: TableSchema
+    projection: tuple[str, ...] | None = None
+    predicate: Predicate | None = None
+    unmatched: Unmatched = "delete"
+    include_row_kind: bool = True
+    view: View | None = None
+    batch_size: int = DEFAULT_BATCH_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column that is given out.
+
+    Attributes:
+        path: Names from the top column down.
+        ids: The field ids of `path`.
+        name: Its name.
+        type: Its type, nullable where a row around it is.
+    """
+
+    path: tuple[str, ...]
+    ids: tuple[int, ...]
+    name: str
+    type: DataType
+
+    def take(self, batch: pa.RecordBatch) -> pa.Array:
+        """The column out of a batch as it was read."""
+        array = batch.column(self.path[0])
+        for name in self.path[1:]:
+            array = pc.struct_field(array, name)
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A read of one schema.
+
+    Attributes:
+        schema: The schema.
+        fields: What is read from files, in the order of the schema: rows hold only the fields that are needed.
+        system_columns: System columns that are read behind the fields.
+        outputs: What is given out.
+        predicate: The filter, but for `on_rowkind`.
+        on_keys: Its AND-parts on key and partition columns alone.
+        on_values: The rest of it.
+        on_rowkind: AND-parts on the column `rowkind` of an audit log alone.
+        packed: Whether columns come out as arrays (`binlog`).
+    """
+
+    schema: TableSchema
+    fields: tuple[DataField, ...]
+    system_columns: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    predicate: Predicate | None
+    on_keys: Predicate | None
+    on_values: Predicate | None
+    on_rowkind: Predicate | None
+    packed: bool = False
+
+    @property
+    def with_rowkind(self) -> bool:
+        """Whether the column `rowkind` of an audit log is needed."""
+        return self.on_rowkind is not None or any(output.name == ROWKIND for output in self.outputs)
+
+    @property
+    def filtered_columns(self) -> set[str]:
+        """The names of all columns that the filter looks at."""
+        parts = [part for part in (self.predicate, self.on_rowkind) if part is not None]
+        return set().union(*map(filters.columns_of, parts))
+
+    def reading(self, columns: Collection[str]) -> Layout:
+        """The same, but these columns are read too, and wholly."""
+        read = {field.name: field for field in self.fields}
+        fields = ((field if field.name in columns else read.get(field.name)) for field in self.schema.fields)
+        return replace(self, fields=tuple(field for field in fields if field is not None))
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns that are given out."""
+        return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])
+
+    def is_array(self, output: Output) -> bool:
+        """Whether a column comes out as arrays: those of the table do, in a `binlog`."""
+        return self.packed and output.name not in (*SYSTEM_TYPES, ROWKIND)
+
+    def _given_out(self, output: Output) -> DataType:
+        return ArrayType(True, _nullable(output.type)) if self.is_array(output) else output.type
+
+    def outputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns that are given out, of a batch as it was read."""
+        return [output.take(batch) for output in self.outputs]
+
+
+def layout(settings: ReadSettings) -> Layout:
+    """Bind settings to their own schema.
+
+    Raises:
+        StreamConfigError: A column of the projection or the filter is not there, or the filter cannot be applied.
+        UnsupportedTableError: A column has a type that Arrow cannot hold.
+    """
+    fields = views.fields(settings.schema, settings.view)
+    names = settings.projection if settings.projection is not None else [field.name for field in fields]
+    return _layout(settings, fields, [_resolve(name, fields) for name in names])
+
+
+def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
+    """Bind settings to a newer schema: by field ids, so that renamed columns are found, under their new name.
+
+    Without a projection all columns of the newer schema come out.
+
+    Raises:
+        SchemaChangedError: A column that is projected, or that the filter looks at, is gone, or has a type now that the
+            filter does not suit.
+    """
+    projection = settings.projection
+    if projection is not None:
+        projection = tuple(rebound(name, settings.schema, schema) for name in projection)
+    predicate = rebound_filter(settings.predicate, settings.schema, schema)
+    try:
+        return layout(replace(settings, schema=schema, projection=projection, predicate=predicate))
+    except StreamConfigError as error:
+        raise SchemaChangedError(settings.schema.id, schema.id, str(error)) from error
+
+
+def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: Sequence[Output]) -> Layout:
+    schema, predicate = settings.schema, settings.predicate
+    paths = [output.path for output in outputs]
+    if predicate is not None:
+        paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
+    # Without any column a batch could not say how many rows it has.
+    used = _pruned(fields, paths) or schema.fields[:1]
+    if predicate is not None:
+        filters.check(predicate, _arrow(used))
+    on_rowkind, predicate = filters.split_and(predicate, [ROWKIND])
+    on_keys, on_values = filters.split_and(predicate, [*schema.partition_keys, *schema.primary_keys])
+    stored = tuple(field for field in used if field.name not in (*SYSTEM_TYPES, ROWKIND))
+    system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
+    packed = settings.view == "binlog"
+    return Layout(schema, stored, system_columns, tuple(outputs), predicate, on_keys, on_values, on_rowkind, packed)
+
+
+def _arrow(fields: Sequence[DataField]) -> pa.Schema:
+    try:
+        return PyarrowFieldParser.from_paimon_schema(list(fields))
+    except ValueError as error:
+        raise UnsupportedTableError(f"the table cannot be read as Arrow: {error}") from error
+
+
+def _resolve(name: str, fields: Sequence[DataField]) -> Output:
+    path = find(name, fields)
+    if path is None:
+        raise StreamConfigError(f"there is no column {name!r}; columns are {[field.name for field in fields]}")
+    return _output(path)
+
+
+def _output(path: Path) -> Output:
+    nullable = any(field.type.nullable for field in path)
+    names = tuple(field.name for field in path)
+    last = path[-1].type
+    return Output(names, ids_of(path), "_".join(names), last if not nullable else _nullable(last))
+
+
+def _nullable(data_type: DataType) -> DataType:
+    if data_type.nullable:
+        return data_type
+    changed = copy(data_type)
+    changed.nullable = True
+    return changed
+
+
+def _pruned(fields: Sequence[DataField], paths: Sequence[Sequence[str]]) -> list[DataField]:
+    """The fields on the paths; a row that is only passed through keeps the fields that are needed."""
+    result = []
+    for field in fields:
+        tails = [path[1:] for path in paths if path[0] == field.name]
+        if not tails:
+            continue
+        if all(tails):
+            inner = RowType(field.type.nullable, _pruned(field.type.fields, tails))
+            field = DataField(field.id, field.name, inner, field.description, field.default_value)
+        result.append(field)
+    return result

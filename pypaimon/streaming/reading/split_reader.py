@@ -1,0 +1,312 @@
+"""One split as record batches: which records of its files come out, and with which row kind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming.files import deletion_vectors, row_kinds
+from pypaimon.streaming.files.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, constant, read_file, row_ids
+from pypaimon.streaming.files.deletion_vectors import DeletionVector
+from pypaimon.streaming.files.row_id_groups import RowIdGroup, join, row_id_groups
+from pypaimon.streaming.filtering import filters
+from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
+from pypaimon.streaming.merge import (
+    MergeEngine,
+    UnsortedRunError,
+    merge_batches,
+    merge_engine,
+    net_changes,
+    sorted_runs,
+)
+from pypaimon.streaming.merge.groups import LEVEL
+from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.position import POSTPONE_BUCKET
+from pypaimon.streaming.reading.read_layout import Layout, Unmatched
+from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.settings.table_traits import MergeEngine as EngineName
+from pypaimon.streaming.settings.table_traits import TableTraits
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_LOG = logging.getLogger(__name__)
+
+_ADDING = pa.array([row_kinds.INSERT, row_kinds.UPDATE_AFTER], pa.int8())
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records with their row kinds.
+
+    Attributes:
+        batch: The fields that were read (and system columns that were asked for).
+        kinds: Their row kinds as int8 codes; None: all +I.
+    """
+
+    batch: pa.RecordBatch
+    kinds: pa.Array | None = None
+
+    def keep(self, mask: pa.Array) -> Records:
+        """Those for which the mask is true."""
+        if mask.true_count == len(mask):
+            return self
+        return Records(self.batch.filter(mask), None if self.kinds is None else self.kinds.filter(mask))
+
+
+Filter = Callable[[Records], Records]
+
+
+class SplitReader:
+    """Reads splits in one layout.
+
+    Args:
+        directory: The table.
+        layout: What to read and give out.
+        unmatched: What becomes of records of an upsert stream that do not match the filter.
+        keep_deletes: Whether first plans show stored deletes (audit log).
+        batch_size: Rows per batch read, at most.
+    """
+
+    def __init__(
+        self,
+        directory: TableDirectory,
+        layout: Layout,
+        *,
+        unmatched: Unmatched,
+        keep_deletes: bool,
+        batch_size: int,
+    ) -> None:
+        self._directory = directory
+        self._layout = layout
+        self._unmatched = unmatched
+        self._keep_deletes = keep_deletes
+        self._batch_size = batch_size
+        self._traits = TableTraits.of(layout.schema)
+        options = OptionValues(layout.schema.options)
+        self._ignore_lost = options.boolean("scan.ignore-lost-files", False)
+        self._ignore_corrupt = options.boolean("scan.ignore-corrupt-files", False)
+
+    def read(self, split: StreamSplit) -> Iterator[Records]:
+        """The records of a split, in order, filtered.
+
+        Raises:
+            FileNotFoundError: A data file is missing.
+            CorruptTableError: A data file is damaged.
+            SchemaChangedError: A value does not fit the type that is read.
+        """
+        return _filtered(self._records(split), self._filter_of(split))
+
+    def _records(self, split: StreamSplit) -> Iterator[Records]:
+        if split.mode is SplitMode.ROWS:
+            return self._rows(split)
+        if split.mode in (SplitMode.RECORDS, SplitMode.CHANGELOG):
+            return self._stored_records(split)
+        if split.mode is SplitMode.EVOLUTION:
+            return self._evolution(split)
+        if split.mode is SplitMode.NET:
+            return self._net(split)
+        return self._merges(split)
+
+    def is_upserts(self, split: StreamSplit) -> bool:
+        """Whether records replace what was there before, without a record of their own that takes it away."""
+        incomplete = split.mode is SplitMode.CHANGELOG and not self._traits.producer.complete
+        return incomplete or split.mode in (SplitMode.RECORDS, SplitMode.OVERWRITE)
+
+    def _filter_of(self, split: StreamSplit) -> Filter:
+        return self._upserts if self.is_upserts(split) else self._exact
+
+    def _exact(self, records: Records) -> Records:
+        if self._layout.predicate is None:
+            return records
+        return records.keep(filters.mask(self._layout.predicate, records.batch))
+
+    def _upserts(self, records: Records) -> Records:
+        """Filter records that replace what was there: one that does not match must take it away, not leave it."""
+        if self._layout.on_keys is not None:
+            records = records.keep(filters.mask(self._layout.on_keys, records.batch))
+        if self._layout.on_values is None:
+            return records
+        matches = filters.mask(self._layout.on_values, records.batch)
+        if self._unmatched == "drop":
+            return records.keep(matches)
+        kinds = records.kinds
+        if kinds is None:
+            kinds = pa.repeat(pa.scalar(row_kinds.INSERT, pa.int8()), records.batch.num_rows)
+        return Records(records.batch, pc.if_else(matches, kinds, pa.scalar(row_kinds.DELETE, pa.int8())))
+
+    def _rows(self, split: StreamSplit) -> Iterator[Records]:
+        columns = self._layout.system_columns
+        for file, deletions in _with_deletions(split.files, split.data_deletion_files):
+            for batch in self._file(file, deletions, self._layout.fields, columns):
+                yield Records(batch)
+
+    def _stored_records(self, split: StreamSplit) -> Iterator[Records]:
+        return self._stored(split.files, split.data_deletion_files)
+
+    def _stored(
+        self, files: Sequence[DataFileMeta], deletions: Sequence[DeletionFile | None] | None
+    ) -> Iterator[Records]:
+        columns = (*self._layout.system_columns, VALUE_KIND)
+        for file, deleted in _with_deletions(files, deletions):
+            for batch in self._file(file, deleted, self._layout.fields, columns):
+                yield Records(batch, batch.column(VALUE_KIND))
+
+    def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
+        """Records that were pending are taken back one by one, for they are neither sorted nor merged (J§3.7)."""
+        for records in self._stored(split.before_files, split.before_deletion_files):
+            added = records.keep(pc.is_in(records.kinds, value_set=_ADDING))
+            yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
+        yield from self._stored_records(split)
+
+    def _merges(self, split: StreamSplit) -> Iterator[Records]:
+        if split.mode is SplitMode.OVERWRITE and split.bucket == POSTPONE_BUCKET:
+            yield from self._replaced_records(split)
+            return
+        if split.mode is SplitMode.MERGE and self._is_merged_already(split.files):
+            yield from self._rows(split)
+            return
+        for batch in self._merged(split.before_files, split.before_deletion_files, keep_deletes=False):
+            yield Records(batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), batch.num_rows))
+        keep_deletes = self._keep_deletes and split.mode is SplitMode.MERGE
+        for batch in self._merged(split.files, split.data_deletion_files, keep_deletes=keep_deletes):
+            yield Records(batch, batch.column(VALUE_KIND))
+
+    def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
+        """Whether files hold each key once and no deletes: then rows are +I, as where Java reads "raw" files."""
+        if self._keep_deletes or any(file.delete_row_count != 0 for file in files):
+            return False
+        if len(files) == 1:
+            return True
+        once = self._traits.deletion_vectors or self._traits.merge_engine is EngineName.FIRST_ROW
+        return all(file.level for file in files) and (once or len({file.level for file in files}) == 1)
+
+    def _net(self, split: StreamSplit) -> Iterator[Records]:
+        # Both sides are filtered before they are compared: a row that ceased to match comes out as -D.
+        before = self._merged(split.before_files, split.before_deletion_files, keep_deletes=False)
+        after = self._merged(split.files, split.data_deletion_files, keep_deletes=False)
+        names = [field.name for field in self._layout.fields]
+        for batch in net_changes(self._matching(before), self._matching(after), self._merge_engine.keys, names):
+            yield Records(batch, batch.column(VALUE_KIND))
+
+    def _matching(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for records in _filtered((Records(batch) for batch in batches), self._exact):
+            yield records.batch
+
+    def _evolution(self, split: StreamSplit) -> Iterator[Records]:
+        deletions = {file.file_name: each for file, each in _with_deletions(split.files, split.data_deletion_files)}
+        for group in row_id_groups(split.files):
+            vectors = [self._vector(deletions[file.file_name]) for file in group.files]
+            position = 0
+            for batch in self._joined(group):
+                records = Records(batch)
+                for vector in vectors:
+                    if vector is not None:
+                        records = records.keep(vector.keep_mask(position, batch.num_rows))
+                position += batch.num_rows
+                yield records
+
+    def _joined(self, group: RowIdGroup) -> Iterator[pa.RecordBatch]:
+        position = group.first_row_id
+        newest = group.files[0].max_sequence_number
+        for batch in join(group, self._layout.fields, self._directory.schema, self._columns_of, self._batch_size):
+            for name in self._layout.system_columns:
+                column = row_ids(position, batch.num_rows) if name == ROW_ID else constant(newest, batch.num_rows)
+                batch = batch.append_column(name, column)
+            position += batch.num_rows
+            yield batch
+
+    def _columns_of(self, file: DataFileMeta, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
+        return self._file(file, None, fields, ())
+
+    @cached_property
+    def _merge_engine(self) -> MergeEngine:
+        return merge_engine(self._layout.schema)
+
+    def _merged(
+        self,
+        files: Sequence[DataFileMeta],
+        deletions: Sequence[DeletionFile | None] | None,
+        *,
+        keep_deletes: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order."""
+        if not files:
+            return
+        if self._layout.system_columns:
+            raise UnsupportedTableError("Rows that are merged on read have no sequence numbers or row ids to show.")
+        engine = self._merge_engine
+        needed = engine.needs(field.name for field in self._layout.fields)
+        by_name = {field.name: field for field in self._layout.schema.fields}
+        fields = [*self._layout.fields, *(by_name[name] for name in needed)]
+        deletion_of = {file.file_name: each for file, each in _with_deletions(files, deletions)}
+
+        def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
+            for file in members:
+                for batch in self._file(file, deletion_of[file.file_name], fields, (SEQUENCE_NUMBER, VALUE_KIND)):
+                    if self._layout.on_keys is not None:
+                        batch = batch.filter(filters.mask(self._layout.on_keys, batch))
+                    if engine.wants_levels:
+                        level = pa.repeat(pa.scalar(file.level, pa.int32()), batch.num_rows)
+                        batch = batch.append_column(LEVEL, level)
+                    yield batch
+
+        runs = sorted_runs(files)
+        try:
+            yield from merge_batches([run(members) for members in runs], engine, keep_deletes=keep_deletes)
+        except UnsortedRunError as error:
+            path = runs[error.run][0].file_path
+            raise CorruptTableError(path, "its records are not in the order of their keys") from error
+
+    def _vector(self, deletions: DeletionFile | None) -> DeletionVector | None:
+        return None if deletions is None else deletion_vectors.read(self._directory.store, deletions)
+
+    def _file(
+        self,
+        file: DataFileMeta,
+        deletions: DeletionFile | None,
+        fields: Sequence[DataField],
+        system_columns: Sequence[str],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a file that are not deleted."""
+        try:
+            vector = self._vector(deletions)
+            position = 0
+            for batch in read_file(
+                self._directory,
+                file,
+                fields,
+                schema_id=self._layout.schema.id,
+                system_columns=system_columns,
+                batch_size=self._batch_size,
+            ):
+                yield batch if vector is None else batch.filter(vector.keep_mask(position, batch.num_rows))
+                position += batch.num_rows
+        except FileNotFoundError as error:
+            if not self._ignore_lost:
+                raise
+            _LOG.warning("skipping a data file, as scan.ignore-lost-files asks: %s", error)
+        except CorruptTableError as error:
+            if not self._ignore_corrupt:
+                raise
+            _LOG.warning("skipping what is left of a data file, as scan.ignore-corrupt-files asks: %s", error)
+
+
+def _filtered(records: Iterable[Records], keep: Filter) -> Iterator[Records]:
+    for each in records:
+        kept = keep(each)
+        if kept.batch.num_rows:
+            yield kept
+
+
+def _with_deletions(
+    files: Sequence[DataFileMeta], deletions: Sequence[DeletionFile | None] | None
+) -> Iterator[tuple[DataFileMeta, DeletionFile | None]]:
+    return zip(files, deletions or [None] * len(files), strict=True)
