@@ -65,7 +65,8 @@ def test_order_follows_the_stream() -> None:
         Position("t", 4, unit=unit(-2)),
         Position("t", 5),
     ]
-    assert sorted(reversed(ordered)) == ordered
+    backwards = ordered[::-1]
+    assert sorted(backwards) == ordered
     known, unknown = Position("t", 4, "f"), Position("t", 4)
     assert known <= unknown <= known and not known > unknown and not known < unknown and known != unknown
     with pytest.raises(ValueError, match="different tables"):
