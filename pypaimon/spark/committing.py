@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.write.table_commit import StreamTableCommit
-
 from pypaimon.spark.commit_ledger import CommitLedger, CommitUnknownError, Standing
+from pypaimon.spark.internals import StreamTableCommit
 from pypaimon.spark.publishing import FencedSnapshotCommit
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.snapshots import Snapshot

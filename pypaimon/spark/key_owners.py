@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 
+from pypaimon.spark.internals import DataFileMeta
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.metadata.table_directory import TableDirectory

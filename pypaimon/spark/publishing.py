@@ -8,10 +8,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from pypaimon.common.json_util import JSON
-from pypaimon.snapshot.renaming_snapshot_commit import RenamingSnapshotCommit
-from pypaimon.snapshot.snapshot_commit import SnapshotCommit
-
+from pypaimon.spark.internals import JSON, RenamingSnapshotCommit, SnapshotCommit
 from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory

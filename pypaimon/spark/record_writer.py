@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pypaimon.common.options.core_options import ChangelogProducer, MergeEngine
-from pypaimon.table.bucket_mode import BucketMode
-from pypaimon.table.row.row_kind import RowKind
-from pypaimon.write.file_store_write import FileStoreWrite
-from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
-from pypaimon.write.writer.key_value_data_writer import KeyValueDataWriter
-from pypaimon.write.writer.postpone_data_writer import PostponeDataWriter
 
 from pypaimon.spark.bucket_hash import BucketKeys
+from pypaimon.spark.internals import (
+    BucketMode,
+    ChangelogProducer,
+    FileStoreWrite,
+    FixedBucketRowKeyExtractor,
+    KeyValueDataWriter,
+    MergeEngine,
+    PostponeDataWriter,
+    RowKind,
+)
 from pypaimon.spark.schema_check import KIND
 
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pypaimon.catalog.catalog_exception import TableNotExistException
-from pypaimon.catalog.catalog_factory import CatalogFactory
-from pypaimon.schema.data_types import PyarrowFieldParser
-from pypaimon.schema.schema import Schema
-from pypaimon.schema.schema_change import SchemaChange
-from pypaimon.table.bucket_mode import BucketMode
 
+from pypaimon.spark.internals import (
+    BucketMode,
+    CatalogFactory,
+    PyarrowFieldParser,
+    Schema,
+    SchemaChange,
+    TableNotExistException,
+)
 from pypaimon.spark.record_writer import RecordWriter
 from pypaimon.spark.schema_check import ROW_KIND, KindRules, fits
 from pypaimon.spark.sink_options import SinkOptions
