@@ -78,7 +78,8 @@ def float_divide(there: Any, new: Any) -> Any:
 
 
 def float32(number: Any) -> float:
-    return float(np.float32(number))
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 def decimal_of(precision: int, scale: int) -> Callable[[Decimal], Decimal | None]:
