@@ -28,7 +28,7 @@ from orders import catalog, events, orders
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
-# Spark's pages need a session: their tests are with those of Spark.
+# Not run: the blocks of the two Spark pages, which need a session. Their links and place in the site are checked.
 RUN = [page for page in PAGES if page.name not in ("spark.md", "spark-sink.md")]
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
