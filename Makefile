@@ -6,7 +6,7 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_inf
 PYTHON := $(shell for each in python3 python3.13 python3.12 python3.11 python3.10 python; do \
 	$$each -c "$(SUITABLE)" >/dev/null 2>&1 && echo $$each && break; done)
 
-.PHONY: help demo test lint corpus differential soak bench clean
+.PHONY: help demo test lint corpus differential soak matrix bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -32,12 +32,15 @@ soak: $(VENV)/ready ## Long forms: crashes at every step, crowds, fuzzing; then 
 	SOAK=1 $(RUN) -m pytest $(addprefix pypaimon/tests/, spark_sink_exactly_once_test.py spark_sink_copy_test.py)
 	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
 
+matrix: $(VENV)/ready ## The tests on each supported Python, pyarrow, pandas, numpy and PySpark (ARGS="-s 'matrix(oldest)'" for a row)
+	$(RUN) -m nox $(ARGS)
+
 bench: $(VENV)/ready ## Requests, time and memory beside pypaimon; writes docs/benchmarks.md
 	$(RUN) -m pip install --quiet --editable '.[bench]'
 	$(RUN) -m benchmarks $(ARGS)
 
 clean: ## Remove the environment and what was built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .nox
 
 $(VENV)/ready: pyproject.toml
 ifeq ($(PYTHON),)

@@ -1,0 +1,33 @@
+"""The matrix: the tests on each supported Python, pyarrow, pandas, numpy and PySpark (`make matrix`).
+
+Not every combination: a row takes one version of each, so that every supported one is met. PySpark asks for pandas 2.2 and pyarrow 18,
+so its tests run in the rows that have both.
+"""
+
+from __future__ import annotations
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
+
+ROWS = [
+    nox.param("3.10", "pyarrow==16.* pandas==1.5.* numpy==1.24.*", id="oldest"),
+    nox.param("3.11", "pyarrow==17.* pandas==2.1.* numpy==1.26.*", id="numpy-1"),
+    nox.param("3.12", "pyarrow==18.* pandas==2.2.* numpy==2.0.* pyspark==4.2.*", id="spark-4.2"),
+    nox.param("3.13", "pyarrow==19.* pandas==2.3.* numpy>=2.3 pyspark==4.3.*", id="newest"),
+]
+# They test the repository, the documentation or Java, not what a user has installed.
+OF_THE_REPOSITORY = ["docs", "notebooks", "packaging", "readme", "differential", "demo"]
+
+
+@nox.session
+@nox.parametrize("python,versions", ROWS)
+def matrix(session: nox.Session, versions: str) -> None:
+    """The tests with one row's versions; what follows `--` goes to pytest."""
+    pinned = versions.split()
+    session.install("--editable", ".[cli,test]", *pinned)
+    ignored = [f"pypaimon/tests/{name}_test.py" for name in OF_THE_REPOSITORY]
+    if "pyspark" not in versions:
+        ignored.append("pypaimon/tests/spark_*_test.py")
+    session.run("python", "-m", "pytest", "-q", *(f"--ignore-glob={name}" for name in ignored), *session.posargs)
