@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from pypaimon.spark.sink import Sink, TaskFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 
 @dataclass
@@ -32,17 +31,6 @@ class PaimonBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-
-    @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType, overwrite: bool) -> PaimonBatchWriter:
-        """Check options, table and columns.
-
-        Raises:
-            StreamConfigError: An option, or the table.
-            UnsupportedTableError: The table cannot be written.
-            SchemaMismatchError: The columns do not fit.
-        """
-        return cls(Sink.of(options, schema, overwrite, streaming=False))
 
     @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchTaskMessage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +13,9 @@ from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-log = logging.getLogger(__name__)
-
 _WHOLE_TABLE: dict[str, Any] = {}
+# What Paimon takes for the identifier of a commit that has none.
+_UNNUMBERED = 2**63 - 1
 
 
 class CommitFailedError(PaimonStreamError):
@@ -102,20 +101,7 @@ def commit_once(
     if not overwrite and not any(not message.is_empty() for message in messages):
         return CommitReport(None, written)
     ledger.begin(batch, standing)
-    commit = _table_commit(table, user, overwrite)
-    fence = FencedSnapshotCommit(
-        commit.file_store_commit.snapshot_commit, directory, user, batch, standing.examined
-    )
-    commit.file_store_commit.snapshot_commit = fence
-    try:
-        # Properties, though none: without them pypaimon may publish past the fence, through its native library.
-        commit.commit(list(messages), batch, {})
-    except Exception as error:
-        if not fence.uncertain:
-            discard(table, messages)
-        raise CommitFailedError(_why(user, batch, fence, error)) from error
-    finally:
-        commit.close()
+    fence = _publish(table, user, batch, messages, overwrite, standing.examined, f"Batch {batch} of '{user}'")
     if fence.found is not None:
         return _repeated(table, directory, fence.found, batch, messages)
     return CommitReport(fence.published, written)
@@ -128,21 +114,8 @@ def commit_batch(table: Any, messages: Sequence[Any], *, overwrite: bool) -> Com
         CommitFailedError: pypaimon gave up.
     """
     user = table.new_batch_write_builder().commit_user
-    directory = TableDirectory.of(table)
-    batch = 2**63 - 1
-    commit = _table_commit(table, user, overwrite)
-    fence = FencedSnapshotCommit(
-        commit.file_store_commit.snapshot_commit, directory, user, batch, directory.snapshots.latest_id() or 0
-    )
-    commit.file_store_commit.snapshot_commit = fence
-    try:
-        commit.commit(list(messages), batch, {})
-    except Exception as error:
-        if not fence.uncertain:
-            discard(table, messages)
-        raise CommitFailedError(_why(user, None, fence, error)) from error
-    finally:
-        commit.close()
+    latest = TableDirectory.of(table).snapshots.latest_id() or 0
+    fence = _publish(table, user, _UNNUMBERED, messages, overwrite, latest, "The write")
     return CommitReport(fence.published, Written.of(messages))
 
 
@@ -181,11 +154,30 @@ def _standing(ledger: CommitLedger, batch: int, assumption: Assumption) -> Stand
         raise
 
 
-def _table_commit(table: Any, user: str, overwrite: bool) -> Any:
+def _publish(
+    table: Any, user: str, batch: int, messages: Sequence[Any], overwrite: bool, examined: int, what: str
+) -> FencedSnapshotCommit:
+    """Commit through pypaimon, behind a fence that says what became of it.
+
+    Raises:
+        CommitFailedError: pypaimon gave up; where the commit surely is not there, its files are deleted.
+    """
     commit = StreamTableCommit(table, user)
     if overwrite:
         commit.overwrite_partition = _WHOLE_TABLE
-    return commit
+    publisher = commit.file_store_commit.snapshot_commit
+    fence = FencedSnapshotCommit(publisher, TableDirectory.of(table), user, batch, examined)
+    commit.file_store_commit.snapshot_commit = fence
+    try:
+        # Properties, though none: without them pypaimon may publish past the fence, through its native library.
+        commit.commit(list(messages), batch, {})
+    except Exception as error:
+        if not fence.uncertain:
+            discard(table, messages)
+        raise CommitFailedError(_why(what, fence, error)) from error
+    finally:
+        commit.close()
+    return fence
 
 
 def _repeated(
@@ -205,13 +197,12 @@ def _files_of(directory: TableDirectory, snapshot: Snapshot) -> set[str]:
     return set(directory.manifests.entries(manifests).column("file_name").to_pylist())
 
 
-def _why(user: str, batch: int | None, fence: FencedSnapshotCommit, error: BaseException) -> str:
+def _why(what: str, fence: FencedSnapshotCommit, error: BaseException) -> str:
     reasons: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(reasons) < 3:
         reasons.append(str(cause))
         cause = cause.__cause__
-    what = f"Batch {batch} of '{user}'" if batch is not None else "The write"
     state = (
         "may have been committed all the same; its files are kept, and a restart of the query finds out"
         if fence.uncertain

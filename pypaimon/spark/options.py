@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
+from pypaimon.spark.option_keys import Vocabulary, check_place, column_names, sort_options
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.settings.option_values import OptionValues
 
@@ -33,11 +33,6 @@ _OWN = (
     *_LIMITS,
     *(_PAIMON_PREFIX + name for name in _LIMITS),
 )
-_CATALOG_FAMILIES = (
-    "s3.", "fs.", "token", "dlf.", "gcs.", "hdfs.", "hadoop.", "header.", "jdbc.", "security.", "fuse.", "file-io.",
-)  # fmt: skip
-_TABLE_FAMILIES = ("fields.", "parquet.", "orc.", "avro.", "file-index.")
-_CATALOG_WORDS = ("user", "password", "name", "prefix")
 _MEANT = {
     "startingoffsets": "start",
     "startingposition": "start",
@@ -54,6 +49,7 @@ _MEANT = {
     "database": "table",
     "dbtable": "table",
 }
+_VOCABULARY = Vocabulary(_OWN, _MEANT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,37 +126,22 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         StreamConfigError: An option is unknown, unreadable, missing or contradicts another.
     """
-    known = _known_keys()
-    own: dict[str, str] = {}
-    catalog: dict[str, str] = {}
-    table_options: dict[str, str] = {}
-    for given, value in options.items():
-        key = given.lower()
-        if key in known:
-            name, place = known[key]
-            {"own": own, "catalog": catalog, "table": table_options}[place][name] = value
-        elif key.startswith(_CATALOG_FAMILIES):
-            catalog[key] = value
-        elif key.startswith(_TABLE_FAMILIES):
-            table_options[key] = value
-        else:
-            raise _unknown(key, known)
+    given = sort_options(options, _VOCABULARY)
+    own, catalog, table_options = given.own, given.catalog, given.table
+    check_place(own, catalog, "load(path)")
     values = OptionValues(own)
-    table, path = own.get("table"), own.get("path")
-    _check_place(table, path, catalog)
     mode, include = _kinds(own, values)
     start, start_tag = own.get("start"), own.get("start.tag")
     if start is not None and start_tag is not None:
         raise StreamConfigError("Options 'start' and 'start.tag' are both set; give one of them.")
-    columns = own.get("columns")
     parallelism = OptionValues(table_options).integer("scan.parallelism")
     if parallelism is not None and parallelism < 1:
         raise StreamConfigError(f"Option 'scan.parallelism' = '{parallelism}': give a number from 1.")
     return SourceOptions(
         catalog=catalog,
         table_options=table_options,
-        table=table,
-        path=path,
+        table=own.get("table"),
+        path=own.get("path"),
         mode=mode,
         include_row_kind=include,
         include_snapshot_id=values.boolean("include-snapshot-id", False),
@@ -168,7 +149,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         start=start,
         start_tag=start_tag,
         start_full=values.boolean("start.full", False),
-        columns=None if columns is None else _names(columns),
+        columns=column_names(own, "columns"),
         filter=own.get("filter"),
         unmatched=own.get("unmatched", "delete"),
         raw=values.boolean("raw", False),
@@ -178,40 +159,6 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         parallelism=parallelism,
         push_filters=values.boolean("push-filters", False),
     )
-
-
-def _known_keys() -> dict[str, tuple[str, str]]:
-    """Lower-cased key to (real key, whose it is)."""
-    from pypaimon.spark.tables import catalog_keys, table_keys
-
-    known = {key.lower(): (key, "table") for key in table_keys()}
-    known.update({key.lower(): (key, "catalog") for key in (*catalog_keys(), *_CATALOG_WORDS)})
-    known.update({key.lower(): (key, "own") for key in _OWN})
-    return known
-
-
-def _unknown(key: str, known: Mapping[str, tuple[str, str]]) -> StreamConfigError:
-    near = [_MEANT[key]] if key in _MEANT else get_close_matches(key, known, n=1, cutoff=0.7)
-    hint = f" Did you mean '{known[near[0].lower()][0]}'?" if near else ""
-    return StreamConfigError(
-        f"Unknown option '{key}'.{hint} Correct its name or remove it. Known are: {', '.join(sorted(_OWN))}; Paimon's "
-        "table options; the catalog's 'warehouse', 'metastore', 'uri', 'token*', 's3.*', 'fs.*'."
-    )
-
-
-def _check_place(table: str | None, path: str | None, catalog: Mapping[str, str]) -> None:
-    if table is not None and path is not None:
-        raise StreamConfigError("Options 'table' and 'path' (or load(path)) are both set; give one of them.")
-    if table is None and path is None:
-        raise StreamConfigError(
-            "Option 'table' is missing: set 'warehouse' (or 'metastore' and 'uri') and 'table' = 'db.name', "
-            "or load(path)."
-        )
-    if table is not None:
-        if "." not in table:
-            raise StreamConfigError(f"Option 'table' = '{table}': give the database too, 'db.name'.")
-        if "warehouse" not in catalog and "uri" not in catalog:
-            raise StreamConfigError("Option 'warehouse' is missing: set it to the directory of the catalog.")
 
 
 def _kinds(own: Mapping[str, str], values: OptionValues) -> tuple[str | None, bool | None]:
@@ -232,13 +179,6 @@ def _kinds(own: Mapping[str, str], values: OptionValues) -> tuple[str | None, bo
             "Option 'mode' = 'files' hands out files, not rows: leave out 'columns', 'unmatched' and row kinds."
         )
     return mode, include if wanted is None else wanted
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names) or len(set(names)) != len(names):
-        raise StreamConfigError(f"Option 'columns' = '{text}': give names with commas between, each once.")
-    return names
 
 
 def _admission(own: Mapping[str, str]) -> Admission:

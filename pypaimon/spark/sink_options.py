@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
-from pypaimon.spark.options import _CATALOG_FAMILIES as CATALOG_FAMILIES
-from pypaimon.spark.options import _CATALOG_WORDS as CATALOG_WORDS
-from pypaimon.spark.options import _TABLE_FAMILIES as TABLE_FAMILIES
+from pypaimon.spark.option_keys import Vocabulary, check_place, column_names, sort_options
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.settings.option_values import OptionValues
 
@@ -41,6 +38,7 @@ _MEANT = {
     "partitionby": "partition-by",
     "write.merge-schema": "merge-schema",
 }
+_VOCABULARY = Vocabulary(_OWN, _MEANT, _JAVA_FAMILIES, _SPARKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +89,21 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     Raises:
         StreamConfigError: An option is unknown, unreadable, missing or contradicts another.
     """
-    own, catalog, table_options = _sorted(options)
+    given = sort_options(options, _VOCABULARY)
+    own = given.own
+    check_place(own, given.catalog, "save(path)")
     values = OptionValues(own)
     found = SinkOptions(
-        catalog=catalog,
-        table_options=table_options,
+        catalog=given.catalog,
+        table_options=given.table,
         table=own.get("table"),
         path=own.get("path"),
         row_kind_column=own.get("row-kind-column"),
         case_sensitive=values.boolean("case-sensitive", False),
         merge_schema=values.boolean("merge-schema", False),
         create_table=values.boolean("create-table", False),
-        primary_key=_names(own, "primary-key"),
-        partition_by=_names(own, "partition-by"),
+        primary_key=column_names(own, "primary-key") or (),
+        partition_by=column_names(own, "partition-by") or (),
         assume_committed=values.integer("assume-committed"),
         assume_missing=values.integer("assume-missing"),
         query_id=own.get("query-id"),
@@ -114,14 +114,6 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _check(options: SinkOptions) -> None:
-    if options.table is not None and options.path is not None:
-        raise StreamConfigError("Options 'table' and 'path' (or save(path)) are both set; give one of them.")
-    if options.table is None and options.path is None:
-        raise StreamConfigError("Option 'table' is missing: set 'warehouse' and 'table' = 'db.name', or save(path).")
-    if options.table is not None and "." not in options.table:
-        raise StreamConfigError(f"Option 'table' = '{options.table}': give the database too, 'db.name'.")
-    if options.table is not None and not {"warehouse", "uri"} & options.catalog.keys():
-        raise StreamConfigError("Option 'warehouse' is missing: set it to the directory of the catalog.")
     if options.create_table and options.table is None:
         raise StreamConfigError("Option 'create-table' needs 'table' and 'warehouse', for a catalog creates tables.")
     if not options.create_table and (options.primary_key or options.partition_by):
@@ -132,38 +124,3 @@ def _check(options: SinkOptions) -> None:
         raise StreamConfigError(f"Option 'query-id' = '{options.query_id}': letters, digits and '-' only.")
     if options.batch_id is not None and options.batch_id < 0:
         raise StreamConfigError(f"Option 'batch-id' = '{options.batch_id}': give a number from 0.")
-
-
-def _sorted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    from pypaimon.spark.tables import catalog_keys, table_keys
-
-    real: dict[str, tuple[str, int]] = {key.lower(): (key, 2) for key in table_keys()}
-    real.update({key.lower(): (key, 1) for key in (*catalog_keys(), *CATALOG_WORDS)})
-    real.update({key.lower(): (key, 0) for key in _OWN})
-    places: tuple[dict[str, str], dict[str, str], dict[str, str]] = ({}, {}, {})
-    for given, value in options.items():
-        key = given.lower()
-        if key in real:
-            name, place = real[key]
-            places[place][name] = value
-        elif key.startswith(CATALOG_FAMILIES):
-            places[1][key] = value
-        elif key.startswith((*TABLE_FAMILIES, *_JAVA_FAMILIES)):
-            places[2][key] = value
-        elif key not in _SPARKS:
-            near = [_MEANT[key]] if key in _MEANT else get_close_matches(key, real, n=1, cutoff=0.7)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise StreamConfigError(
-                f"Unknown option '{key}'.{hint} Known are: {', '.join(sorted(_OWN))}; Paimon's table options; the "
-                "catalog's 'warehouse', 'metastore', 'uri', 'token*', 's3.*', 'fs.*'."
-            )
-    return places
-
-
-def _names(own: Mapping[str, str], key: str) -> tuple[str, ...]:
-    if key not in own:
-        return ()
-    names = tuple(name.strip() for name in own[key].split(","))
-    if not all(names) or len(set(names)) != len(names):
-        raise StreamConfigError(f"Option '{key}' = '{own[key]}': give names with commas between, each once.")
-    return names

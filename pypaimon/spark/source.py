@@ -57,16 +57,18 @@ class PaimonDataSource(DataSource):
     @readable
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of one micro-batch."""
+        from pypaimon.spark.sink import Sink
         from pypaimon.spark.stream_writer import PaimonStreamWriter
 
-        return PaimonStreamWriter.of(self.options, schema, overwrite)
+        return PaimonStreamWriter(Sink.of(self.options, schema, overwrite, streaming=True))
 
     @readable
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The writer of a batch."""
         from pypaimon.spark.batch_writer import PaimonBatchWriter
+        from pypaimon.spark.sink import Sink
 
-        return PaimonBatchWriter.of(self.options, schema, overwrite)
+        return PaimonBatchWriter(Sink.of(self.options, schema, overwrite, streaming=False))
 
     def __repr__(self) -> str:
         return "PaimonDataSource()"

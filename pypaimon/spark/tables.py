@@ -1,8 +1,7 @@
-"""The table that options name, loaded through pypaimon's catalogs; the one place here that touches pypaimon itself."""
+"""The table that options name, loaded through pypaimon's catalogs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from pypaimon.streaming.errors import StreamConfigError
@@ -11,46 +10,6 @@ if TYPE_CHECKING:
     from pypaimon.spark.options import SourceOptions
     from pypaimon.spark.sink_options import SinkOptions
     from pypaimon.streaming.views import View
-
-# Java's options of tables that a reader may set and that pypaimon does not know.
-_JAVA_KEYS = (
-    "consumer-id",
-    "consumer.ignore-progress",
-    "consumer.expiration-time",
-    "consumer.mode",
-    "consumer.changelog-only",
-    "continuous.discovery-interval",
-    "log.scan",
-    "log.scan.timestamp-millis",
-    "table-read.sequence-number.enabled",
-    "changelog-producer",
-    "stream-scan-mode",
-)
-
-
-def table_keys() -> frozenset[str]:
-    """Known options of tables."""
-    from pypaimon.common.options.core_options import CoreOptions
-
-    from pypaimon.streaming.settings.options import KNOWN_STREAM_KEYS
-
-    return KNOWN_STREAM_KEYS.union(_keys_of([CoreOptions]), _JAVA_KEYS)
-
-
-def catalog_keys() -> frozenset[str]:
-    """Known options of catalogs and file systems."""
-    from pypaimon.common.options import config
-
-    return frozenset(_keys_of(each for name, each in vars(config).items() if name.endswith("Options")))
-
-
-def _keys_of(classes: Iterable[Any]) -> Iterable[str]:
-    from pypaimon.common.options.config_option import ConfigOption
-
-    for each in classes:
-        for value in vars(each).values():
-            if isinstance(value, ConfigOption):
-                yield value.key()
 
 
 def load_table(options: SourceOptions | SinkOptions) -> tuple[Any, View | None]:

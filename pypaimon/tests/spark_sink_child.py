@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from spark_session import new_session
 
 from pypaimon.spark.publishing import FencedSnapshotCommit
+from pypaimon.spark.sink import Sink
 from pypaimon.spark.source import PaimonDataSource
 from pypaimon.spark.stream_writer import PaimonStreamWriter, TaskMessage
 
@@ -33,7 +34,7 @@ class StoppingWriter(PaimonStreamWriter):
 
     @classmethod
     def named(cls, name: str, options: Mapping[str, str], schema: StructType, overwrite: bool) -> StoppingWriter:
-        writer = cls.of(options, schema, overwrite)
+        writer = cls(Sink.of(options, schema, overwrite, streaming=True))
         writer.name = name
         return writer
 
