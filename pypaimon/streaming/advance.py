@@ -136,7 +136,9 @@ class Advancer:
     def _open(self, stretch: Stretch, state: PlannerState, progress: Progress) -> Advance:
         saved = progress.open(self._now())
         stretch.opened = True
-        return self._nothing(self.start_at(state, saved))
+        start = self.start_at(state, saved)
+        self._planner.log.consumer_opened(progress.name.text, saved, used=start is not state)
+        return self._nothing(start)
 
     def _begin(
         self, stretch: Stretch, progress: Progress, state: PlannerState, step: Step, position: Position | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import PaimonStreamReadBuilder, PredicateBuilder, TableSchema
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.reading.read import StreamTableRead
@@ -38,8 +38,6 @@ from pypaimon.streaming.settings.options import (
 )
 from pypaimon.streaming.settings.table_traits import TableTraits
 from pypaimon.streaming.views import VIEWS, View, fields
-
-_LOG = logging.getLogger(__name__)
 
 
 class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
@@ -97,7 +95,8 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         options = self._options()
         self._check_read(options)
         if self._include_row_kind is False and self._traits.can_retract:
-            _LOG.warning("with_include_row_kind(False): deletes and old rows come out as rows like any other")
+            text = "with_include_row_kind(False): deletes and old rows come out as rows like any other"
+            StreamLog.of(__name__, self.table).warning("row_kinds_hidden", text)
         settings = ReadSettings(
             schema=self._schema,
             projection=self._projection,

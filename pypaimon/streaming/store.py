@@ -20,9 +20,11 @@ from typing import Any, TypeVar, cast
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.logs import StreamLog
 
 T = TypeVar("T")
 
+_LOG = StreamLog(__name__)
 _AWS_CODE = re.compile(r"AWS Error ([A-Z_]+)")
 _REFUSED_CODES = frozenset(
     (
@@ -208,6 +210,10 @@ class Store:
             if attempt == self._retry.attempts:
                 raise cast("StoreError", errors[0])
             self._count("retried", len(failed))
+            cause = errors[0].__cause__ if isinstance(errors[0], StoreError) else None
+            text = "%(count)d requests (%(kind)s) failed and are repeated, the first %(path)s: %(error)s"
+            fields: dict[str, Any] = {"kind": kind, "count": len(failed), "attempt": attempt, "path": paths[failed[0]]}
+            _LOG.warning("retry", text, **fields, error=str(cause or errors[0]))
             self._pause(attempt)
             for place, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
                 answers[place] = answer

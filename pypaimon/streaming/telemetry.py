@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchSt
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.lag import Lag
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scan import AsyncStreamingTableScan
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Observed = AsyncStreamingTableScan | BatchStream | BlockingBatchStream
 Values = Iterable[tuple[float, Mapping[str, str]]]
-_LOG = logging.getLogger(__name__)
 _LAG_SECONDS = 1.0
 
 
@@ -86,7 +85,8 @@ class StreamMetrics:
             try:
                 lag = _scan(observed).lag()
             except PaimonStreamError as error:
-                _LOG.warning("the lag is unknown: %s", error)
+                log = StreamLog.of(__name__, _scan(observed).table)
+                log.warning("lag_unknown", "the lag is unknown: %(error)s", error=str(error))
                 lag = None
             self._lags[observed] = now, lag
         return lag

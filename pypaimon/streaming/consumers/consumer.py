@@ -11,10 +11,12 @@ from typing import Any
 
 from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.store import Store
 
+_LOG = StreamLog(__name__)
 _MAIN = "main"
 
 
@@ -126,10 +128,17 @@ class ConsumerManager:
     def write(self, name: ConsumerName, consumer: Consumer) -> None:
         """Write one file; after a crash it is the old or the new one. One PUT."""
         self._store.write_atomic(self.path(name), consumer.to_json().encode())
+        fields: dict[str, Any] = {"consumer": name.text, "snapshot": consumer.next_snapshot, "path": self.path(name)}
+        if name.fence:
+            text = "%(path)s keeps snapshot %(snapshot)d and what follows until the first plan is confirmed"
+            _LOG.info("consumer_fenced", text, **fields)
+        else:
+            _LOG.debug("consumer_saved", "%(path)s saved: the next snapshot is %(snapshot)d", **fields)
 
     def delete(self, name: ConsumerName) -> None:
         """Delete one file; none is no error."""
         self._store.delete(self.path(name))
+        _LOG.info("consumer_deleted", "%(path)s is deleted", consumer=name.text, path=self.path(name))
 
     def names(self, consumer_id: str | None = None) -> list[ConsumerName]:
         """Every file, or those of one id, ordered by name. One LIST."""

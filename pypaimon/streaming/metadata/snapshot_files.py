@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -16,10 +15,11 @@ from typing import Any
 from cachetools import LRUCache
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, StreamConfigError
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.file_paths import check_file_name
 from pypaimon.streaming.store import Store
 
-_LOG = logging.getLogger(__name__)
+_LOG = StreamLog(__name__)
 _CACHED_SNAPSHOTS = 4096
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _HINT = re.compile(rb"[0-9]{1,19}")
@@ -210,7 +210,9 @@ class SnapshotFiles:
         try:
             self.fetch(missing)
         except (CorruptTableError, StoreError) as error:
-            _LOG.debug("%s: not all of %s can be read ahead: %s", self._directory, missing, error)
+            text = "%(directory)s: not all of snapshots %(first)d to %(last)d can be read ahead: %(error)s"
+            where: dict[str, Any] = {"directory": self._directory, "first": missing[0], "last": missing[-1]}
+            _LOG.debug("look_ahead_failed", text, **where, error=str(error))
         found = (self.cached(number) for number in numbers)
         return [snapshot for snapshot in takewhile(lambda snapshot: snapshot is not None, found) if snapshot]
 

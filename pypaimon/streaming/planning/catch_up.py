@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.plan import PlanKind
@@ -17,7 +17,6 @@ from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
 from pypaimon.streaming.settings.options import CatchUp, StreamOptions
 
-_LOG = logging.getLogger(__name__)
 _FAR_BEHIND = 8
 _MAX_COLLAPSED = 256
 _WINDOW_TO_TRY = 8
@@ -69,6 +68,9 @@ class CatchUpScanner:
         self._net = options.catch_up is CatchUp.NET and traits.primary_key and not traits.postpone
         collapses = options.catch_up is not CatchUp.REPLAY and not traits.primary_key and not traits.data_evolution
         self._enabled = not options.limits and (self._net or collapses)
+        self._log = StreamLog.of(__name__, directory.table)
+        self._far_behind = 0
+        self._told_of_replay = False
 
     def find(self, state: PlannerState) -> CaughtUp | None:
         """One plan for the snapshots from `state.next_id` on, or None: replay the next one. Asks for what lies ahead.
@@ -76,9 +78,12 @@ class CatchUpScanner:
         A stream of only the files created since some time replays, since the proof is about all files. A file that is
         gone is no error here: a replay comes upon it in its place, after the rows before it.
         """
-        if not self._enabled or state.unit is not None or state.created_after is not None:
-            return None
         if state.next_id is None or state.next_id < state.replay_until:
+            return None
+        self._far_behind = self._far_behind + 1 if state.window >= _WINDOW_TO_TRY else 0
+        if not self._enabled and self._far_behind == _FAR_BEHIND:
+            self._tell_of_replay(state.next_id)
+        if not self._enabled or state.unit is not None or state.created_after is not None:
             return None
         if not self._net and state.window < _WINDOW_TO_TRY:
             return None
@@ -92,8 +97,7 @@ class CatchUpScanner:
         try:
             return self._net_changes(before, ahead) if self._net else self._collapsed(before, ahead)
         except (FileNotFoundError, CorruptTableError) as error:
-            _LOG.info("snapshots %d to %d are replayed: %s", ahead[0].id, ahead[-1].id, error)
-            return CaughtUp(kind, ahead, None)
+            return self._replayed(kind, ahead, str(error))
 
     def _ahead(self, state: PlannerState) -> tuple[Snapshot, ...]:
         """The snapshots that could go into one plan: as far as nothing else has to be decided in between."""
@@ -134,7 +138,7 @@ class CatchUpScanner:
         if len(ahead) < 2:
             return None
         planned = self._plans.net(before, ahead[-1])
-        _LOG.info("net catch-up: snapshots %d to %d as one change per key", ahead[0].id, ahead[-1].id)
+        self._tell("net", ahead, "are handed out as one plan with one change per key", "catch_up='net'")
         return CaughtUp(PlanKind.NET, ahead, planned)
 
     def _collapsed(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
@@ -147,12 +151,38 @@ class CatchUpScanner:
             return None
         reason = self._disproof(before, ahead[-1], appends)
         if reason is not None:
-            _LOG.info("snapshots %d to %d are replayed: %s", ahead[0].id, ahead[-1].id, reason)
-            return CaughtUp(PlanKind.COLLAPSED, ahead, None)
+            return self._replayed(PlanKind.COLLAPSED, ahead, reason)
         self._plans.warm([snapshot.delta_manifest_list for snapshot in appends])
         splits = [split for snapshot in appends for split in self._plans.delta(snapshot).splits]
-        _LOG.info("snapshots %d to %d are handed out as one plan", ahead[0].id, ahead[-1].id)
+        self._tell("collapsed", ahead, "are handed out as one plan", "a replay would hand out the same files")
         return CaughtUp(PlanKind.COLLAPSED, ahead, Planned(self._plans.joined(splits, ahead[-1].id)))
+
+    def _replayed(self, kind: PlanKind, ahead: tuple[Snapshot, ...], reason: str) -> CaughtUp:
+        self._tell("replay", ahead, "are replayed", reason)
+        return CaughtUp(kind, ahead, None)
+
+    def _tell(self, choice: str, ahead: tuple[Snapshot, ...], what: str, reason: str) -> None:
+        text = f"snapshots %(first)d to %(last)d {what}: %(reason)s"
+        self._log.info("catch_up", text, choice=choice, first=ahead[0].id, last=ahead[-1].id, reason=reason)
+
+    def _tell_of_replay(self, next_id: int) -> None:
+        """Say once per stream why one that is far behind is never tried to be handed out at once."""
+        if self._told_of_replay:
+            return
+        self._told_of_replay = True
+        traits, options = self._plans.traits, self._options
+        if options.limits:
+            reason = "the stream has limits"
+        elif options.catch_up is CatchUp.REPLAY:
+            reason = "catch_up='replay'"
+        elif traits.data_evolution:
+            reason = "the table has data evolution"
+        elif traits.postpone:
+            reason = "the table has postponed buckets"
+        else:
+            reason = "the table has a primary key, and catch_up='net' was not chosen"
+        text = "snapshots from %(first)d on are replayed: %(reason)s"
+        self._log.info("catch_up", text, choice="replay", first=next_id, last=None, reason=reason)
 
     @staticmethod
     def _first_appends(ahead: tuple[Snapshot, ...], most: int) -> tuple[Snapshot, ...]:

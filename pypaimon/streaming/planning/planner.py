@@ -7,7 +7,6 @@ here knows about threads, clocks of its own, or who drives it. Follows `DataTabl
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from pypaimon.streaming.planning.bounds import Bounds
 from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.planning.follow_up import CommitKind, follow_up_scanner
 from pypaimon.streaming.planning.look_ahead import LookAhead
+from pypaimon.streaming.planning.planner_log import PlannerLog
 from pypaimon.streaming.planning.planner_state import Mark, PlannerState, Step
 from pypaimon.streaming.planning.range_check import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
 from pypaimon.streaming.planning.resuming import Resumption
@@ -33,7 +33,6 @@ from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.settings.options import OnExpired, OnOverwrite, StreamOptions
 from pypaimon.streaming.settings.start_options import Start, StartMode
 
-_LOG = logging.getLogger(__name__)
 _MAX_PASSED_OVER = 256
 
 
@@ -70,7 +69,7 @@ class Planner:
         self._range = RangeCheck(directory, self.traits.decoupled_changelog)
         self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
         self._look_ahead = LookAhead(self._snapshots, self._warm)
-        self._warned_overwrite = False
+        self.log = PlannerLog(directory.table)
 
     # ---- states ----
 
@@ -113,10 +112,17 @@ class Planner:
         Raises:
             PaimonStreamError: See the class of the error; the state it was called with stays good.
         """
-        if not state.ended:
-            state = self._bounded(state)
         if state.ended:
             return Step(state)
+        state = self._bounded(state)
+        step = Step(state) if state.ended else self._taken(state)
+        if step.plan is not None:
+            self.log.planned(step.plan, step.first_snapshot)
+        if step.state.ended:
+            self.log.ended(step.state.next_id)
+        return step
+
+    def _taken(self, state: PlannerState) -> Step:
         try:
             if state.start is not None or state.next_id is None:
                 return self._begin(state)
@@ -153,11 +159,15 @@ class Planner:
         assert start is not None
         if start.position is not None:
             resumption = Resumption(self._directory, self._range, self._bounds, self._options.start)
-            return Step(resumption.resumed(state, start.position))
+            resumed = resumption.resumed(state, start.position)
+            self.log.resumed(start.position)
+            return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
         beginning = StartingScanner(self._directory, self.traits, start).find(state.was_empty)
         if beginning is None:
+            self.log.waiting()
             return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
+        self.log.begun(start, beginning)
         return Step(self._begun(state, beginning))
 
     def _begun(self, state: PlannerState, beginning: Beginning) -> PlannerState:
@@ -270,9 +280,13 @@ class Planner:
     def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read a snapshot, or pass over it."""
         overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
-        if overwrite:
-            self._announce_overwrite(snapshot)
+        if overwrite and self._options.on_overwrite is OnOverwrite.FAIL:
+            raise TableChangedError(
+                f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
+                "Choose 'skip' or 'read', or start anew after it."
+            )
         if not self._is_read(snapshot):
+            self.log.passed_over(snapshot, self._options.on_overwrite)
             return Step(self._after(state, snapshot))
         with self._still_there(snapshot):
             plans, state = self._reading(state, snapshot)
@@ -362,29 +376,16 @@ class Planner:
                 OnExpired.FULL: StartMode.LATEST_FULL,
             }
             start = Start(modes[policy])
-        _LOG.warning("snapshot %d has expired: going on with %s (on_expired)", expired.wanted, start.mode.value)
+        self.log.expired(expired.wanted, start)
         return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id))
-
-    def _announce_overwrite(self, snapshot: Snapshot) -> None:
-        policy = self._options.on_overwrite
-        if policy is OnOverwrite.FAIL:
-            raise TableChangedError(
-                f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
-                "Choose 'skip' or 'read', or start anew after it."
-            )
-        if policy is None and not self._is_read(snapshot) and not self._warned_overwrite:
-            self._warned_overwrite = True
-            _LOG.warning(
-                "snapshot %d overwrites data and is passed over, as in Java; with_on_overwrite(...) chooses",
-                snapshot.id,
-            )
 
     # ---- schemas ----
 
     def _reading(self, state: PlannerState, snapshot: Snapshot) -> tuple[SnapshotPlans, PlannerState]:
         """Plans under the schema for this snapshot; raises or follows where a newer one changes what is read."""
         schema_id = self._schemas.for_snapshot(state.schema_id, snapshot.schema_id)
-        if schema_id != state.schema_id:
+        if schema_id is not None and schema_id != state.schema_id:
+            self.log.schema_followed(self._schemas.of(state.schema_id).id, schema_id, snapshot)
             state = replace(state, schema_id=schema_id)
         return self._plans_for(state.schema_id, state.created_after), state
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from pypaimon.streaming.errors import (
     CorruptTableError,
     PaimonStreamError,
@@ -11,10 +9,10 @@ from pypaimon.streaming.errors import (
     PositionExpiredError,
     TableChangedError,
 )
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-_LOG = logging.getLogger(__name__)
 RANGE_CHECK_INTERVAL = 16
 """Every how many polls in a row that found nothing the range is checked (`NextSnapshotFetcher`)."""
 
@@ -30,6 +28,7 @@ class RangeCheck:
     def __init__(self, directory: TableDirectory, with_changelogs: bool) -> None:
         self._directory = directory
         self._with_changelogs = with_changelogs
+        self._log = StreamLog.of(__name__, directory.table)
 
     def earliest_id(self) -> int | None:
         """The first snapshot that can be followed."""
@@ -112,7 +111,8 @@ class RangeCheck:
         except CorruptTableError as error:
             if fingerprint is not None:
                 raise
-            _LOG.warning("the stream begins behind a damaged snapshot: %s", error)
+            text = "the stream begins behind snapshot %(snapshot)d, which is damaged: %(error)s"
+            self._log.warning("start_damaged", text, snapshot=snapshot_id, error=str(error))
             return None
         if found is not None and fingerprint is not None and found.fingerprint != fingerprint:
             raise rolled_back(snapshot_id)

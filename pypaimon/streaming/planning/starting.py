@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from pypaimon.streaming.errors import PositionBeyondLatestError, StreamConfigError
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.settings.start_options import Start, StartMode
 from pypaimon.streaming.settings.table_traits import ChangelogProducer, TableTraits
 
-_LOG = logging.getLogger(__name__)
 _BATCH_COMMIT = 2**63 - 1
 _WALK = 16
 
@@ -46,6 +45,7 @@ class StartingScanner:
         self._directory = directory
         self._traits = traits
         self._start = start
+        self._log = StreamLog.of(__name__, directory.table)
 
     def find(self, was_empty: bool = False) -> Beginning | None:
         """The beginning, or None while the table holds no snapshot that it needs.
@@ -102,7 +102,8 @@ class StartingScanner:
 
     def _raised(self, wanted: int, earliest: int) -> int:
         if wanted < earliest:
-            _LOG.warning("start at snapshot %d, which has expired: starting at the earliest, %d", wanted, earliest)
+            text = "start at snapshot %(wanted)d, which has expired: starting at the earliest, %(earliest)d"
+            self._log.warning("start_raised", text, wanted=wanted, earliest=earliest)
             return earliest
         return wanted
 

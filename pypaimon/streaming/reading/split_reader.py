@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join, row_id_groups
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.merge import (
     MergeEngine,
     UnsortedRunError,
@@ -37,7 +37,7 @@ from pypaimon.streaming.settings.table_traits import TableTraits
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-_LOG = logging.getLogger(__name__)
+_LOG = StreamLog(__name__)
 
 _ADDING = pa.array([row_kinds.INSERT, row_kinds.UPDATE_AFTER], pa.int8())
 
@@ -292,11 +292,16 @@ class SplitReader:
         except FileNotFoundError as error:
             if not self._ignore_lost:
                 raise
-            _LOG.warning("skipping a data file, as scan.ignore-lost-files asks: %s", error)
+            _skipped("a data file", file, "scan.ignore-lost-files", error)
         except CorruptTableError as error:
             if not self._ignore_corrupt:
                 raise
-            _LOG.warning("skipping what is left of a data file, as scan.ignore-corrupt-files asks: %s", error)
+            _skipped("what is left of a data file", file, "scan.ignore-corrupt-files", error)
+
+
+def _skipped(what: str, file: DataFileMeta, option: str, error: Exception) -> None:
+    text = f"skipping {what}, as %(option)s asks: %(error)s"
+    _LOG.warning("file_skipped", text, file=file.file_name, option=option, error=str(error))
 
 
 def _filtered(records: Iterable[Records], keep: Filter) -> Iterator[Records]:

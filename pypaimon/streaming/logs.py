@@ -1,0 +1,84 @@
+"""`StreamLog`: log lines that say an event in words, and again as fields for machines (`record.paimon`)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+FIELDS = "paimon"
+"""The attribute of a log record that holds the fields: a dict of plain values, `event` among them."""
+
+Field = str | int | float | bool | None
+Event = Literal[
+    "start",
+    "start_raised",
+    "start_damaged",
+    "waiting",
+    "resume",
+    "plan",
+    "passed_over",
+    "overwrite_passed_over",
+    "catch_up",
+    "schema_followed",
+    "position_expired",
+    "end",
+    "consumer_opened",
+    "consumer_saved",
+    "consumer_fenced",
+    "consumer_deleted",
+    "retry",
+    "look_ahead_failed",
+    "file_skipped",
+    "row_kinds_hidden",
+    "lag_unknown",
+]
+"""What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
+
+
+class StreamLog:
+    """A logger of the standard library whose lines have fields.
+
+    The fields of a line are there twice: in its text, and as the dict `record.paimon`, which formatters for JSON hand
+    on. They hold ids, names, counts and paths; no options, rows or credentials.
+
+    Args:
+        name: Of the logger; that of the module.
+        fields: Of all its lines. With `table` among them each text begins with it.
+    """
+
+    __slots__ = ("_fields", "_logger")
+
+    def __init__(self, name: str, **fields: Field) -> None:
+        self._logger = logging.getLogger(name)
+        self._fields = fields
+
+    @staticmethod
+    def of(name: str, table: Any) -> StreamLog:
+        """The log of a module for one of pypaimon's tables."""
+        return StreamLog(name, table=table.identifier.get_full_name())
+
+    def debug(self, event: Event, message: str, **fields: Field) -> None:
+        """A line for somebody who looks into what a stream does.
+
+        Args:
+            event: What it tells.
+            message: Its text, with `%(name)s` for fields.
+            fields: Of this line.
+        """
+        self._write(logging.DEBUG, event, message, fields)
+
+    def info(self, event: Event, message: str, **fields: Field) -> None:
+        """A line of a stream that goes as it should; as `debug`."""
+        self._write(logging.INFO, event, message, fields)
+
+    def warning(self, event: Event, message: str, **fields: Field) -> None:
+        """A line that somebody may have to act upon; as `debug`."""
+        self._write(logging.WARNING, event, message, fields)
+
+    def _write(self, level: int, event: Event, message: str, fields: dict[str, Field]) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        told = {"event": event, **self._fields, **fields}
+        text = f"%(table)s: {message}" if "table" in told else message
+        # A mapping as the only argument gives its values to `%(name)s`; the text stays the same for all such lines.
+        self._logger.log(level, text, told, extra={FIELDS: told}, stacklevel=3)

@@ -1,0 +1,94 @@
+"""`PlannerLog`: what a planner tells the log: where it begins, what it does with each snapshot, where it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.plan import Plan
+from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.starting import Beginning
+from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.settings.options import OnOverwrite
+from pypaimon.streaming.settings.start_options import Start
+
+
+class PlannerLog:
+    """The log lines of one planner. A step that is taken again tells no start, wait or end again.
+
+    Args:
+        table: pypaimon's table.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._log = StreamLog.of(__name__, table)
+        self._last: object = None
+        self._warned_of_overwrite = False
+
+    def consumer_opened(self, consumer: str, saved: int | None, *, used: bool) -> None:
+        """A reader took over the file of its consumer; used: it goes on at the snapshot that was saved in it."""
+        found = "has saved nothing" if saved is None else "has saved that snapshot %(snapshot)d is next"
+        text = f"consumer %(consumer)s {found}; the stream goes on {'there' if used else 'as it was told'}"
+        self._log.info("consumer_opened", text, consumer=consumer, snapshot=saved, used=used)
+
+    def waiting(self) -> None:
+        """The table has no snapshot yet."""
+        if self._is_news("waiting"):
+            self._log.info("waiting", "no snapshot yet: the stream waits for the first commit")
+
+    def begun(self, start: Start, beginning: Beginning) -> None:
+        """The start was found."""
+        full = beginning.full is not None
+        snapshot = beginning.full.id if beginning.full is not None else beginning.next_id
+        if self._is_news(("start", start, snapshot)):
+            what = "with the full state of" if full else "before"
+            text = f"the stream begins {what} snapshot %(snapshot)d (start mode %(mode)s)"
+            self._log.info("start", text, snapshot=snapshot, full=full, mode=start.mode.value)
+
+    def resumed(self, position: Position) -> None:
+        """A saved position was found to hold."""
+        if self._is_news(position):
+            inside = position.phase is Phase.FULL or position.unit is not None
+            text = f"the stream goes on {'inside' if inside else 'before'} snapshot %(snapshot)d"
+            self._log.info(
+                "resume", text, snapshot=position.snapshot, phase=position.phase.value, inside=position.unit is not None
+            )
+
+    def planned(self, plan: Plan, first: int | None) -> None:
+        """A plan was made; with read-ahead it may still be thrown away."""
+        text = "snapshot %(snapshot)d is a plan of kind %(kind)s with %(splits)d splits"
+        self._log.debug(
+            "plan", text, snapshot=plan.snapshot_id, first=first, kind=plan.kind.value, splits=len(plan.splits())
+        )
+
+    def passed_over(self, snapshot: Snapshot, policy: OnOverwrite | None) -> None:
+        """A snapshot holds nothing for the stream."""
+        commit = str(snapshot.commit_kind)
+        if snapshot.commit_kind == CommitKind.OVERWRITE and policy is None and not self._warned_of_overwrite:
+            self._warned_of_overwrite = True
+            text = "snapshot %(snapshot)d overwrites data and is passed over as in Java; with_on_overwrite(...) chooses"
+            self._log.warning("overwrite_passed_over", text, snapshot=snapshot.id)
+        else:
+            text = "snapshot %(snapshot)d is passed over: %(commit)s"
+            self._log.debug("passed_over", text, snapshot=snapshot.id, commit=commit)
+
+    def schema_followed(self, old: int, new: int, snapshot: Snapshot) -> None:
+        """From this snapshot on another schema is read with."""
+        text = "from snapshot %(snapshot)d on the stream reads with schema %(new)d, before with schema %(old)d"
+        self._log.info("schema_followed", text, snapshot=snapshot.id, old=old, new=new)
+
+    def expired(self, wanted: int, start: Start) -> None:
+        """The position has expired, and a policy says where to go on."""
+        text = "snapshot %(snapshot)d has expired: going on with %(mode)s (on_expired)"
+        self._log.warning("position_expired", text, snapshot=wanted, mode=start.mode.value)
+
+    def ended(self, next_id: int | None) -> None:
+        """The stream has reached its bound."""
+        if self._is_news(("end", next_id)):
+            text = "the stream has reached its end" + ("" if next_id is None else " before snapshot %(snapshot)d")
+            self._log.info("end", text, snapshot=next_id)
+
+    def _is_news(self, line: object) -> bool:
+        news, self._last = line != self._last, line
+        return news
