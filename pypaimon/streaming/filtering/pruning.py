@@ -19,6 +19,8 @@ from pypaimon.streaming.position import POSTPONE_BUCKET
 from pypaimon.streaming.settings.table_traits import MergeEngine, TableTraits
 
 Scan = Literal["full", "delta", "changelog"]
+KNOWLEDGE = ("partition", "bucket", "key", "value")
+"""What is known of a file: its partition, its bucket, the statistics of its keys and of its other columns."""
 _Numbers = npt.NDArray[np.int64]
 _Source = tuple[frozenset[str], EncodedStats | PartitionValues]
 _COLUMNS = [
@@ -47,14 +49,20 @@ class Pruner:
         schema: The schema that is read; the filter names its fields.
         schema_of: The schema of an id, for files that were written with another one.
         predicate: The filter; None drops nothing.
+        by: What of a file is looked at, a beginning of `KNOWLEDGE`; all of it but where one explains what drops what.
     """
 
     def __init__(
-        self, schema: TableSchema, schema_of: Callable[[int], TableSchema], predicate: Predicate | None
+        self,
+        schema: TableSchema,
+        schema_of: Callable[[int], TableSchema],
+        predicate: Predicate | None,
+        by: Sequence[str] = KNOWLEDGE,
     ) -> None:
         self._schema = schema
         self._schema_of = schema_of
         self._predicate = predicate
+        self._by = by
         self._traits = TableTraits.of(schema)
         self._fields = {field.name: field for field in schema.fields}
         self._on_keys, _ = split_and(predicate, [*schema.primary_keys, *schema.partition_keys])
@@ -116,8 +124,9 @@ class Pruner:
         """Those `among` the entries that can hold matching rows: by partition, then bucket, then statistics."""
         if predicate is None:
             return among
-        for test in (self._by_partition, self._by_bucket, partial(self._by_statistics, values=values)):
-            if among.any():
+        by_statistics = partial(self._by_statistics, values=values and "value" in self._by)
+        for what, test in zip(KNOWLEDGE, (self._by_partition, self._by_bucket, by_statistics), strict=False):
+            if what in self._by and among.any():
                 rest = entries if among.all() else entries.filter(pa.array(among))
                 among = _and(among, test(rest, predicate))
         return among
@@ -166,7 +175,7 @@ class Pruner:
         deletion vectors have done away with older versions, which level 0 does not know yet).
         """
         predicate = self._predicate
-        if predicate is None or not among.any():
+        if predicate is None or "value" not in self._by or not among.any():
             return among
         rest = entries.filter(pa.array(among))
         matches = self._by_statistics(rest, predicate, values=True)
