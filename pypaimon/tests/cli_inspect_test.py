@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_runs import Program
 from corpus_cases import load
-from orders import catalog, change, create_orders, events, orders
+from orders import EVENTS, catalog, change, create_orders, events, orders, write
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
@@ -78,16 +80,61 @@ def explain(program: Program, *arguments: str) -> dict[str, Any]:
     return record
 
 
-def test_explains_what_each_part_of_the_filter_drops(tables: Any, program: Program) -> None:
-    events(tables)
+def stages(found: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [(each["what"], each["dropped"], each["files"]) for each in found["stages"]]
+
+
+@pytest.mark.parametrize("statistics", [False, True])
+def test_explains_what_drops_files(tables: Any, program: Program, statistics: bool) -> None:
+    """Manifests and files by partition; files by statistics, where the writer was told to make some."""
+    events(tables, **{"metadata.stats-mode": "full"} if statistics else {})
     found = explain(program, "db.events", "--filter", "day = '2026-11-21' AND value > 5")
     assert (found["snapshot"], found["kind"], found["passed_over"]) == (3, "full", 0)
-    assert [(each["what"], each["files"]) for each in found["stages"]] == [
-        ("in the snapshot", 9),
-        ("after the filter on partition columns: day", 3),
-        ("after the filter on all columns: day, value", len(found["files"])),
+    dropped = 1 if statistics else 0
+    assert stages(found) == [
+        ("in the snapshot", 0, 9),
+        ("by partition", 6, 3),
+        ("by bucket", 0, 3),
+        ("by statistics of keys", 0, 3),
+        ("by statistics of other columns", dropped, 3 - dropped),
     ]
+    assert found["files_without_statistics"] == (0 if statistics else 9)
+    assert len(found["files"]) == 3 - dropped
     assert {each["partition"]["day"] for each in found["files"]} == {"2026-11-21"}
+
+
+def test_explains_which_manifests_are_skipped(tables: Any, program: Program) -> None:
+    table = events(tables, commits=1)
+    write(table, [{"day": date(2026, 12, 24), "value": 1}], EVENTS)
+    found = explain(program, "db.events", "--filter", "day = '2026-12-24'")
+    assert found["manifests"] == {"listed": 2, "read": 1, "skipped": 1}
+    assert stages(found)[:2] == [("in the snapshot", 0, 4), ("by partition", 3, 1)]
+
+
+def test_explains_buckets_and_keys(tables: Any, program: Program) -> None:
+    change(create_orders(tables), "+I", *((number, "placed", None) for number in range(10)))
+    found = explain(program, "db.orders", "--start", "1", "--filter", "id = 1 AND status = 'never'")
+    by_bucket, by_key, by_value = stages(found)[-3:]
+    assert by_bucket == ("by bucket", 1, 1)
+    assert (by_key[2], by_value[1:]) == (1, (0, 1))
+    assert stages(explain(program, "db.orders", "--start", "1", "--filter", "id > 50"))[-2:] == [
+        ("by statistics of keys", 2, 0),
+        ("by statistics of other columns", 0, 0),
+    ]
+
+
+@pytest.mark.parametrize("scenario", ["append_compact", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_full-compaction"])
+def test_its_account_is_that_of_the_plan(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left after the last step are the files of the plan, on Java's tables too."""
+    program = Program(load("java-2.1", scenario).warehouse, capsys)
+    snapshots = program("snapshots", "d.t", "--from", "1", "--format", "json").records
+    starts = [["--start", str(each["snapshot"])] for each in snapshots if each["stream"] != "passed over"]
+    for start in [[], *starts]:
+        for condition in ([], ["--filter", "id > 2"], ["--filter", "id = 1"], ["--filter", "v IS NULL"]):
+            found = explain(program, "d.t", *start, *condition)
+            assert stages(found)[-1][2] == len(found["files"]), (start, condition)
+            for before, after in pairwise(stages(found)):
+                assert after[2] == before[2] - after[1]
 
 
 def test_explains_the_next_snapshot_of_a_consumer_and_leaves_it_where_it_is(tables: Any, program: Program) -> None:

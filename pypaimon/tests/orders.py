@@ -58,9 +58,10 @@ def orders(catalog: Any, name: str = "db.orders") -> Any:
     return table
 
 
-def events(catalog: Any, name: str = "db.events", commits: int = 3) -> Any:
+def events(catalog: Any, name: str = "db.events", commits: int = 3, **options: str) -> Any:
     """An append table, partitioned by day: each commit writes one value for each of three days."""
-    catalog.create_table(name, Schema.from_pyarrow_schema(EVENTS, partition_keys=["day"]), False)
+    schema = Schema.from_pyarrow_schema(EVENTS, partition_keys=["day"], options=options)
+    catalog.create_table(name, schema, False)
     table = catalog.get_table(name)
     for number in range(commits):
         append(table, number)

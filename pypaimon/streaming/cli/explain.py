@@ -1,8 +1,8 @@
-"""`paimon-stream explain`: the plan of the next snapshot: files, what each part of the filter drops, requests."""
+"""`paimon-stream explain`: the plan of the next snapshot: manifests, files, what drops how many of them, requests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,16 +12,16 @@ from rich.console import Console
 
 from pypaimon.streaming.builder import StreamReadBuilder
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
+from pypaimon.streaming.cli.pruned import Pruned, pruned
 from pypaimon.streaming.cli.settings import configure, filter_of, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.consumers.consumer import ConsumerManager
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.filtering.filters import columns_of, split_and
-from pypaimon.streaming.internals import Predicate
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.plan import Plan, PlanKind
 
 _FILE_COLUMNS = ("file", "partition", "bucket", "level", "rows", "bytes", "how")
+_STAGE_COLUMNS = ("what", "dropped", "files", "rows", "bytes")
 _SHOWN_FILES = 30
 
 
@@ -55,23 +55,6 @@ def explain(
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """What is left of a snapshot's files after one part of the filter."""
-
-    what: str
-    files: int
-    rows: int
-    bytes: int
-
-    @staticmethod
-    def of(what: str, plan: Plan | None) -> Stage:
-        """Count the files of a plan; None is a plan of which nothing is left."""
-        splits = [] if plan is None else plan.splits()
-        files = [file for split in splits for file in (*split.files, *split.before_files)]
-        return Stage(what, len(files), sum(file.row_count for file in files), sum(file.file_size for file in files))
-
-
-@dataclass(frozen=True, slots=True)
 class Explained:
     """The plan of a snapshot.
 
@@ -80,7 +63,8 @@ class Explained:
         plan: The plan without the filter.
         left: The plan with it; None if nothing is left.
         passed_over: Snapshots between the start and this one that hold nothing for a stream.
-        stages: Files that are left after each part of the filter.
+        pruned: Manifests and files, and what drops how many of them.
+        filtered: There is a filter.
         requests: What a stream asks the store for, from nothing known to this plan, by kind.
     """
 
@@ -88,7 +72,8 @@ class Explained:
     plan: Plan
     left: Plan | None
     passed_over: int
-    stages: Sequence[Stage]
+    pruned: Pruned
+    filtered: bool
     requests: dict[str, int]
 
     def record(self) -> Record:
@@ -102,7 +87,13 @@ class Explained:
             "schema": self.plan.schema.id,
             "passed_over": self.passed_over,
             "splits": 0 if self.left is None else len(self.left.splits()),
-            "stages": [asdict(each) for each in self.stages],
+            "manifests": {
+                "listed": self.pruned.manifests,
+                "read": self.pruned.manifests_read,
+                "skipped": self.pruned.manifests - self.pruned.manifests_read,
+            },
+            "stages": [asdict(each) for each in self.pruned.stages],
+            "files_without_statistics": self.pruned.without_statistics,
             "requests": self.requests,
             "files": list(self.files()),
         }
@@ -131,7 +122,12 @@ class Explained:
         out.print(f"snapshot {plan.snapshot_id} {what}", style="bold")
         if self.passed_over:
             out.print(f"{self.passed_over} snapshots before it hold nothing for a stream")
-        out.print(table_of([asdict(each) for each in self.stages], ("what", "files", "rows", "bytes")))
+        read, listed = self.pruned.manifests_read, self.pruned.manifests
+        out.print(f"manifests: {read} read, {listed - read} skipped by partition")
+        out.print(table_of([asdict(each) for each in self.pruned.stages], _STAGE_COLUMNS))
+        if self.filtered and self.pruned.without_statistics:
+            what = f"{self.pruned.without_statistics} files have no statistics of columns that are no keys"
+            out.print(f"{what}; writers make them as the table's metadata.stats-mode says")
         asked = ", ".join(f"{count} {kind}" for kind, count in self.requests.items() if count)
         out.print(f"requests from a cold start: {asked}")
         files = list(self.files())
@@ -143,7 +139,7 @@ class Explained:
 
 
 class Explainer:
-    """Plans one snapshot several times, each time with more of the filter."""
+    """Plans one snapshot, without the filter and with it."""
 
     def __init__(
         self,
@@ -168,15 +164,13 @@ class Explainer:
             plan = scan.plan()
             if plan is None:
                 return None
-        stages = [Stage.of("in the snapshot", plan)]
-        left: Plan | None = plan
-        for what, part in self._parts():
-            left = self._again(self._builder(), plan, part)
-            stages.append(Stage.of(what, left))
+        left = plan if self._filter is None else self._filtered(plan)
         cold = self._builder(self._source.load())
         requests = self._requests(cold, plan)
         first = plan.snapshot_id if self._saved is None else self._saved
-        return Explained(self._source.name, plan, left, plan.snapshot_id - first, stages, requests)
+        passed_over, has_filter = plan.snapshot_id - first, self._filter is not None
+        accounts = pruned(self._table, plan, self._filter)
+        return Explained(self._source.name, plan, left, passed_over, accounts, has_filter, requests)
 
     def _builder(self, table: Any | None = None) -> StreamReadBuilder:
         builder = self._source.builder(self._table if table is None else table)
@@ -188,39 +182,23 @@ class Explainer:
         saved = manager.consumer(consumer_id)
         return None if saved is None else saved.next_snapshot
 
-    def _parts(self) -> Iterator[tuple[str, Predicate]]:
-        """The filter, growing: on partition columns, on keys too, as a whole."""
-        if self._filter is None:
-            return
-        schema, known = self._table.table_schema, None
-        for what, columns in (
-            ("after the filter on partition columns", schema.partition_keys),
-            ("after the filter on keys", [*schema.partition_keys, *schema.primary_keys]),
-            ("after the filter on all columns", list(columns_of(self._filter))),
-        ):
-            part, _ = split_and(self._filter, columns)
-            if part is not None and part != known:
-                known = part
-                yield f"{what}: {', '.join(sorted(columns_of(part)))}", part
-
-    def _again(self, builder: StreamReadBuilder, plan: Plan, part: Predicate | None) -> Plan | None:
-        """The same snapshot with a filter; None if nothing is left of it."""
-        with self._at(builder, plan, part).new_streaming_scan() as scan:
+    def _filtered(self, plan: Plan) -> Plan | None:
+        """The same snapshot with the filter; None if nothing is left of it."""
+        with self._at(self._builder(), plan).new_streaming_scan() as scan:
             try:
                 return scan.plan()
             except EndOfScan:
                 return None
 
     def _requests(self, builder: StreamReadBuilder, plan: Plan) -> dict[str, int]:
-        with self._at(builder, plan, self._filter).new_streaming_scan() as scan:
+        with self._at(builder, plan).new_streaming_scan() as scan:
             before = scan.metrics.requests
             with suppress(EndOfScan):
                 scan.plan()
             return {kind: count - before.get(kind, 0) for kind, count in scan.metrics.requests.items()}
 
-    @staticmethod
-    def _at(builder: StreamReadBuilder, plan: Plan, part: Predicate | None) -> StreamReadBuilder:
-        builder.with_filter(part).with_end(snapshot_id=plan.snapshot_id)
+    def _at(self, builder: StreamReadBuilder, plan: Plan) -> StreamReadBuilder:
+        builder.with_filter(self._filter).with_end(snapshot_id=plan.snapshot_id)
         return builder.with_start(snapshot_id=plan.snapshot_id, full=plan.kind is PlanKind.FULL)
 
 
