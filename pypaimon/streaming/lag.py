@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pypaimon.streaming.clock import Clock
@@ -17,8 +16,8 @@ class Lag:
     """Distance from a position to the latest snapshot. None is "unknown", never zero.
 
     Attributes:
-        snapshots: Snapshots from the next one to the latest, both included.
-        rows: Records that a stream would be given for them, before filter and shard.
+        snapshots: Snapshots from the next one to the latest, both included; None for a position beyond the next one.
+        rows: Records that a stream would be given for them, before filter and shard; None also inside a snapshot.
         bytes: Bytes of their files; unknown until they are planned.
         seconds: Age of the first snapshot that was not read yet; 0 when caught up.
         earliest: Id of the earliest snapshot, None if there is none.
@@ -36,7 +35,7 @@ class Lag:
 
 
 class LagMeter:
-    """Measures lag; asks the store for the ends of the range and for snapshots that are not known yet.
+    """Measures lag: one listing of the snapshots, and a request for each unread one that is not known yet.
 
     Args:
         directory: The table.
@@ -50,30 +49,31 @@ class LagMeter:
         self._clock = clock
 
     def measure(self, state: PlannerState, committed: int | None) -> Lag:
-        """The lag of a state; before the start, of where it would begin now."""
-        earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id()
-        if latest is None:
-            return Lag(0, 0, 0, 0.0, earliest, None, committed)
+        """The lag of a state; before the start, of where it would begin now, which costs what finding that does."""
         state = self._planner.begun(state)
-        if state.next_id is None:
+        ids = self._snapshots.list_ids()
+        earliest, latest = (ids[0], ids[-1]) if ids else (None, None)
+        next_id = 1 if state.next_id is None and latest is None else state.next_id
+        if next_id is None or next_id > (latest or 0) + 1:
             return Lag(None, None, None, None, earliest, latest, committed)
-        first = state.next_id if state.full is None else state.full.id
-        if first > latest:
+        if latest is None or (state.full is None and next_id > latest):
             return Lag(0, 0, 0, 0.0, earliest, latest, committed)
-        unread = list(self._snapshots.get_snapshots_batch(range(state.next_id, latest + 1)).values())
-        oldest = state.full if state.full is not None else next(iter(unread), None)
+        unread = self._unread(range(next_id, latest + 1), set(ids))
+        snapshots = unread if state.full is None else [state.full, *unread]
+        oldest = snapshots[0]
         seconds = None if oldest is None else max(0.0, (self._clock.time_millis() - oldest.time_millis) / 1000)
-        rows = self._rows(unread)
-        if state.full is not None:
-            total = state.full.total_record_count
-            rows = None if rows is None or total is None or state.unit is not None else rows + total
-        return Lag(latest - first + 1, rows, None, seconds, earliest, latest, committed)
+        return Lag(len(snapshots), self._rows(state, unread), None, seconds, earliest, latest, committed)
 
-    def _rows(self, snapshots: Iterable[Snapshot | None]) -> int | None:
-        rows = 0
-        for snapshot in snapshots:
-            count = None if snapshot is None else self._planner.records_of(snapshot)
-            if count is None:
-                return None
-            rows += count
-        return rows
+    def _unread(self, wanted: range, there: set[int]) -> list[Snapshot | None]:
+        """These snapshots; None for those that are gone, which are not asked for."""
+        found = self._snapshots.get_snapshots_batch(number for number in wanted if number in there)
+        return [found.get(number) for number in wanted]
+
+    def _rows(self, state: PlannerState, unread: list[Snapshot | None]) -> int | None:
+        """Rows of the state that is handed out first, and of the changes after it; None if any are not known."""
+        counts = [None if snapshot is None else self._planner.records_of(snapshot) for snapshot in unread]
+        if state.full is not None:
+            counts.append(state.full.total_record_count)
+        if state.unit is not None or None in counts:
+            return None
+        return sum(count for count in counts if count is not None)

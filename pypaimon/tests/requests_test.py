@@ -164,12 +164,19 @@ def test_two_scans_of_one_handle_share_what_they_read(table: Table, file_io: Fau
     second.close()
 
 
-def test_lag_costs_the_ends_of_the_range_and_unknown_snapshots(table: Table, file_io: FaultFileIO) -> None:
+def test_lag_costs_one_listing_and_the_snapshots_that_are_not_known(table: Table, file_io: FaultFileIO) -> None:
     scan = caught_up(table, file_io)
+    assert scan.lag().snapshots == 0
+    assert file_io.counts() == {"list": 1}
     for number in range(2, 5):
         table.commit([number])
-    assert (scan.lag().snapshots, scan.lag().rows) == (3, 3)
     file_io.forget()
-    scan.lag()
-    assert len(file_io.calls) <= 6
+    assert (scan.lag().snapshots, scan.lag().rows) == (3, 3)
+    assert file_io.counts() == {"list": 2, "read": 3}
+    file_io.forget()
+    assert scan.lag().snapshots == 3
+    assert file_io.counts() == {"list": 1}
+    file_io.forget()
+    assert snapshots(available(scan)) == [2, 3, 4]
+    assert not {"snapshot-2", "snapshot-3", "snapshot-4"} & set(file_io.names())
     scan.close()

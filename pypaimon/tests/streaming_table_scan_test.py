@@ -205,6 +205,34 @@ def test_lag_is_exact_on_a_known_history(table: Table) -> None:
     assert (full.snapshots, full.rows) == (1, 11)
 
 
+def test_lag_that_is_not_known_is_not_zero(table: Table) -> None:
+    filled(table, 4)
+    scan = table.builder().with_start(snapshot_id=2).with_catch_up("replay").new_streaming_scan()
+    assert scan.plan() is not None
+    table.expire(4)
+    lag = scan.lag()
+    assert (lag.snapshots, lag.rows, lag.seconds, lag.earliest) == (2, None, None, 4)
+    scan.restore(9)
+    lag = scan.lag()
+    assert (lag.snapshots, lag.rows, lag.seconds, lag.latest) == (None, None, None, 4)
+    scan.close()
+    limited = table.builder().with_start(snapshot_id=4, full=True).with_limits(max_splits=1).new_streaming_scan()
+    table.commit([5])
+    assert (limited.lag().snapshots, limited.lag().rows) == (2, 5)
+    assert limited.plan() is not None
+    assert (limited.lag().snapshots, limited.lag().rows) == (2, None)
+    limited.close()
+
+
+def test_an_empty_table_has_no_lag(table: Table) -> None:
+    scan = table.builder().new_streaming_scan()
+    lag = scan.lag()
+    assert (lag.snapshots, lag.rows, lag.seconds, lag.earliest, lag.latest) == (0, 0, 0.0, None, None)
+    scan.restore(3)
+    assert scan.lag().snapshots is None
+    scan.close()
+
+
 def test_metrics_count_what_was_handed_out(table: Table) -> None:
     filled(table, 3)
     scan = table.builder().with_start("earliest").with_catch_up("replay").new_streaming_scan()
