@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
+from pypaimon.streaming.clock import until_done
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.metrics import PlanSize
 from pypaimon.streaming.planning.planner import Planner
@@ -88,7 +89,7 @@ class Advancer:
             stretch: What belongs to it.
             state: Where the stream stands.
             max_age: See `Prefetcher.request`.
-            stopping: Whether the stream is to end here.
+            stopping: Whether the stream is to end here; a step that is under way then is not waited for.
         """
         progress = self._progress
         if progress is not None:
@@ -102,11 +103,13 @@ class Advancer:
         if stopping() or state.ended:
             return Advance(state, self._planner.position(state), ended=True)
         try:
-            taken = self._take(state, max_age)
+            taken = self._take(state, max_age, lambda: stopping() or stretch.left)
+            step = None if taken is None else taken.future.result()
         except CancelledError:
             # Thrown away by a seek or by closing: nobody waits for this one, or the caller asks again.
+            step = None
+        if step is None:
             return self._nothing(state)
-        step = taken.future.result()
         position = self._planner.position(step.state)
         if progress is not None:
             with self._saving:
@@ -122,12 +125,16 @@ class Advancer:
             return state
         return self._planner.initial(saved)
 
-    def _take(self, state: PlannerState, max_age: float) -> Ahead:
+    def _take(self, state: PlannerState, max_age: float, over: Callable[[], bool]) -> Ahead | None:
+        """The next step; None if nobody waits for it any more before it is done, for a request may hang."""
         taken = self._prefetcher.request(state, max_age)
+        if not until_done(taken.future, over):
+            return None
         if taken.future.result().idle and taken.unasked and not max_age:
             # The poll began before the call: it may have missed what was committed in between.
             taken = self._prefetcher.request(state, max_age)
-            taken.future.result()
+            if not until_done(taken.future, over):
+                return None
         return taken
 
     def _nothing(self, state: PlannerState) -> Advance:

@@ -1,4 +1,4 @@
-"""`Clock`: where the time of a stream comes from; a test gives another one. `Sleeper`: pauses that can be ended."""
+"""`Clock`: where the time of a stream comes from; a test gives another one. `Sleeper`: waits that can be ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import asyncio
 import contextlib
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from typing import Any
+
+# Waiting is cut into pieces: on Windows a thread that waits for a lock does not see Ctrl-C before it wakes up, and a
+# signal handler must not take the lock that it may have interrupted.
+_TICK_SECONDS = 0.25
 
 
 class Clock:
@@ -35,11 +41,23 @@ class Clock:
             timer.cancel()
 
 
+def until_done(future: Future[Any], over: Callable[[], bool]) -> bool:
+    """Block until a call on another thread is done, or there is nothing to wait for any more; says whether it is done.
+
+    That it is over is seen within a quarter of a second, whoever makes it so: a signal handler in this thread, too.
+    """
+    while not (future.done() or over()):
+        wait((future,), _TICK_SECONDS)
+    return future.done()
+
+
 class Sleeper:
-    """Pauses that anyone may end: another thread, or a signal handler in the midst of one.
+    """Waits that anyone may end: another thread, or a signal handler in the midst of one.
+
+    Every wait is told how to find out that there is nothing to wait for any more; who makes that true calls `wake`.
 
     Args:
-        clock: Says how to wait.
+        clock: Says how to wait for a time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -49,32 +67,47 @@ class Sleeper:
         self._wakers: tuple[Callable[[], None], ...] = ()
 
     def wake(self) -> None:
-        """End the pause of now; without one, the next blocking pause."""
+        """Have the waits of now look again whether they are over."""
         self._woken.put(None)
         for wake in self._wakers:
             wake()
 
-    def pause(self, seconds: float) -> None:
-        """Block for a time."""
-        self._clock.wait(self._woken, seconds)
+    def pause(self, seconds: float, over: Callable[[], bool]) -> None:
+        """Block for a time, or until it is over."""
+        # A wake that nobody waited for must not end this pause; one that comes from here on does.
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._woken.get_nowait()
+        if not over():
+            self._clock.wait(self._woken, seconds)
 
     async def pause_async(self, seconds: float, over: Callable[[], bool]) -> None:
-        """Wait for a time.
+        """Wait for a time, or until it is over."""
+        with self._awake() as (woken, _):
+            if not over():
+                await self._clock.wait_async(woken, seconds)
 
-        Args:
-            seconds: How long.
-            over: Whether there is nothing to wait for any more; asked once `wake` is sure to be heard.
-        """
+    async def until_done_async(self, future: Future[Any], over: Callable[[], bool]) -> bool:
+        """Wait until a call on another thread is done, or it is over; says whether the call is done."""
+        with self._awake() as (woken, wake):
+            future.add_done_callback(lambda _: wake())
+            while not (future.done() or over()):
+                await woken.wait()
+                woken.clear()
+        return future.done()
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[tuple[asyncio.Event, Callable[[], None]]]:
+        """An event that is set by `wake`, also by one that comes before it is waited for; and what sets it."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # A loop that was closed in the midst of a pause has left its waker here.
+            # A loop that was closed in the midst of a wait has left its waker here.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(woken.set)
 
         self._wakers = (*self._wakers, wake)
         try:
-            if not over():
-                await self._clock.wait_async(woken, seconds)
+            yield woken, wake
         finally:
             self._wakers = tuple(each for each in self._wakers if each is not wake)

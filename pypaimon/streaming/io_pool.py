@@ -197,6 +197,8 @@ class IOPool:
         thread = threading.current_thread()
         while (job := self._next_job(thread)) is not None:
             self._do(job)
+            # An idle thread must hold nothing of what it did last.
+            del job
 
     def _next_job(self, thread: threading.Thread) -> _Job | None:
         """The next job, or None when this thread has to end: abandoned, closed, or idle for long."""

@@ -53,7 +53,10 @@ class PlanStream(_Loop):
                     await scan.pause_async(self._is_over)
                     if self._is_over():
                         raise StopAsyncIteration
-                    step = scan.accept(await scan.next_advance_async(scan.poll_seconds))
+                    advance = await scan.next_advance_async(scan.poll_seconds, self._is_over)
+                    if self._is_over():
+                        raise StopAsyncIteration
+                    step = scan.accept(advance)
                     if step is not None and step.plan is not None:
                         return step.plan
             except EndOfScan:
@@ -88,7 +91,10 @@ class BlockingPlanStream(_Loop):
                     scan.pause(self._is_over)
                     if self._is_over():
                         raise StopIteration
-                    step = scan.accept(scan.next_advance(scan.poll_seconds))
+                    advance = scan.next_advance(scan.poll_seconds, self._is_over)
+                    if self._is_over():
+                        raise StopIteration
+                    step = scan.accept(advance)
                     if step is not None and step.plan is not None:
                         return step.plan
             except EndOfScan:

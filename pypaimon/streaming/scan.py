@@ -10,7 +10,8 @@ from typing import Any
 
 from pypaimon.streaming.advance import Advance, Advancer, Stretch
 from pypaimon.streaming.bridge import awaited
-from pypaimon.streaming.clock import Clock, Sleeper
+from pypaimon.streaming.clock import Clock, Sleeper, until_done
+from pypaimon.streaming.consumers.keep_alive import KeepAlive
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.io_pool import IOPool
@@ -64,6 +65,7 @@ class AsyncStreamingTableScan:
         self._pool = IOPool(2, timeout=float("inf"), name="paimon-scan")
         self._lag_meter = LagMeter(directory, planner, clock)
         self._sleeper = Sleeper(clock)
+        self._keep_alive = None if progress is None else KeepAlive(progress, clock)
         self._driving = threading.Lock()
         self._current: object | None = None
         self._stretch = Stretch()
@@ -188,7 +190,7 @@ class AsyncStreamingTableScan:
     def lag(self) -> Lag:
         """How far the position is behind the latest snapshot.
 
-        Blocks, for the ends of the range (at most six requests) and for snapshots that are not known yet.
+        Blocks, for one listing and for snapshots that are not known yet; before the start is found also for that.
         """
         state, progress = self._state, self._progress
         if progress is None or self._stretch.opened:
@@ -211,14 +213,16 @@ class AsyncStreamingTableScan:
     def stop(self) -> None:
         """End gracefully, from any thread or a signal handler: the plan in hand is the last one.
 
-        Asking for the next plan then confirms it (`commit="auto"`), saves progress and ends.
+        Asking for the next plan then confirms it (`commit="auto"`), saves progress and ends. A request for the next
+        plan that is under way is not waited for; saving progress is.
         """
         self._stopping = True
         self._sleeper.wake()
 
     def close(self) -> None:
-        """End at once and let the threads go; confirms nothing. Idempotent."""
+        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent."""
         self._closed = True
+        self._stretch.left = True
         self.stop()
         self._release()
 
@@ -272,8 +276,8 @@ class AsyncStreamingTableScan:
     def pause(self, over: Callable[[], bool]) -> None:
         """Block until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
         seconds = self._until_next_poll()
-        if seconds > 0 and not over():
-            self._sleeper.pause(seconds)
+        if seconds > 0:
+            self._sleeper.pause(seconds, lambda: self._stopping or over())
 
     async def pause_async(self, over: Callable[[], bool]) -> None:
         """Wait until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
@@ -284,13 +288,17 @@ class AsyncStreamingTableScan:
     def _until_next_poll(self) -> float:
         return 0.0 if self._stopping else self._next_poll - self._clock.monotonic()
 
-    def next_advance(self, max_age: float) -> Advance:
-        """What a worker finds next. Blocks."""
-        return self._pool.result(self._begin_advance(max_age))
+    def next_advance(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
+        """What a worker finds next; None if the scan is closed, or the loop over, before that is there. Blocks."""
+        advance = self._begin_advance(max_age)
+        done = until_done(advance, lambda: self._closed or over())
+        return advance.result() if done else None
 
-    async def next_advance_async(self, max_age: float) -> Advance:
-        """What a worker finds next. If the wait is cancelled, the next call waits for the same."""
-        return await awaited(self._begin_advance(max_age))
+    async def next_advance_async(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
+        """As `next_advance`, awaited. What a cancelled wait has left, the next call waits for."""
+        advance = self._begin_advance(max_age)
+        done = await self._sleeper.until_done_async(advance, lambda: self._closed or over())
+        return advance.result() if done else None
 
     def _begin_advance(self, max_age: float) -> Future[Advance]:
         """Let a worker take the next step, or go on waiting for the one that a cancelled caller left."""
@@ -305,12 +313,21 @@ class AsyncStreamingTableScan:
                 self._advancer.advance, self._stretch, self._state, max_age, lambda: self._stopping
             )
             pending = self._pending = self._state, advance
+            self._keep_files()
         return pending[1]
 
-    def accept(self, advance: Advance) -> Step | None:
+    def _keep_files(self) -> None:
+        if self._keep_alive is not None:
+            self._keep_alive.begin()
+            if self._closed:
+                # By another thread, since it was looked at last.
+                self._keep_alive.end()
+
+    def accept(self, advance: Advance | None) -> Step | None:
         """On the caller's side: go on to what a worker found. None: nothing to hand out yet, ask again."""
         self._pending = None
-        if advance.ended or self._closed:
+        if advance is None or advance.ended or self._closed:
+            self._release()
             raise EndOfScan("the stream was stopped" if self._stopping else "the stream has reached its end")
         if self._stopping:
             return None
@@ -345,6 +362,8 @@ class AsyncStreamingTableScan:
 
     def _release(self) -> None:
         """Throw away what was made ahead, and let the threads go, those that are at work once they are done."""
+        if self._keep_alive is not None:
+            self._keep_alive.end()
         busy: list[Future[Any]] = list(self._prefetcher.clear())
         if (pending := self._pending) is not None:
             busy.append(pending[1])

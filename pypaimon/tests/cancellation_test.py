@@ -7,7 +7,6 @@ import contextlib
 import gc
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_process import first_lines, run
 from fault_file_io import RESET, FaultFileIO, failing
 from tables import Table, available, keys, snapshots
 from virtual_clock import VirtualClock
@@ -506,30 +506,6 @@ def test_after_an_error_the_same_stream_goes_on(table: Table, file_io: FaultFile
 
 
 # ---- processes ----
-
-
-def run(tmp_path: Path, body: str) -> subprocess.Popen[str]:
-    """A program that follows the table in `tmp_path/w`, with warnings as errors."""
-    program = textwrap.dedent(
-        """
-        import os, signal, sys, threading
-        sys.path.insert(0, sys.argv[1])
-        from pathlib import Path
-        from fault_file_io import FaultFileIO
-        from tables import Table, available
-        table = object.__new__(Table)
-        from pypaimon import CatalogFactory
-        table.catalog = CatalogFactory.create({"warehouse": sys.argv[2]})
-        table.name = "db.t"
-        """
-    ) + textwrap.dedent(body)
-    command = [sys.executable, "-W", "error", "-c", program, str(Path(__file__).parent), str(tmp_path / "w")]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:
-    assert process.stdout is not None
-    return [process.stdout.readline().strip() for _ in range(count)]
 
 
 def test_exit_does_not_wait_for_a_request_that_hangs(table: Table, tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""Ending a stream while a request hangs: at once, with what was confirmed saved (B30, B39)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from child_process import first_lines, run
+from fault_file_io import Call, FaultFileIO
+from tables import Table, available, snapshots
+
+from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan
+
+SOON = 15
+"""Seconds, a quarter of the time that a request may take."""
+
+
+class Hanging(FaultFileIO):
+    """Reads of snapshots hang once `hang` is called, until the test is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = threading.Event()
+        self.saved = threading.Event()
+        self.over = threading.Event()
+
+    def hang(self) -> None:
+        self.wherever(self._hang)
+
+    def _hang(self, call: Call) -> Any:
+        if call.name.startswith("snapshot-"):
+            self.hangs.set()
+            self.over.wait()
+        answer = call.answer()
+        if call.kind == "write":
+            self.saved.set()
+        return answer
+
+
+@pytest.fixture
+def file_io() -> Iterator[Hanging]:
+    hanging = Hanging()
+    yield hanging
+    hanging.over.set()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path / "w")
+    for key in (1, 2):
+        table.commit([key])
+    return table
+
+
+def caught_up(table: Table, file_io: Hanging, prefetch: int) -> AsyncStreamingTableScan:
+    """A scan that has handed out two plans, of which the second is not confirmed; its next request hangs."""
+    builder = table.builder(file_io).with_start("earliest").with_catch_up("replay").with_prefetch(prefetch)
+    scan = builder.with_consumer_id("c").with_poll_interval_ms(1).new_streaming_scan()
+    stream = scan.stream_sync()
+    assert [next(stream).snapshot_id for _ in range(2)] == [1, 2]
+    file_io.hang()
+    if prefetch:
+        scan._prefetcher.clear()
+    return scan
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("end", ["stop", "close", "loop"])
+def test_a_blocking_loop_ends_though_a_request_hangs(table: Table, file_io: Hanging, end: str, prefetch: int) -> None:
+    scan = caught_up(table, file_io, prefetch)
+    stream = scan.stream_sync()
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.extend(plan.snapshot_id for plan in stream), daemon=True)
+    thread.start()
+    assert file_io.hangs.wait(SOON)
+    assert file_io.saved.wait(SOON)
+    {"stop": scan.stop, "close": scan.close, "loop": stream.close}[end]()
+    thread.join(SOON)
+    assert not thread.is_alive()
+    assert found == []
+    assert scan.committed() == 3
+    scan.close()
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("end", ["stop", "close", "loop"])
+async def test_an_async_loop_ends_though_a_request_hangs(
+    table: Table, file_io: Hanging, end: str, prefetch: int
+) -> None:
+    scan = caught_up(table, file_io, prefetch)
+    stream = scan.stream()
+
+    async def follow() -> list[int]:
+        return [plan.snapshot_id async for plan in stream]
+
+    waiting = asyncio.ensure_future(follow())
+    for event in (file_io.hangs, file_io.saved):
+        assert await asyncio.to_thread(event.wait, SOON)
+    if end == "loop":
+        await stream.aclose()
+    else:
+        (scan.stop if end == "stop" else scan.close)()
+    assert await asyncio.wait_for(waiting, SOON) == []
+    assert scan.committed() == 3
+    scan.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+def test_a_single_step_ends_though_a_request_hangs(table: Table, file_io: Hanging, end: str) -> None:
+    scan = caught_up(table, file_io, 0)
+    ended = threading.Event()
+
+    def step() -> None:
+        with pytest.raises(EndOfScan):
+            scan.plan()
+        ended.set()
+
+    threading.Thread(target=step, daemon=True).start()
+    assert file_io.hangs.wait(SOON)
+    (scan.stop if end == "stop" else scan.close)()
+    assert ended.wait(SOON)
+    scan.close()
+
+
+def test_a_loop_that_was_left_while_a_request_hung_is_continued_by_the_next(table: Table, file_io: Hanging) -> None:
+    scan = caught_up(table, file_io, 0)
+    stream = scan.stream_sync()
+    thread = threading.Thread(target=list, args=(stream,), daemon=True)
+    thread.start()
+    assert file_io.hangs.wait(SOON)
+    stream.close()
+    thread.join(SOON)
+    table.commit([3])
+    file_io.over.set()
+    assert snapshots(available(scan)) == [3]
+    scan.close()
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_a_program_that_is_told_to_stop_ends_though_a_request_hangs(table: Table, tmp_path: Path, face: str) -> None:
+    loop = {
+        "sync": """
+        for plan in scan.stream_sync():
+            handle(plan)
+        """,
+        "async": """
+        import asyncio
+        async def main():
+            async with scan.stream() as stream:
+                async for plan in stream:
+                    handle(plan)
+        asyncio.run(main())
+        """,
+    }[face]
+    setup = """
+        from ending_test import Hanging
+        file_io = Hanging()
+        scan = (table.builder(file_io).with_start("earliest").with_poll_interval_ms(1).with_prefetch(0)
+                .with_consumer_id("c").new_streaming_scan())
+        signal.signal(signal.SIGTERM, lambda *_: scan.stop())
+        def tell():
+            file_io.hangs.wait()
+            print("hangs", flush=True)
+        threading.Thread(target=tell, daemon=True).start()
+        def handle(plan):
+            print(plan.snapshot_id, flush=True)
+            if plan.snapshot_id == 2:
+                file_io.hang()
+    """
+    with run(tmp_path, textwrap.dedent(setup) + textwrap.dedent(loop) + 'print("end", scan.committed())\n') as process:
+        assert first_lines(process, 3) == ["1", "2", "hangs"]
+        process.send_signal(signal.SIGTERM)
+        started = time.monotonic()
+        output, errors = process.communicate(timeout=60)
+        assert (output.strip(), errors, process.returncode) == ("end 3", "", 0)
+        assert time.monotonic() - started < SOON
