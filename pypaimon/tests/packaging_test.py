@@ -6,6 +6,7 @@ Building and installing take time, so one environment serves all: it has the whe
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -93,8 +94,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Enviro
 def test_the_wheel_holds_our_packages_and_nothing_of_pypaimon(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "pypaimon/streaming/__init__.py" in names
-    assert "pypaimon/streaming/py.typed" in names
-    ours = re.compile(r"pypaimon/(streaming|spark)/|pyspark_pypaimon\.py$|pypaimon_streaming-[\d.]+\.dist-info/")
+    assert {"pypaimon/streaming/py.typed", "pypaimon/spark/py.typed"} <= set(names)
+    ours = re.compile(r"pypaimon/(streaming|spark)/|pyspark_pypaimon\.py$|pypaimon_streaming-[^/]+\.dist-info/")
     assert [name for name in names if not ours.match(name)] == []
     assert [name for name in names if "test" in name] == []
 
@@ -103,7 +104,31 @@ def test_the_source_distribution_holds_what_the_wheel_needs(built: Path) -> None
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "NOTICE", "README.md", "pyproject.toml", "pypaimon/streaming/py.typed"} <= names
-    assert [name for name in names if name.startswith("pypaimon/tests")] == []
+    assert [name for name in names if re.match(r"(pypaimon/tests|docs|benchmarks|examples)/", name)] == []
+
+
+def test_an_index_would_take_both(built: Path) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir())
+
+
+def test_the_version_is_that_of_the_tag(tmp_path: Path) -> None:
+    def version() -> str:
+        return run(sys.executable, "-m", "setuptools_scm", cwd=tmp_path).strip()
+
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=n", "-c", "user.email=e@localhost", "-c", "commit.gpgsign=false")
+        run("git", *who, *arguments, cwd=tmp_path)
+
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    assert version() == "0.1.0.dev0", "a copy without history"
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message=first")
+    assert re.fullmatch(r"0\.1\.0\.dev1\+g\w+", version()), "a checkout without tags"
+    git("tag", "v1.2.3")
+    assert version() == "1.2.3"
+    git("commit", "--quiet", "--allow-empty", "--message=second")
+    assert re.fullmatch(r"1\.2\.4\.dev1\+g\w+", version())
 
 
 def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
