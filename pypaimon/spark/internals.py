@@ -1,9 +1,11 @@
-"""The one door of Spark's sink to what is internal in pypaimon's write path."""
+"""The one door of the Spark source and sink to what is internal in pypaimon: its write path, its options."""
 
 from pypaimon.catalog.catalog_exception import TableNotExistException
 from pypaimon.catalog.catalog_factory import CatalogFactory
 from pypaimon.common.json_util import JSON
-from pypaimon.common.options.core_options import ChangelogProducer, MergeEngine
+from pypaimon.common.options import config as catalog_options
+from pypaimon.common.options.config_option import ConfigOption
+from pypaimon.common.options.core_options import ChangelogProducer, CoreOptions, MergeEngine
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.schema.data_types import PyarrowFieldParser
 from pypaimon.schema.schema import Schema
@@ -23,6 +25,8 @@ __all__ = [
     "BucketMode",
     "CatalogFactory",
     "ChangelogProducer",
+    "ConfigOption",
+    "CoreOptions",
     "DataFileMeta",
     "FileStoreWrite",
     "FixedBucketRowKeyExtractor",
@@ -37,4 +41,5 @@ __all__ = [
     "SnapshotCommit",
     "StreamTableCommit",
     "TableNotExistException",
+    "catalog_options",
 ]

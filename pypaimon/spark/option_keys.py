@@ -133,24 +133,20 @@ def _unknown(key: str, known: Mapping[str, str], vocabulary: Vocabulary) -> Stre
     )
 
 
-def _table_keys() -> frozenset[str]:
-    from pypaimon.common.options.core_options import CoreOptions
-
+def _table_keys() -> Iterable[str]:
+    from pypaimon.spark.internals import CoreOptions
     from pypaimon.streaming.settings.options import KNOWN_STREAM_KEYS
 
-    return KNOWN_STREAM_KEYS.union(_keys_of([CoreOptions]), _JAVA_KEYS)
+    return (*KNOWN_STREAM_KEYS, *_keys_of(CoreOptions), *_JAVA_KEYS)
 
 
-def _catalog_keys() -> frozenset[str]:
-    from pypaimon.common.options import config
+def _catalog_keys() -> Iterable[str]:
+    from pypaimon.spark.internals import catalog_options
 
-    return frozenset(_keys_of(each for name, each in vars(config).items() if name.endswith("Options")))
+    return [key for name, each in vars(catalog_options).items() if name.endswith("Options") for key in _keys_of(each)]
 
 
-def _keys_of(classes: Iterable[Any]) -> Iterable[str]:
-    from pypaimon.common.options.config_option import ConfigOption
+def _keys_of(options: Any) -> Iterable[str]:
+    from pypaimon.spark.internals import ConfigOption
 
-    for each in classes:
-        for value in vars(each).values():
-            if isinstance(value, ConfigOption):
-                yield value.key()
+    return [value.key() for value in vars(options).values() if isinstance(value, ConfigOption)]

@@ -16,6 +16,8 @@ from typing import Any
 CHILD = Path(__file__).parent / "spark_sink_child.py"
 POINTS = ("write", "after-write", "after-publish", "after-commit")
 LIMIT = 600
+NO_WORKER = b"Python worker failed to connect back"
+"""What Spark says when a Python process took more than ten seconds to start, as on a machine that does much else."""
 
 
 class Application:
@@ -24,6 +26,7 @@ class Application:
     def __init__(self, directory: Path, job: dict[str, Any]) -> None:
         self.signals = Path(job["signals"])
         self._log = (directory / "spark.log").open("ab")
+        self._begin = self._log.tell()
         environment = {
             **os.environ,
             "SINK_TEST_JOB": json.dumps(job),
@@ -40,6 +43,11 @@ class Application:
             assert self.process.poll() is None, f"the application ended; see {self._log.name}"
             assert time.monotonic() < limit, f"nothing happened for {LIMIT} s; see {self._log.name}"
             time.sleep(0.05)
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it has ended because Spark could not start a Python process in time: a death like any other."""
+        return self.process.poll() is not None and NO_WORKER in Path(self._log.name).read_bytes()[self._begin :]
 
     def finish(self) -> None:
         """Wait for its end."""
