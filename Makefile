@@ -6,7 +6,7 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_inf
 PYTHON := $(shell for each in python3 python3.13 python3.12 python3.11 python3.10 python; do \
 	$$each -c "$(SUITABLE)" >/dev/null 2>&1 && echo $$each && break; done)
 
-.PHONY: help demo test lint corpus differential soak matrix bench clean
+.PHONY: help demo test lint corpus differential soak matrix bench readme clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,9 @@ matrix: $(VENV)/ready ## The tests on each supported Python, pyarrow, pandas, nu
 bench: $(VENV)/ready ## Requests, time and memory beside pypaimon; writes docs/benchmarks.md
 	$(RUN) -m pip install --quiet --editable '.[bench]'
 	$(RUN) -m benchmarks $(ARGS)
+
+readme: $(VENV)/ready ## The README's picture of the demo, and its figures out of docs/benchmarks.md
+	$(RUN) pypaimon/tests/readme_parts.py
 
 clean: ## Remove the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .nox

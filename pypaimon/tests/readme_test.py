@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pypaimon import Schema
+from readme_parts import PICTURE, picture, with_figures
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,6 +27,19 @@ def test_its_links_into_the_repository_lead_somewhere() -> None:
     links = re.findall(r"]\((?!https?:)([^)#]+)", README)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_its_figures_are_those_of_the_last_benchmarks() -> None:
+    assert with_figures(README) == README, "make readme takes them over"
+
+
+def test_its_picture_is_one_of_the_demo() -> None:
+    assert "](docs/demo.svg)" in README
+    for drawing in (PICTURE.read_text(encoding="utf-8"), picture(seconds=1)):
+        text = html.unescape("".join(re.findall(r"<text[^>]*>([^<]*)</text>", drawing))).replace("\xa0", " ")
+        assert re.search(r"snapshot +\d+ +changelog +\+U +\d+ +[A-Z]\w+ +(placed|paid|shipped|delivered)", text)
+        assert "lag: 0 snapshots" in text
+        assert not re.search(r"url\((?!#)|href", drawing), "nothing is loaded from elsewhere"
 
 
 def test_its_quick_start_prints_the_state_of_a_table(warehouse: Any, tmp_path: Path) -> None:
