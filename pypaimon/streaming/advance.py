@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.clock import until_done
 from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metrics import PlanSize
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
@@ -113,8 +114,8 @@ class Advancer:
         position = self._planner.position(step.state)
         if progress is not None:
             with self._saving:
-                if not stretch.left:
-                    self._begin(stretch, progress, state, step, position)
+                if not stretch.left and not self._begin(stretch, progress, state, step, position):
+                    return self._nothing(state)
         return Advance(step.state, position, taken, None if step.plan is None else PlanSize.of(step.plan))
 
     def start_at(self, state: PlannerState, saved: int | None) -> PlannerState:
@@ -149,11 +150,23 @@ class Advancer:
 
     def _begin(
         self, stretch: Stretch, progress: Progress, state: PlannerState, step: Step, position: Position | None
-    ) -> None:
-        """Tell progress where the stretch begins: before the plan of this step, if it has one."""
+    ) -> bool:
+        """Tell progress where the stretch begins: before the plan of this step, if it has one.
+
+        Returns:
+            False: the snapshot of the first full plan has gone before the fence stood; the start is to be found again.
+        """
         if position is None:
             stretch.begun = False
         elif not stretch.begun:
             before = self._planner.position(state)
             progress.begin(position if before is None or step.plan is None else before, self._now())
+            if not self._stands(step.state.full):
+                self._prefetcher.clear()
+                return False
             stretch.begun = True
+        return True
+
+    def _stands(self, full: Snapshot | None) -> bool:
+        """Whether the snapshot of the first full plan is still there; that of a tag need not be."""
+        return full is None or self._options.start.tag is not None or self._planner.checks.stands(full)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import threading
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fault_file_io import Call, FaultFileIO
 from tables import Table, available, keys, snapshots
 from virtual_clock import VirtualClock
 
@@ -171,6 +174,50 @@ def test_the_first_full_read_is_fenced_until_it_is_confirmed(table: Table) -> No
     assert scan.plan() is None
     assert {path.name for path in (table.path / "consumer").iterdir()} == {"consumer-c"}
     scan.close()
+
+
+@pytest.mark.parametrize("change", ["expiry", "rollback"])
+@pytest.mark.parametrize("prefetch", [0, 4])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_first_plan_that_is_gone_before_its_fence_stands_is_found_again(
+    table: Table, prefetch: int, change: str, times: int
+) -> None:
+    """Between finding the snapshot and writing the fence others commit, and take what was found."""
+    filled(table, 3)
+    file_io = FaultFileIO()
+    fences: list[int] = []
+
+    def meanwhile(call: Call) -> Any:
+        if call.kind == "write" and call.name.endswith(".first-plan"):
+            fences.append(table.latest())
+            if len(fences) <= times:
+                if change == "rollback":
+                    table.rollback(table.latest() - 1)
+                table.commit([10 * table.latest() + len(fences)])
+                if change == "expiry":
+                    table.expire(table.latest())
+        return call.answer()
+
+    file_io.wherever(meanwhile)
+    builder = table.builder(file_io).with_catch_up("replay").with_prefetch(prefetch).with_consumer_id("c")
+    scan, read = builder.new_streaming_scan(), builder.new_read()
+    first = scan.plan()
+    assert first is not None and first.kind == "full" and first.snapshot_id == table.latest()
+    assert len(fences) == times + 1
+    fence = table.path / "consumer" / "consumer-c.first-plan"
+    assert json.loads(fence.read_text())["nextSnapshot"] == table.latest()
+    table.commit([1000])
+    found = keys(read, [first, *available(scan)])
+    assert found == table_keys(table)
+    assert {path.name for path in fence.parent.iterdir()} == {"consumer-c"}
+    scan.close()
+
+
+def table_keys(table: Table) -> list[int]:
+    """The keys that the table holds now, in the order of its files."""
+    reader = table.builder().new_read()
+    with table.builder().new_streaming_scan() as scan:
+        return keys(reader, available(scan))
 
 
 def test_without_a_consumer_id_nothing_can_be_committed(table: Table) -> None:

@@ -66,7 +66,7 @@ class Planner:
         self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
         self.traits = self._plans_for(None, None).traits
         self._scanner = follow_up_scanner(self.traits)
-        self._range = RangeCheck(directory, self.traits.decoupled_changelog)
+        self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
         self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
         self._look_ahead = LookAhead(self._snapshots, self._warm)
         self.log = PlannerLog(directory.table)
@@ -158,12 +158,12 @@ class Planner:
         start = state.start
         assert start is not None
         if start.position is not None:
-            resumption = Resumption(self._directory, self._range, self._bounds, self._options.start)
+            resumption = Resumption(self._directory, self.checks, self._bounds, self._options.start)
             resumed = resumption.resumed(state, start.position)
             self.log.resumed(start.position)
             return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
-        beginning = StartingScanner(self._directory, self.traits, start).find(state.was_empty)
+        beginning = StartingScanner(self._directory, self.traits, start).find(state.was_empty, state.misses)
         if beginning is None:
             self.log.waiting()
             return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
@@ -178,7 +178,7 @@ class Planner:
             end_id = None if state.end_id is None else max(state.end_id, full.id)
             return replace(state, full=full, end_id=end_id, verified=True)
         state = replace(state, verified=self._options.start.mode is StartMode.LATEST)
-        before = self._range.check_fingerprint(beginning.next_id - 1, None)
+        before = self.checks.check_fingerprint(beginning.next_id - 1, None)
         if before is None:
             return state
         # A stream does not begin behind its own end (J§2).
@@ -246,7 +246,7 @@ class Planner:
         """The next snapshot if it is there, held against the one before; else the state after a poll for nothing."""
         state = self._look_ahead.fetch(state, self._bounds.last_id(state.end_id))
         assert state.next_id is not None
-        snapshot = self._range.available(state.next_id)
+        snapshot = self.checks.available(state.next_id)
         if snapshot is None:
             return None, self._missed(state)
         self._check_unbroken(state.before, snapshot)
@@ -256,13 +256,13 @@ class Planner:
         """Count a poll that found nothing; check the range at the first one after a seek, and at every 16th."""
         misses = state.misses + 1
         if state.next_id is not None and (not state.verified or misses % RANGE_CHECK_INTERVAL == 0):
-            latest = self._range.check_missing(state.next_id)
+            latest = self.checks.check_missing(state.next_id)
             if state.end_id is not None and state.end_id > (latest or 0):
                 raise rolled_back(state.end_id)
             if state.before is not None:
-                self._range.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
+                self.checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
         elif state.next_id is None and misses % RANGE_CHECK_INTERVAL == 0:
-            self._range.check_identity()
+            self.checks.check_identity()
         return replace(state, misses=misses, verified=True, window=1)
 
     def _warm(self, snapshots: list[Snapshot]) -> None:
@@ -306,11 +306,11 @@ class Planner:
     def _overwritten(self, plans: SnapshotPlans, state: PlannerState, snapshot: Snapshot) -> Planned:
         if not self.traits.primary_key:
             return plans.delta(snapshot, state.unit)
-        before = self._range.available(snapshot.id - 1) if snapshot.id > 1 else None
+        before = self.checks.available(snapshot.id - 1) if snapshot.id > 1 else None
         planned = plans.overwrite(before, snapshot, state.unit)
         if before is None and any(split.before_files for split in planned.splits):
             detail = f"Snapshot {snapshot.id} overwrites rows of it, which are gone too. "
-            raise PositionExpiredError(snapshot.id - 1, self._range.earliest_id(), self._snapshots.latest_id(), detail)
+            raise PositionExpiredError(snapshot.id - 1, self.checks.earliest_id(), self._snapshots.latest_id(), detail)
         return planned
 
     def _handed_out(
@@ -359,7 +359,7 @@ class Planner:
         try:
             yield
         except FileNotFoundError as error:
-            raise self._range.missing_file(snapshot.id, error, snapshot.fingerprint) from error
+            raise self.checks.missing_file(snapshot.id, error, snapshot.fingerprint) from error
 
     def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
         policy = self._options.on_expired

@@ -118,6 +118,11 @@ class RangeCheck:
             raise rolled_back(snapshot_id)
         return found
 
+    def stands(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is still in the table: neither expired nor rolled back. One request."""
+        found = self._directory.snapshots.refreshed(snapshot.id)
+        return found is not None and found.fingerprint == snapshot.fingerprint
+
     def missing_file(
         self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None
     ) -> PaimonStreamError:

@@ -9,6 +9,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.range_check import RANGE_CHECK_INTERVAL
 from pypaimon.streaming.settings.start_options import Start, StartMode
 from pypaimon.streaming.settings.table_traits import ChangelogProducer, TableTraits
 
@@ -47,11 +48,15 @@ class StartingScanner:
         self._start = start
         self._log = StreamLog.of(__name__, directory.table)
 
-    def find(self, was_empty: bool = False) -> Beginning | None:
+    def find(self, was_empty: bool = False, misses: int = 0) -> Beginning | None:
         """The beginning, or None while the table holds no snapshot that it needs.
+
+        Of a table that was empty at the poll before, only the first snapshot is asked for, which is one request; every
+        16th poll looks for any snapshot, since the first one may have expired meanwhile.
 
         Args:
             was_empty: The table was empty when the stream was started: `latest` then begins with the first commit.
+            misses: Polls in a row that found it empty.
 
         Raises:
             PositionBeyondLatestError: A full plan is wanted of a snapshot that is not there yet.
@@ -60,7 +65,7 @@ class StartingScanner:
         mode = self._start.mode
         if mode is StartMode.FROM_TAG:
             return self._from_tag()
-        latest = self._snapshots.get_latest_snapshot()
+        latest = self._latest(misses)
         if latest is None:
             return None
         if mode is StartMode.LATEST_FULL:
@@ -82,6 +87,13 @@ class StartingScanner:
         if mode is StartMode.FROM_CREATION_TIMESTAMP:
             return self._from_creation_timestamp(latest)
         raise StreamConfigError(f"start mode {mode.value} is no start of its own")
+
+    def _latest(self, misses: int) -> Snapshot | None:
+        if misses and (misses + 1) % RANGE_CHECK_INTERVAL:
+            first = self._snapshots.refreshed(1)
+            if first is None or self._snapshots.refreshed(2) is None:
+                return first
+        return self._snapshots.get_latest_snapshot()
 
     def _wanted_id(self) -> int:
         assert self._start.snapshot_id is not None
