@@ -355,6 +355,39 @@ def test_a_table_created_anew_is_another_table(table: Table, commits: int) -> No
         again.plan()
 
 
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_position_of_another_branch_is_refused(table: Table, forked: bool) -> None:
+    """Also where the branches still hold the same snapshots, and where what would tell them apart has expired."""
+    for directory in ("schema", "snapshot"):
+        shutil.copytree(table.path / directory, table.path / "branch" / "branch-b" / directory)
+    scans = {name: following_branch(table, name) for name in ("main", "b")}
+    positions = {}
+    for name, scan in scans.items():
+        assert len(available(scan)) == 6
+        positions[name] = scan.checkpoint()
+        scan.close()
+    assert positions["main"] != positions["b"]
+    if forked:
+        table.commit([7])
+        table.commit([8])
+        table.expire(8)
+    for name, other in (("main", "b"), ("b", "main")):
+        again = following_branch(table, name)
+        again.restore(Position.from_json(positions[other].to_json()))  # type: ignore[union-attr]
+        with pytest.raises(TableChangedError, match="another table or branch"):
+            again.plan()
+        again.close()
+    again = following_branch(table, "b")
+    again.restore(positions["b"])
+    assert available(again) == []
+    again.close()
+
+
+def following_branch(table: Table, branch: str) -> AsyncStreamingTableScan:
+    handle = table.catalog.get_table(table.name if branch == "main" else f"{table.name}$branch_{branch}")
+    return StreamReadBuilder(handle).with_catch_up("replay").with_start(snapshot_id=1).new_streaming_scan()
+
+
 def test_a_position_of_another_table_is_refused(table: Table, tmp_path: Path) -> None:
     other = Table(tmp_path / "other")
     other.commit([1])

@@ -64,6 +64,57 @@ def test_every_16th_poll_checks_the_range(table: Table, file_io: FaultFileIO) ->
     scan.close()
 
 
+@pytest.mark.parametrize("start", ["latest-full", "latest", "earliest"])
+def test_a_poll_of_an_empty_table_is_one_request(tmp_path: Path, file_io: FaultFileIO, start: str) -> None:
+    empty = Table(tmp_path / "w")
+    scan = empty.builder(file_io, VirtualClock()).with_start(start).with_prefetch(0).new_streaming_scan()
+    assert scan.plan() is None
+    file_io.forget()
+    costs = []
+    for _ in range(47):
+        assert scan.plan() is None
+        costs.append(len(file_io.calls))
+        file_io.forget()
+    # Every 16th looks at hint and listing, and whether it still is the same table.
+    assert [number for number, cost in enumerate(costs, start=2) if cost > 1] == [16, 32, 48]
+    assert max(costs) == 3
+    empty.commit([1])
+    assert snapshots(available(scan)) == [1]
+    assert file_io.names().count("snapshot-1") == 1
+    scan.close()
+
+
+@pytest.mark.parametrize("polls", range(1, 18))
+def test_a_first_commit_that_expired_between_two_polls_is_no_empty_table(
+    tmp_path: Path, file_io: FaultFileIO, polls: int
+) -> None:
+    empty = Table(tmp_path / "w")
+    scan = empty.builder(file_io, VirtualClock()).with_prefetch(0).new_streaming_scan()
+    for _ in range(polls):
+        assert scan.plan() is None
+    for key in range(1, 4):
+        empty.commit([key])
+    empty.expire(3)
+    (empty.path / "snapshot" / "LATEST").unlink(missing_ok=True)
+    found = next(plan for _ in range(16) if (plan := scan.plan()) is not None)
+    assert (found.snapshot_id, found.kind) == (3, "full")
+    scan.close()
+
+
+def test_a_start_with_a_consumer_looks_once_more_whether_its_snapshot_stands(
+    table: Table, file_io: FaultFileIO
+) -> None:
+    costs = []
+    for consumer in (None, "c"):
+        builder = table.builder(file_io, VirtualClock()).with_prefetch(0)
+        scan = (builder if consumer is None else builder.with_consumer_id(consumer)).new_streaming_scan()
+        file_io.forget()
+        assert scan.plan() is not None
+        costs.append(Counter(name for name in file_io.names() if not name.startswith("consumer")))
+        scan.close()
+    assert costs[1] - costs[0] == {"snapshot-1": 1}
+
+
 @pytest.mark.parametrize("prefetch", [0, 4])
 def test_a_new_snapshot_costs_itself_its_list_its_manifest_and_a_probe(
     table: Table, file_io: FaultFileIO, prefetch: int

@@ -12,6 +12,7 @@ from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, inside
 from pypaimon.streaming.store import Store
 
+_MAIN = "main"
 _TAG_PREFIX, _SCHEMA_PREFIX = "tag-", "schema-"
 _SHARED = "_pypaimon_streaming_directories"
 _shared_lock = threading.Lock()
@@ -35,7 +36,7 @@ class TableDirectory:
     def __init__(self, table: Any, store: Store) -> None:
         self.table = table
         self.store = store
-        self.branch: str = table.current_branch() or "main"
+        self.branch: str = table.current_branch() or _MAIN
         self._home = branch_directory(table.table_path, self.branch)
         loader = table.catalog_environment.snapshot_loader()
         self.snapshots = SnapshotManager(store, table.table_path, self.branch, loader)
@@ -68,7 +69,10 @@ class TableDirectory:
 
     @property
     def identity(self) -> str:
-        """Tells this table from a later one in its place: the catalog's uuid, else when it was created."""
+        """Tells this table from a later one in its place, and its branches apart.
+
+        The catalog's uuid, else when it was created; then the branch, unless that is main.
+        """
         if self._identity is None:
             self._identity = self.current_identity()
         return self._identity
@@ -80,8 +84,10 @@ class TableDirectory:
             FileNotFoundError: The table is gone.
         """
         uuid = self.table.catalog_environment.uuid
-        if uuid:
-            return str(uuid)
+        table = str(uuid) if uuid else self._created()
+        return table if self.branch == _MAIN else f"{table}/{self.branch}"
+
+    def _created(self) -> str:
         try:
             return self.store.parse(self._schema_path(0), _creation_time)
         except FileNotFoundError:

@@ -39,7 +39,7 @@ class Resumption:
         """
         if position.table != self.directory.identity:
             raise TableChangedError(
-                f"The position is one of another table (identity {position.table}; this table is "
+                f"The position is one of another table or branch (identity {position.table}; this one is "
                 f"{self.directory.identity}), or the table was re-created since. Start anew with with_start(...)."
             )
         created_after = self._created_after(position.phase)
