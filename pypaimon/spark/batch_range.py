@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from pypaimon.spark.engine_builder import EngineReadBuilder
 from pypaimon.spark.options import SourceOptions
-from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError
+from pypaimon.spark.time_travel import snapshot_of_version, snapshot_with_id
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.plan import SplitMode, StreamSplit
 from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner, DeltaFollowUpScanner, FollowUpScanner
@@ -21,6 +22,10 @@ _MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
 _BETWEEN, _BETWEEN_TIMES = "incremental-between", "incremental-between-timestamp"
 _MODE = "incremental-between-scan-mode"
 _STREAM_ONLY = ("start", "start_tag")
+_NOT_HERE = ("scan.watermark", "scan.file-creation-time-millis", "scan.creation-time-millis", "incremental-to-auto-tag")
+_STATES = (
+    "default", "full", "latest", "latest-full", "from-snapshot", "from-snapshot-full", "from-timestamp", "incremental",
+)  # fmt: skip
 _OURS = frozenset({*_SNAPSHOT, _TAG, _MILLIS, _TIME, _BETWEEN, _BETWEEN_TIMES, _MODE, "scan.mode"})
 
 
@@ -36,6 +41,12 @@ def batch_options(options: SourceOptions) -> SourceOptions:
                 f"Option '{name.replace('_', '.')}' is for streams: for a batch give 'scan.snapshot-id', "
                 "'scan.tag-name', 'scan.timestamp-millis' or 'incremental-between'."
             )
+    for key in _NOT_HERE:
+        if key in options.table_options:
+            raise StreamConfigError(
+                f"Option '{key}' is not known to batch reads; they know {', '.join(sorted(_OURS - {'scan.mode'}))}."
+            )
+    OptionValues(options.table_options).one_of("scan.mode", _STATES, "default")
     kept = {key: value for key, value in options.table_options.items() if key not in _OURS}
     return replace(options, table_options=kept, raw=True, unmatched="drop")
 
@@ -89,25 +100,7 @@ def _state_at(builder: EngineReadBuilder, values: OptionValues, key: str | None)
         return found
     name = values.text(key)
     assert name is not None
-    if key == _TAG or not name.isdecimal():
-        return _tag(builder, key, name)
-    return _snapshot(builder, int(name))
-
-
-def _tag(builder: EngineReadBuilder, key: str, name: str) -> Snapshot:
-    found = builder.directory.tag(name)
-    if found is None:
-        known = ", ".join(builder.directory.tag_names()) or "none"
-        raise StreamConfigError(f"Option '{key}' = '{name}': there is no such tag; tags are: {known}.")
-    return found
-
-
-def _snapshot(builder: EngineReadBuilder, snapshot_id: int) -> Snapshot:
-    found = builder.directory.snapshots.try_get(snapshot_id)
-    if found is None:
-        snapshots = builder.directory.snapshots
-        raise PositionExpiredError(snapshot_id, snapshots.earliest_id(), snapshots.latest_id())
-    return found
+    return snapshot_of_version(builder.directory, key, name)
 
 
 def _between(builder: EngineReadBuilder, values: OptionValues, key: str) -> list[StreamSplit]:
@@ -133,7 +126,7 @@ def _between(builder: EngineReadBuilder, values: OptionValues, key: str) -> list
     plans = _plans(builder)
     splits: list[StreamSplit] = []
     for snapshot_id in range(1 if first is None else first.id + 1, last.id + 1):
-        snapshot = _snapshot(builder, snapshot_id)
+        snapshot = snapshot_with_id(builder.directory, snapshot_id)
         if scanner.should_scan(snapshot):
             planned = plans.delta(snapshot) if isinstance(scanner, DeltaFollowUpScanner) else plans.changelog(snapshot)
             splits += planned.splits
@@ -146,6 +139,4 @@ def _end(builder: EngineReadBuilder, key: str, part: str) -> Snapshot | None:
         if not part.isdecimal():
             raise StreamConfigError(f"Option '{key}': '{part}' is no time; give epoch milliseconds, 'start,end'.")
         return builder.directory.snapshots.earlier_or_equal_time_mills(int(part))
-    if not part.isdecimal():
-        return _tag(builder, key, part)
-    return None if int(part) == 0 else _snapshot(builder, int(part))
+    return None if part.isdecimal() and int(part) == 0 else snapshot_of_version(builder.directory, key, part)

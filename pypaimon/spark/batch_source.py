@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pypaimon.streaming.internals import Predicate
+
+
+_PUSHES = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The module that Spark runs, in a process of its own, to plan a read with filters to push."""
 
 
 class PaimonBatchReader(DataSourceReader):
@@ -71,5 +76,11 @@ class PushingBatchReader(PaimonBatchReader):
 
 
 def batch_reader(options: dict[str, str], schema: Any) -> PaimonBatchReader:
-    """The reader that the options ask for."""
-    return (PushingBatchReader if parse(options).push_filters else PaimonBatchReader)(options, schema)
+    """The reader that the options ask for.
+
+    A reader that takes filters fails every query of a session with `spark.sql.python.filterPushdown.enabled=false`, so
+    it is made where Spark asks for one to push filters to, which it does where the session allows it.
+    """
+    wanted = parse(options).push_filters
+    pushing = _PUSHES in sys.modules if wanted is None else wanted
+    return (PushingBatchReader if pushing else PaimonBatchReader)(options, schema)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.tables import load_table
+from pypaimon.spark.time_travel import snapshot_of_version
 from pypaimon.streaming.builder import StreamReadBuilder
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.consumers.progress import Progress
@@ -59,12 +60,14 @@ class EngineReadBuilder(StreamReadBuilder):
         Args:
             options: The options.
             columns: Columns to read in the place of those of the options; all of the table's are no projection.
-            schema_id: The schema to read with; None: the table's latest.
+            schema_id: The schema to read with; None: that of the version that the options name, else the latest one.
 
         Raises:
             PaimonStreamError: The table cannot be read so.
         """
         table, view = load_table(options)
+        if schema_id is None and options.version is not None:
+            schema_id = snapshot_of_version(TableDirectory.of(table), *options.version).schema_id
         builder = EngineReadBuilder(table, view, schema_id)
         everything = fields(builder.schema, view)
         names = options.columns if columns is None else tuple(columns)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pypaimon.spark.option_keys import Vocabulary, check_place, column_names, sort_options
+from pypaimon.spark.time_travel import VERSION_KEYS
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.settings.option_values import OptionValues
 
@@ -38,7 +39,7 @@ _MEANT = {
     "startingposition": "start",
     "startingtimestamp": "scan.timestamp-millis",
     "startingversion": "scan.snapshot-id",
-    "versionasof": "scan.snapshot-id",
+    "versionasof": "scan.version",
     "timestampasof": "scan.timestamp-millis",
     "endingoffsets": "scan.bounded.watermark",
     "readchangefeed": "mode",
@@ -94,8 +95,9 @@ class SourceOptions:
         on_overwrite: What to do with OVERWRITE snapshots, or None.
         fail_on_data_loss: Whether an expired checkpoint stops the query.
         admission: Bounds of a micro-batch.
+        version: The option that names the snapshot whose schema is read with, and its value, or None.
         parallelism: Tasks to aim at, or None: the machine's processors.
-        push_filters: Whether Spark's filters prune a batch read.
+        push_filters: Whether Spark's filters prune a batch read; None: where the session allows it.
     """
 
     catalog: dict[str, str] = field(repr=False)
@@ -116,8 +118,9 @@ class SourceOptions:
     on_overwrite: str | None = None
     fail_on_data_loss: bool = True
     admission: Admission = field(default_factory=Admission)
+    version: tuple[str, str] | None = None
     parallelism: int | None = None
-    push_filters: bool = False
+    push_filters: bool | None = None
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
@@ -156,8 +159,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         on_overwrite=own.get("on-overwrite"),
         fail_on_data_loss=values.boolean("failOnDataLoss", True),
         admission=_admission(own),
+        version=next(((key, table_options[key]) for key in VERSION_KEYS if key in table_options), None),
         parallelism=parallelism,
-        push_filters=values.boolean("push-filters", False),
+        push_filters=values.boolean("push-filters", False) if "push-filters" in own else None,
     )
 
 

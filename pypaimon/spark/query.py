@@ -10,6 +10,7 @@ from pypaimon.spark.options import Admission, SourceOptions, parse
 from pypaimon.spark.progress_of_query import QueryProgress
 from pypaimon.spark.table_schema import builder_for
 from pypaimon.spark.tasks import Task, tasks
+from pypaimon.spark.time_travel import VERSION_KEYS
 from pypaimon.streaming.errors import StreamConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from pypaimon.spark.offset import Offset
 
-_BATCH_ONLY = ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag")
+_BATCH_ONLY = ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag", *VERSION_KEYS)
 
 
 class Query:
@@ -35,7 +36,10 @@ class Query:
         self.options: SourceOptions = parse(options)
         for key in _BATCH_ONLY:
             if key in self.options.table_options:
-                raise StreamConfigError(f"Option '{key}' is for batch reads: use spark.read, or remove it.")
+                raise StreamConfigError(
+                    f"Option '{key}' is for batch reads: use spark.read, or begin a stream with 'start', 'start.tag' "
+                    "or 'scan.snapshot-id'."
+                )
         self._builder = builder_for(self.options, schema, streaming=True)
         self._planner = BatchPlanner(self._builder)
         self._progress = QueryProgress(self._builder)

@@ -81,15 +81,32 @@ def test_what_happened_between_snapshots_of_a_primary_key_table(spark: Any, chan
     assert [row for row in diff if row[1] != 3 and row[0] != "-U"] == [("+I", 4, "a"), ("+U", 1, "b"), ("-D", 2, "a")]
 
 
-def test_filters_are_pushed_down_where_the_session_allows_it(spark: Any, table: Table) -> None:
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+@pytest.mark.parametrize("allowed", [False, True])
+def test_filters_are_pushed_down_where_the_session_allows_it(spark: Any, table: Table, allowed: bool) -> None:
+    apart = {"source.split.target-size": "1 b", "scan.parallelism": "9"}
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", str(allowed).lower())
     try:
-        pushing = spark.read.format("pypaimon").options(**options(table), **{"push-filters": "true"}).load()
-        query = pushing.where("k >= 4 and v in ('v4', 'v0')")
-        assert [row.k for row in query.collect()] == [4]
-        assert query.rdd.getNumPartitions() == 1
+        for more, pushed in (({}, allowed), ({"push-filters": "false"}, False)):
+            frame = spark.read.format("pypaimon").options(**options(table), **apart, **more).load()
+            query = frame.where("k >= 4 and v in ('v4', 'v0')")
+            assert [row.k for row in query.collect()] == [4]
+            assert query.rdd.getNumPartitions() == (1 if pushed else 3)
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_version_is_read_with_its_schema(spark: Any, table: Table) -> None:
+    table.handle().create_tag("two", 2)
+    alter_and_append(table)
+    for version in ({"scan.tag-name": "two"}, {"scan.version": "two"}, {"scan.version": "2"}):
+        named = spark.read.format("pypaimon").options(**options(table), **version)
+        assert named.load().columns == ["k", "v"]
+        assert sorted(tuple(row) for row in named.load().where("k < 3").collect()) == [
+            (0, "v0"), (1, "v1"), (2, "v2"),
+        ]  # fmt: skip
+        native = native_read(spark, {**options(table), **version})
+        assert sorted(row.v for row in native.collect()) == ["v0", "v1", "v2", "v3"]
+    assert read(spark, table, scan__snapshot_id="1") == [(0, "v0", None), (1, "v1", None)]
 
 
 def test_an_alter_is_seen_by_the_next_load(spark: Any, table: Table) -> None:

@@ -131,13 +131,26 @@ def test_a_schema_is_a_projection(table: Table) -> None:
 
 
 def test_batch_and_stream_options_do_not_mix(table: Table) -> None:
-    between = PaimonDataSource({**options(table), "incremental-between": "1,2"})
-    stream = between.streamReader(between.schema())
-    with pytest.raises(StreamConfigError, match="for batch reads"):
-        stream.initialOffset()
-    started = PaimonDataSource({**options(table), "start": "latest"})
-    with pytest.raises(StreamConfigError, match="is for streams"):
-        started.reader(started.schema()).partitions()
+    table.commit([("+I", 1, "a")])
+    for more in ({"incremental-between": "1,2"}, {"scan.version": "1"}):
+        batch = PaimonDataSource({**options(table), **more})
+        stream = batch.streamReader(batch.schema())
+        with pytest.raises(StreamConfigError, match=f"'{next(iter(more))}' is for batch reads"):
+            stream.initialOffset()
+    for more, message in (
+        ({"start": "latest"}, "'start' is for streams"),
+        ({"scan.watermark": "1"}, "'scan.watermark' is not known to batch reads"),
+        ({"scan.mode": "compacted-full"}, "'compacted-full' for key 'scan.mode'"),
+    ):
+        started = PaimonDataSource({**options(table), **more})
+        with pytest.raises(StreamConfigError, match=message):
+            started.reader(PaimonDataSource(options(table)).schema()).partitions()
+
+
+@pytest.mark.parametrize("key", ["scan.tag-name", "scan.version"])
+def test_a_version_that_is_not_there_is_an_error_of_load(table: Table, key: str) -> None:
+    with pytest.raises(StreamConfigError, match=f"'{key}' = 'none': there is no such tag; tags are: none"):
+        PaimonDataSource({**options(table), key: "none"}).schema()
 
 
 def test_partial_records_are_refused(tmp_path: Path) -> None:
