@@ -1,0 +1,39 @@
+"""Snapshots that a read names: by id or by tag."""
+
+from __future__ import annotations
+
+from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+VERSION_KEYS = ("scan.tag-name", "scan.version")
+"""Options that only batches have. A read by one of them has the schema of its snapshot, as Java's in Spark. A stream
+may also begin at `scan.snapshot-id` or a time, and Spark does not say who asks for a schema: then it is the latest."""
+
+
+def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snapshot:
+    """The snapshot that an option names: a number is an id, unless the option is for tags.
+
+    Raises:
+        StreamConfigError: There is no such tag.
+        PositionExpiredError: There is no such snapshot.
+    """
+    if key != "scan.tag-name" and name.isdecimal():
+        return snapshot_with_id(directory, int(name))
+    found = directory.tag(name)
+    if found is None:
+        known = ", ".join(directory.tag_names()) or "none"
+        raise StreamConfigError(f"Option '{key}' = '{name}': there is no such tag; tags are: {known}.")
+    return found
+
+
+def snapshot_with_id(directory: TableDirectory, snapshot_id: int) -> Snapshot:
+    """The snapshot of an id.
+
+    Raises:
+        PositionExpiredError: There is none.
+    """
+    found = directory.snapshots.try_get(snapshot_id)
+    if found is None:
+        raise PositionExpiredError(snapshot_id, directory.snapshots.earliest_id(), directory.snapshots.latest_id())
+    return found
