@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from enum import Enum
+from typing import Any, Protocol
 
 from pypaimon.streaming.internals import (
     DataFileMeta,
@@ -53,34 +54,52 @@ class SplitMode(str, Enum):
     """`files` merged against `before_files` merged: one change per key."""
 
 
+class FileSource(Protocol):
+    """Files of a split that are still columns: how many rows and bytes they hold is known without their objects."""
+
+    @property
+    def row_count(self) -> int:
+        """Physical records in them."""
+
+    @property
+    def file_size(self) -> int:
+        """Their bytes."""
+
+    def __len__(self) -> int: ...
+
+    def make(self) -> list[DataFileMeta]:
+        """Their value objects, in their order."""
+
+
 class StreamSplit(DataSplit):
     """Files of one bucket that are read together, in order, in one way.
 
-    A subclass of pypaimon's `DataSplit`; pickles.
+    A subclass of pypaimon's `DataSplit`; pickles. The objects in `files` and `before_files` are made when they are
+    first asked for; `row_count` and `file_size` need none.
 
     Attributes:
         mode: How rows come from the files.
-        before_files: Files whose rows are retracted (modes OVERWRITE and NET), else empty.
         before_deletion_files: Deletion files of `before_files`, one each or None.
         schema: The schema to read with, where it is not the one of the reader (`on_schema_change="follow"`).
     """
 
     mode: SplitMode
-    before_files: list[DataFileMeta]
     before_deletion_files: list[DeletionFile | None] | None
     schema: TableSchema | None
+    _source: list[DataFileMeta] | FileSource
+    _before: list[DataFileMeta] | FileSource
 
     def __init__(
         self,
         mode: SplitMode,
-        files: list[DataFileMeta],
+        files: list[DataFileMeta] | FileSource,
         partition: GenericRow,
         bucket: int,
         *,
         snapshot_id: int,
         total_buckets: int | None = None,
         deletion_files: list[DeletionFile | None] | None = None,
-        before_files: list[DataFileMeta] | None = None,
+        before_files: list[DataFileMeta] | FileSource | None = None,
         before_deletion_files: list[DeletionFile | None] | None = None,
         schema: TableSchema | None = None,
     ) -> None:
@@ -95,9 +114,41 @@ class StreamSplit(DataSplit):
             total_buckets=total_buckets,
         )
         self.mode = mode
-        self.before_files = before_files or []
+        self._before = before_files or []
         self.before_deletion_files = before_deletion_files
         self.schema = schema
+
+    @property
+    def _files(self) -> list[DataFileMeta]:
+        """Where the base class keeps its files."""
+        if not isinstance(self._source, list):
+            self._source = self._source.make()
+        return self._source
+
+    @_files.setter
+    def _files(self, files: list[DataFileMeta] | FileSource) -> None:
+        self._source = files
+
+    @property
+    def before_files(self) -> list[DataFileMeta]:
+        """Files whose rows are retracted (modes OVERWRITE and NET), else empty."""
+        if not isinstance(self._before, list):
+            self._before = self._before.make()
+        return self._before
+
+    @property
+    def row_count(self) -> int:
+        """Physical records in `files`."""
+        return int(super().row_count) if isinstance(self._source, list) else self._source.row_count
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of `files`."""
+        return int(super().file_size) if isinstance(self._source, list) else self._source.file_size
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Elsewhere the columns of the whole plan are not wanted."""
+        return self.__dict__ | {"_source": self._files, "_before": self.before_files}
 
     def __repr__(self) -> str:
         names = ", ".join(file.file_name for file in self.files)

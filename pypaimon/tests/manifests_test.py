@@ -24,7 +24,8 @@ from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEM
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata import manifests
-from pypaimon.streaming.metadata.data_file_meta import data_files, partitions
+from pypaimon.streaming.metadata.binary_row import decode_rows
+from pypaimon.streaming.metadata.data_file_meta import data_files
 from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
 from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, live
 from pypaimon.streaming.store import Store
@@ -165,7 +166,7 @@ def test_a_table_that_pypaimon_wrote(warehouse: Any, store: Store) -> None:
     assert {(file.file_name, *file.min_key.values, *file.max_key.values) for file in files} == {
         (file.file_name, *file.min_key.values, *file.max_key.values) for file in planned
     }
-    assert [row.to_dict() for row in partitions(entries, table.partition_keys_fields)] == [
+    assert [row.to_dict() for row in decode_rows(entries["partition"], table.partition_keys_fields)] == [
         {"dt": datetime(2024, 1, 1).date()}
     ] * len(files)
     assert all(file.creation_time is not None and Path(file.file_path).exists() for file in files)

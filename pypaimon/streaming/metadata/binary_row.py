@@ -96,13 +96,24 @@ def decode_rows(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -
     if isinstance(rows, pa.ChunkedArray):
         rows = rows.combine_chunks()
     if not fields:
-        empty = GenericRow([], [])
-        return [empty] * len(rows)
+        return rows_of([], fields, len(rows))
     encoded = rows.dictionary_encode()
-    columns = [_python_values(decode_column(encoded.dictionary, i, field.type)) for i, field in enumerate(fields)]
-    shared_fields = list(fields)
-    distinct = [GenericRow(list(values), shared_fields) for values in zip(*columns, strict=True)]
+    distinct = rows_of(decode_columns(encoded.dictionary, fields), fields, len(encoded.dictionary))
     return [distinct[place] for place in encoded.indices.to_pylist()]
+
+
+def decode_columns(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -> list[pa.Array]:
+    """The fields of many serialised rows, as `rows_of` takes them; errors as `decode_rows`."""
+    return [_python_column(decode_column(rows, index, field.type)) for index, field in enumerate(fields)]
+
+
+def rows_of(columns: Sequence[pa.Array], fields: Sequence[DataField], count: int) -> list[GenericRow]:
+    """Decoded columns as row objects; without fields all rows are one empty object."""
+    if not fields:
+        return [GenericRow([], [])] * count
+    shared_fields = list(fields)
+    values = zip(*(column.to_pylist() for column in columns), strict=True)
+    return [GenericRow(list(each), shared_fields) for each in values]
 
 
 def decode(row: bytes, fields: Sequence[DataField]) -> tuple[Any, ...]:
@@ -110,11 +121,11 @@ def decode(row: bytes, fields: Sequence[DataField]) -> tuple[Any, ...]:
     return tuple(decode_rows(pa.array([row], pa.binary()), fields)[0].values)
 
 
-def _python_values(column: pa.Array) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        column = pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
-    values: list[Any] = column.to_pylist()
-    return values
+def _python_column(column: pa.Array) -> pa.Array:
+    """Timestamps without their nanoseconds, which Python's have not."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
 
 
 @dataclass(frozen=True, slots=True)

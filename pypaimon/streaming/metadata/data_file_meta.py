@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.internals import DataField, DataFileMeta, GenericRow, SimpleStats, Timestamp
-from pypaimon.streaming.metadata.binary_row import decode_rows
+from pypaimon.streaming.internals import DataField, DataFileMeta, SimpleStats, Timestamp
+from pypaimon.streaming.metadata.binary_row import decode_columns, rows_of
 from pypaimon.streaming.metadata.file_paths import FilePaths
 
 _AS_STORED = [
@@ -29,13 +30,17 @@ _AS_STORED = [
     "write_cols",
     "write_cols_sequences",
 ]
+_FIELDS = [field.name for field in dataclasses.fields(DataFileMeta)]
 
 
-def data_files(entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> list[DataFileMeta]:
-    """Value objects for manifest entries, in their order.
+class DataFiles:
+    """Manifest entries as files, in their order: columns, until value objects are asked for.
 
-    Statistics are left out (they are in the entries) and `value_stats_cols` is empty, as in plans of pypaimon.
-    `file_path` is the full path of the file as recorded, which is the external path if it has one.
+    A plan may hold a hundred thousand files. One object each, made at once, has the garbage collector stop every
+    thread for hundreds of milliseconds.
+
+    In the value objects statistics are left out (they are in the entries) and `value_stats_cols` is empty, as in plans
+    of pypaimon. `file_path` is the full path of the file as recorded, which is the external path if it has one.
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`.
@@ -43,42 +48,75 @@ def data_files(entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataFie
         key_fields: The trimmed primary key (without partition columns); empty for a table without primary key.
 
     Raises:
-        ValueError: A key or a partition cannot be decoded.
+        ValueError: A key cannot be decoded.
     """
-    count = entries.num_rows
-    columns = _python_columns(entries, [*_AS_STORED, "creation_time", "partition", "bucket"])
-    columns["creation_time"] = [
-        None if millis is None else Timestamp.from_epoch_millis(millis) for millis in columns["creation_time"]
-    ]
-    columns["file_path"] = list(
-        map(
-            paths.data_file,
-            columns.pop("partition"),
-            columns.pop("bucket"),
-            columns["file_name"],
-            columns["external_path"],
+
+    def __init__(self, entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> None:
+        # polars makes Python values several times faster than pyarrow does.
+        import polars
+
+        frame = polars.from_arrow(entries.select([*_AS_STORED, "creation_time", "partition", "bucket"]))
+        assert isinstance(frame, polars.DataFrame)
+        self._frame = frame
+        self._absent = {column.name for column in frame if column.null_count() == len(column)}
+        self._paths = paths
+        self._key_fields = list(key_fields)
+        self._min_keys = decode_columns(entries["min_key"], key_fields)
+        self._max_keys = decode_columns(entries["max_key"], key_fields)
+        # In front of each file: what those before it hold.
+        self._rows, self._bytes = (
+            np.concatenate([[0], np.cumsum(entries[name].to_numpy())]) for name in ("row_count", "file_size")
         )
-    )
-    columns["min_key"] = decode_rows(entries["min_key"], key_fields)
-    columns["max_key"] = decode_rows(entries["max_key"], key_fields)
-    columns["key_stats"] = columns["value_stats"] = [SimpleStats.empty_stats()] * count
-    columns["value_stats_cols"] = [[] for _ in range(count)]
-    return list(map(DataFileMeta, *(columns[field.name] for field in dataclasses.fields(DataFileMeta))))
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def some(self, start: int, stop: int) -> FileRange:
+        """The files from one place up to another."""
+        rows, size = self._rows[stop] - self._rows[start], self._bytes[stop] - self._bytes[start]
+        return FileRange(self, start, stop, int(rows), int(size))
+
+    def make(self, start: int, stop: int) -> list[DataFileMeta]:
+        """Value objects of the files from one place up to another.
+
+        Raises:
+            ValueError: A partition cannot be decoded.
+        """
+        count = stop - start
+        part = self._frame.slice(start, count)
+        columns: dict[str, Sequence[Any]] = {
+            column.name: [None] * count if column.name in self._absent else column.to_list() for column in part
+        }
+        times = {millis: Timestamp.from_epoch_millis(millis) for millis in set(columns["creation_time"]) - {None}}
+        columns["creation_time"] = list(map(times.get, columns["creation_time"]))
+        location = (columns[name] for name in ("partition", "bucket", "file_name", "external_path"))
+        columns["file_path"] = list(map(self._paths.data_file, *location))
+        for name, keys in (("min_key", self._min_keys), ("max_key", self._max_keys)):
+            columns[name] = rows_of([column.slice(start, count) for column in keys], self._key_fields, count)
+        columns["key_stats"] = columns["value_stats"] = [SimpleStats.empty_stats()] * count
+        columns["value_stats_cols"] = [[]] * count
+        return list(map(DataFileMeta, *(columns[name] for name in _FIELDS)))
 
 
-def _python_columns(entries: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    # polars makes Python values several times faster than pyarrow does.
-    import polars
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileRange:
+    """Some of the files, as a split takes them: see `plan.FileSource`."""
 
-    frame = polars.from_arrow(entries.select(names))
-    assert isinstance(frame, polars.DataFrame)
-    return {name: frame.get_column(name).to_list() for name in names}
+    files: DataFiles
+    start: int
+    stop: int
+    row_count: int
+    file_size: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def make(self) -> list[DataFileMeta]:
+        """Their value objects, made anew."""
+        return self.files.make(self.start, self.stop)
 
 
-def partitions(entries: pa.Table, partition_fields: Sequence[DataField]) -> list[GenericRow]:
-    """The partition of each entry, typed; equal partitions share one object.
-
-    Raises:
-        ValueError: A partition cannot be decoded.
-    """
-    return decode_rows(entries["partition"], partition_fields)
+def data_files(entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> list[DataFileMeta]:
+    """Value objects for all entries; arguments and errors as those of `DataFiles`."""
+    files = DataFiles(entries, paths, key_fields)
+    return files.make(0, len(files))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.settings.table_traits import TableTraits
 
@@ -49,15 +51,19 @@ class ShardFilter:
 
 
 def _name_hashes(names: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Java's `String.hashCode` of each name (file names are ASCII; others go through UTF-16 units)."""
-    encoded = [name.encode("utf-16-be") for name in names.to_pylist()]
-    length = max((len(name) for name in encoded), default=0) // 2
-    hashes = np.zeros(len(encoded), dtype=np.int64)
-    matrix = np.zeros((len(encoded), length), dtype=np.uint16)
-    lengths = np.array([len(name) // 2 for name in encoded], dtype=np.int64)
-    for row, name in enumerate(encoded):
-        matrix[row, : lengths[row]] = np.frombuffer(name, dtype=">u2")
-    for place in range(length):
-        step = (hashes * 31 + matrix[:, place]) & 0xFFFFFFFF
-        hashes = np.where(place < lengths, step, hashes)
+    """Java's `String.hashCode` of each name, which goes through its UTF-16 units."""
+    array = names.combine_chunks()
+    if pc.all(pc.string_is_ascii(array), min_count=0).as_py():
+        array = array.cast(pa.large_string())
+        offsets = np.frombuffer(array.buffers()[1], dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+        units: npt.NDArray[Any] = np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8)
+    else:
+        encoded = [name.encode("utf-16-be") for name in array.to_pylist()]
+        offsets = np.cumsum([0, *(len(name) // 2 for name in encoded)])
+        units = np.frombuffer(b"".join(encoded), dtype=">u2")
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    hashes = np.zeros(len(array), dtype=np.int64)
+    for place in range(int(lengths.max(initial=0))):
+        longer = place < lengths
+        hashes[longer] = (hashes[longer] * 31 + units[starts[longer] + place]) & 0xFFFFFFFF
     return np.where(hashes >= 1 << 31, hashes - (1 << 32), hashes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.internals import DataFileMeta, DeletionFile, GenericRow, TableSchema
-from pypaimon.streaming.metadata.data_file_meta import data_files, partitions
+from pypaimon.streaming.metadata.binary_row import decode_rows
+from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.plan import SplitMode, StreamSplit
 from pypaimon.streaming.planning.units import Units, column
@@ -18,6 +19,7 @@ from pypaimon.streaming.position import POSTPONE_BUCKET
 from pypaimon.streaming.settings.table_traits import TableTraits
 
 _Mask = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
 DeletionFiles = Mapping[tuple[bytes, int, str], DeletionFile]
 _Key = tuple[bytes, int]
 
@@ -48,23 +50,23 @@ class SplitFactory:
     ) -> list[StreamSplit]:
         """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged (J§3.7)."""
         files = _Files.of(units.entries.filter(pa.array(chosen)), self)
-        groups = units.of_entry[chosen].tolist()
+        groups = units.of_entry[chosen]
         result = []
-        for start, stop in files.buckets():
+        for start, stop in files.buckets:
+            partition, bucket = files.key(start)
             split_mode = mode
-            if mode is SplitMode.MERGE and files.keys[start][1] == POSTPONE_BUCKET:
+            if mode is SplitMode.MERGE and bucket == POSTPONE_BUCKET:
                 split_mode = SplitMode.RECORDS
             for first, last in self._packed(files.sizes, groups, start, stop):
-                found = files.deletion_files(first, last, deletions)
                 result.append(
                     StreamSplit(
                         split_mode,
-                        files.metas[first:last],
-                        files.partitions[first],
-                        files.keys[first][1],
+                        files.metas.some(first, last),
+                        files.partition(first),
+                        bucket,
                         snapshot_id=snapshot_id,
                         total_buckets=files.total_buckets[first],
-                        deletion_files=found,
+                        deletion_files=files.deletion_files(first, last, partition, bucket, deletions),
                     )
                 )
         return result
@@ -87,7 +89,9 @@ class SplitFactory:
                 total_buckets=firsts[key].total_buckets,
             )
             for key, files in buckets.items()
-            for start, stop in self._packed([file.file_size for file in files], range(len(files)), 0, len(files))
+            for start, stop in self._packed(
+                np.array([file.file_size for file in files]), np.arange(len(files)), 0, len(files)
+            )
         ]
 
     def replaced(
@@ -104,8 +108,8 @@ class SplitFactory:
         Files on both sides cancel out. Both tables are in canonical order.
         """
         old, new = _Files.of(before, self), _Files.of(after, self)
-        ranges_old = {old.keys[start]: (start, stop) for start, stop in old.buckets()}
-        ranges_new = {new.keys[start]: (start, stop) for start, stop in new.buckets()}
+        ranges_old = {old.key(start): (start, stop) for start, stop in old.buckets}
+        ranges_new = {new.key(start): (start, stop) for start, stop in new.buckets}
         result = []
         for key in dict.fromkeys((*ranges_old, *ranges_new)):
             low, high = ranges_old.get(key, (0, 0))
@@ -114,72 +118,95 @@ class SplitFactory:
             result.append(
                 StreamSplit(
                     mode,
-                    new.metas[first:last],
-                    source.partitions[place],
+                    new.metas.some(first, last),
+                    source.partition(place),
                     key[1],
                     snapshot_id=snapshot_id,
                     total_buckets=source.total_buckets[place],
-                    deletion_files=new.deletion_files(first, last, deletions_after),
-                    before_files=old.metas[low:high],
-                    before_deletion_files=old.deletion_files(low, high, deletions_before),
+                    deletion_files=new.deletion_files(first, last, *key, deletions_after),
+                    before_files=old.metas.some(low, high),
+                    before_deletion_files=old.deletion_files(low, high, *key, deletions_before),
                 )
             )
         return result
 
-    def _packed(self, sizes: Sequence[int], groups: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def _packed(self, sizes: _Numbers, groups: _Numbers, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Ranges of files that become one split: ordered packing by size, never inside a group."""
         if not (self.traits.unaware_bucket or self.traits.data_evolution):
             yield start, stop
             return
-        first, weight = start, 0
-        place = start
-        while place < stop:
-            group_end = place + 1
-            while group_end < stop and groups[group_end] == groups[place]:
-                group_end += 1
-            size = max(sum(sizes[place:group_end]), self.open_bytes)
-            if place > first and weight + size > self.target_bytes:
-                yield first, place
-                first, weight = place, 0
-            weight += size
-            place = group_end
-        yield first, stop
+        firsts = start + _run_starts(groups[start:stop])
+        weights = np.maximum(np.add.reduceat(sizes[:stop], firsts), self.open_bytes)
+        sums = np.cumsum(weights)
+        ends = [*firsts[1:].tolist(), stop]
+        first = 0
+        while first < len(firsts):
+            before = sums[first] - weights[first]
+            last = max(first + 1, int(np.searchsorted(sums, before + self.target_bytes, side="right")))
+            yield int(firsts[first]), ends[last - 1]
+            first = last
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Entries as value objects, in their order."""
+    """Entries as files, in their order.
 
-    metas: list[DataFileMeta]
-    partitions: Sequence[GenericRow]
-    keys: list[_Key]
-    sizes: list[int]
+    Attributes:
+        entries: The entries.
+        metas: Their value objects, not made yet.
+        buckets: Ranges of entries of one (partition, bucket).
+        sizes: Bytes of each file.
+        total_buckets: Number of buckets when each file was written.
+        partition_places: Which of the distinct partitions each file is in.
+        partition_rows: The distinct partitions.
+    """
+
+    entries: pa.Table
+    metas: DataFiles
+    buckets: list[tuple[int, int]]
+    sizes: _Numbers
     total_buckets: list[int]
+    partition_places: _Numbers
+    partition_rows: list[GenericRow]
 
     @staticmethod
     def of(entries: pa.Table, factory: SplitFactory) -> _Files:
-        fields = {field.name: field for field in factory.schema.fields}
+        fields = {each.name: each for each in factory.schema.fields}
         key_names = [name for name in factory.schema.primary_keys if name not in factory.schema.partition_keys]
+        encoded = entries["partition"].combine_chunks().dictionary_encode()
+        places = encoded.indices.to_numpy().astype(np.int64)
+        starts = _run_starts(places, column(entries, "bucket")).tolist()
         return _Files(
-            data_files(entries, factory.paths, [fields[name] for name in key_names]),
-            partitions(entries, [fields[name] for name in factory.schema.partition_keys]),
-            list(zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)),
-            column(entries, "file_size").tolist(),
-            entries["total_buckets"].to_pylist(),
+            entries,
+            DataFiles(entries, factory.paths, [fields[name] for name in key_names]),
+            list(zip(starts, [*starts[1:], len(places)], strict=False)),
+            column(entries, "file_size"),
+            column(entries, "total_buckets").tolist(),
+            places,
+            decode_rows(encoded.dictionary, [fields[name] for name in factory.schema.partition_keys]),
         )
 
-    def buckets(self) -> Iterator[tuple[int, int]]:
-        """Ranges of entries of one (partition, bucket)."""
-        start = 0
-        for place in range(1, len(self.keys) + 1):
-            if place == len(self.keys) or self.keys[place] != self.keys[start]:
-                yield start, place
-                start = place
+    def partition(self, place: int) -> GenericRow:
+        """The partition of a file, typed."""
+        return self.partition_rows[self.partition_places[place]]
+
+    def key(self, place: int) -> _Key:
+        """Partition (serialised) and bucket of a file."""
+        return self.entries["partition"][place].as_py(), self.entries["bucket"][place].as_py()
 
     def deletion_files(
-        self, first: int, last: int, deletions: DeletionFiles | None
+        self, first: int, last: int, partition: bytes, bucket: int, deletions: DeletionFiles | None
     ) -> list[DeletionFile | None] | None:
+        """What is deleted from the files of a range, which lie in one bucket."""
         if not deletions:
             return None
-        found = [deletions.get((*self.keys[place], self.metas[place].file_name)) for place in range(first, last)]
+        names = self.entries["file_name"].slice(first, last - first).to_pylist()
+        found = [deletions.get((partition, bucket, name)) for name in names]
         return found if any(found) else None
+
+
+def _run_starts(*columns: _Numbers) -> _Numbers:
+    """Where rows begin that differ from the row before."""
+    begins = np.ones(len(columns[0]), dtype=bool)
+    begins[1:] = np.logical_or.reduce([values[1:] != values[:-1] for values in columns])
+    return np.flatnonzero(begins)

@@ -1,0 +1,39 @@
+"""Parquet files in batches: the same rows in the same order, however many of them Arrow decodes at once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pypaimon.streaming.files import parquet_files
+from pypaimon.streaming.files.parquet_files import ParquetSource
+
+
+@given(
+    groups=st.lists(st.integers(1, 60), min_size=1, max_size=4),
+    batch_size=st.integers(1, 50),
+    decoded=st.integers(1, 5000),
+    columns=st.sampled_from([["k"], ["s", "k"], ["r"], ["k", "s", "r"]]),
+)
+def test_batches_hold_the_rows_of_the_file(
+    groups: list[int], batch_size: int, decoded: int, columns: list[str]
+) -> None:
+    out = pa.BufferOutputStream()
+    numbers = pa.array(range(sum(groups)), pa.int64())
+    rows = pa.StructArray.from_arrays([numbers, numbers.cast(pa.string())], ["a", "b"])
+    table = pa.table({"k": numbers, "s": numbers.cast(pa.string()), "r": rows})
+    with pq.ParquetWriter(out, table.schema) as writer:
+        start = 0
+        for size in groups:
+            writer.write_table(table.slice(start, size))
+            start += size
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_files, "_DECODED_BYTES", decoded)
+        batches = list(ParquetSource(pa.BufferReader(out.getvalue())).batches(columns, batch_size))
+    assert all(0 < batch.num_rows <= batch_size for batch in batches)
+    found = pa.Table.from_batches(batches)
+    assert sorted(found.column_names) == sorted(columns)
+    assert found.select(columns) == table.select(columns)
