@@ -21,6 +21,8 @@ DELETE = 1
 
 # From so many records on polars is faster than fastavro, in spite of what it costs to start.
 _MANY = 100
+# What a column takes beside its values, measured.
+_BYTES_PER_COLUMN = 1024
 _KINDS = pa.array([ADD, DELETE], pa.int8())
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
@@ -96,13 +98,13 @@ class ManifestReader:
     Args:
         store: Where the files are.
         table_path: Root directory of the table. Branches keep their manifests there too.
-        cache_bytes: Bound of the cache, in bytes of decoded Arrow data.
+        cache_bytes: Bound of the cache, in bytes of memory.
     """
 
     def __init__(self, store: Store, table_path: str, cache_bytes: int = 64 << 20) -> None:
         self._store = store
         self._directory = f"{table_path.rstrip('/')}/manifest"
-        self._cache: LRUCache[str, pa.Table] = LRUCache(cache_bytes, getsizeof=pa.Table.get_total_buffer_size)
+        self._cache: LRUCache[str, pa.Table] = LRUCache(cache_bytes, getsizeof=_memory_of)
         self._lock = threading.Lock()
 
     def manifest_list(self, name: str, size: int | None = None) -> pa.Table:
@@ -174,9 +176,15 @@ class ManifestReader:
 
     def _keep(self, name: str, table: pa.Table) -> pa.Table:
         with self._lock:
-            if table.get_total_buffer_size() <= self._cache.maxsize:
+            if _memory_of(table) <= self._cache.maxsize:
                 self._cache[name] = table
         return table
+
+
+def _memory_of(table: pa.Table) -> int:
+    """Bytes that a table takes: of one with few rows most is not in its buffers."""
+    size: int = table.get_total_buffer_size()
+    return size + table.num_columns * _BYTES_PER_COLUMN
 
 
 def parse_manifest_list(data: bytes, size: int | None = None) -> pa.Table:
