@@ -1,6 +1,10 @@
 """The one door to what is internal in pypaimon, so that a new release of it breaks in one place."""
 
+from typing import Any
+
+from pyarrow.fs import S3FileSystem
 from pypaimon.catalog.catalog_exception import TableNoPermissionException, TableNotExistException
+from pypaimon.catalog.rest.rest_token_file_io import RESTTokenFileIO
 from pypaimon.catalog.table_query_auth import TableQueryAuthResult
 from pypaimon.common.json_util import JSON
 from pypaimon.common.predicate import Predicate
@@ -8,6 +12,9 @@ from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.data.timestamp import Timestamp
 from pypaimon.data.variant_shredding import assemble_shredded_column, build_variant_schema, is_shredded_variant
 from pypaimon.filesystem.local_file_io import LocalFileIO
+from pypaimon.filesystem.oss_file_io import OssFileIO
+from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
+from pypaimon.filesystem.resolving_file_io import ResolvingFileIO
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
@@ -74,6 +81,7 @@ __all__ = [
     "Timestamp",
     "VectorType",
     "apply_auth_masking",
+    "arrow_file_io",
     "assemble_shredded_column",
     "bucket_of_hash",
     "build_variant_schema",
@@ -91,3 +99,20 @@ __all__ = [
 def local_path(uri: str) -> str:
     """The path of a `file:` URI on this machine, decoded as pypaimon's local FileIO does."""
     return str(LocalFileIO()._to_file(uri))
+
+
+def arrow_file_io(file_io: Any, path: str) -> Any:
+    """pypaimon's own FileIO over Arrow's S3 that serves a path, behind those that find it; None for any other FileIO.
+
+    Behind a REST catalog's it is the one with the token of now, for which the catalog may be asked.
+    """
+    if type(file_io) is RESTTokenFileIO and _is_untouched(file_io):
+        file_io = file_io.file_io()
+    if type(file_io) is ResolvingFileIO and _is_untouched(file_io):
+        file_io = file_io._get_fileio(path)
+    own = type(file_io) in (PyArrowFileIO, OssFileIO) and _is_untouched(file_io)
+    return file_io if own and type(file_io.filesystem) is S3FileSystem else None
+
+
+def _is_untouched(file_io: Any) -> bool:
+    return "new_input_stream" not in vars(file_io)

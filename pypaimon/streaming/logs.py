@@ -27,6 +27,8 @@ Event = Literal[
     "consumer_fenced",
     "consumer_deleted",
     "retry",
+    "store_client",
+    "store_client_left",
     "look_ahead_failed",
     "file_skipped",
     "row_kinds_hidden",

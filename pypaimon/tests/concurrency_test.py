@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
-from s3_server import S3Server, methods
+from s3_server import S3Server
 
 from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.streaming.object_reads import SWITCH
 
 SOAK = int(os.environ.get("SOAK", "0"))
 WRITERS = 2
@@ -99,12 +100,14 @@ def server() -> Iterator[S3Server]:
     server.stop()
 
 
-@pytest.fixture(params=["local", "s3"])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+@pytest.fixture(params=["local", "s3", "s3_without_fast"])
+def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     if request.param == "local":
         return Site(lambda: CatalogFactory.create({"warehouse": str(tmp_path)}), COMMITS["local"])
+    if request.param == "s3_without_fast":
+        monkeypatch.setenv(SWITCH, "off")
     server = request.getfixturevalue("server")
-    return Site(lambda: server.catalog("crowded"), COMMITS["s3"])
+    return Site(lambda: server.catalog(request.param), COMMITS["s3"])
 
 
 class Reader:
@@ -206,28 +209,3 @@ def test_every_reader_gets_every_row_once_while_writers_commit_and_expire(site: 
     saved = {info.name.text: info.next_snapshot for info in ConsumerManager(table.file_io, table.table_path).infos()}
     names = ("late", "steady", "restless", *(f"shards.shard-{index}-of-3" for index in range(3)))
     assert saved == dict.fromkeys(names, site.total + 1)
-
-
-def test_requests_as_an_s3_server_sees_them(server: S3Server) -> None:
-    """pypaimon's FileIO asks the size of each file first: a HEAD and a GET for one read."""
-    site = Site(lambda: server.catalog("counted"))
-    table = site.handle()
-    for number in range(2):
-        site.commit(table, [number])
-    builder = site.builder().with_start("latest").with_prefetch(0)
-    scan = builder.new_streaming_scan()
-    assert scan.plan() is None
-    with server.asked() as idle:
-        assert scan.plan() is None
-    assert methods(idle) == {"HEAD": 1}
-    site.commit(table, [2])
-    with server.asked() as asked:
-        plan = scan.plan()
-    assert plan is not None and plan.snapshot_id == 3
-    # The snapshot, its manifest list, its manifest.
-    assert methods(asked) == {"HEAD": 3, "GET": 3}
-    assert len(set(asked)) == len(asked)
-    with server.asked() as reading:
-        assert builder.new_read().to_arrow(plan.splits())["k"].to_pylist() == [2]
-    assert methods(reading) == {"HEAD": 1, "GET": 1}
-    scan.close()

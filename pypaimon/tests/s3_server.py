@@ -1,60 +1,63 @@
-"""An S3 server on this machine, what was asked of it, and a catalog of pypaimon on it."""
+"""An S3 server on this machine, what was asked of it, what goes wrong with it, and a catalog of pypaimon on it."""
 
 from __future__ import annotations
 
 import logging
 import re
+import socket
 import threading
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from moto.server import ThreadedMotoServer
+from moto.server import DomainDispatcherApplication, create_backend_app
 from pyarrow.fs import S3FileSystem
 from pypaimon import CatalogFactory
+from werkzeug.serving import make_server
 
 ACCESS_KEY, SECRET_KEY = "an-access-key", "a-secret-key-that-nobody-may-see"
-_BUCKET = "lake"
-_LINE = re.compile(r"(?P<method>[A-Z]+) (?P<path>/\S*) HTTP/")
+BUCKET = "lake"
+CODES = {400: "ExpiredToken", 401: "Unauthorized", 403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError"}
+_SIGNED_BY = re.compile(r"Credential=([^/]+)/")
+Fault = int | str | None
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class S3Server(logging.Handler):
-    """Keeps objects in memory, and hears what is asked for through the server's own log."""
+class S3Server:
+    """Keeps objects in memory, hears what is asked for, and fails as it is told.
+
+    A fault is a status, `reset` (the connection), `cut` (half of the answer), `hang` (until `go_on` is set), or None.
+
+    Attributes:
+        endpoint: Its URL.
+        keys: Access keys, each with its session token, that requests have to be signed by; None: any will do.
+        agents: Requests by programs that call themselves so are refused.
+        go_on: Ends what hangs.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.keys: dict[str, str | None] | None = None
+        self.agents = ""
+        self.go_on = threading.Event()
         self._asked: list[tuple[str, str]] = []
-        self._asking = threading.Lock()
-        self._server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        self._log = logging.getLogger("werkzeug")
+        self._faults: dict[str, deque[Fault]] = {}
+        self._lock = threading.Lock()
+        self._application: Application = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
     def start(self) -> None:
         """Listen on a free port, with an empty bucket."""
-        self._log.addHandler(self)
-        self._log.setLevel(logging.INFO)
-        self._log.propagate = False
-        self._server.start()
-        host, port = self._server.get_host_and_port()
-        self.endpoint = f"http://{host}:{port}"
-        S3FileSystem(
-            access_key=ACCESS_KEY,
-            secret_key=SECRET_KEY,
-            endpoint_override=self.endpoint,
-            region="us-east-1",
-            allow_bucket_creation=True,
-        ).create_dir(_BUCKET)
+        logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.file_system(allow_bucket_creation=True).create_dir(BUCKET)
 
     def stop(self) -> None:
         """End it."""
-        self._server.stop()
-        self._log.removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        found = _LINE.search(record.getMessage())
-        if found:
-            with self._asking:
-                self._asked.append((found["method"], found["path"]))
+        self.go_on.set()
+        self._server.shutdown()
+        self._server.server_close()
 
     @contextmanager
     def asked(self) -> Iterator[list[tuple[str, str]]]:
@@ -64,18 +67,86 @@ class S3Server(logging.Handler):
         yield found
         found.extend(self._asked[start:])
 
-    def catalog(self, warehouse: str) -> Any:
+    @contextmanager
+    def failing(self, part: str, *faults: Fault) -> Iterator[deque[Fault]]:
+        """What the next requests within the block come to whose path has a part in it; gives those still to come."""
+        self._faults[part] = deque(faults)
+        self.go_on.clear()
+        try:
+            yield self._faults[part]
+        finally:
+            del self._faults[part]
+            self.go_on.set()
+
+    def options(self, **changed: str) -> dict[str, str]:
+        """Options of a catalog that name the server and its keys."""
+        given = {
+            "endpoint": self.endpoint,
+            "access-key": ACCESS_KEY,
+            "secret-key": SECRET_KEY,
+            "region": "us-east-1",
+            "path-style-access": "true",
+        }
+        changes = {key.replace("_", "-"): value for key, value in changed.items()}
+        return {f"s3.{key}": value for key, value in {**given, **changes}.items()}
+
+    def catalog(self, warehouse: str, **options: str) -> Any:
         """A catalog below the bucket."""
-        return CatalogFactory.create(
-            {
-                "warehouse": f"s3://{_BUCKET}/{warehouse}",
-                "s3.endpoint": self.endpoint,
-                "s3.access-key": ACCESS_KEY,
-                "s3.secret-key": SECRET_KEY,
-                "s3.region": "us-east-1",
-                "s3.path-style-access": "true",
-            }
+        return CatalogFactory.create({"warehouse": f"s3://{BUCKET}/{warehouse}", **self.options(), **options})
+
+    def file_system(self, **settings: Any) -> S3FileSystem:
+        """Arrow's client of the server."""
+        given = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": "us-east-1"}
+        return S3FileSystem(endpoint_override=self.endpoint, **{**given, **settings})
+
+    def put(self, name: str, data: bytes) -> str:
+        """Store an object; its path."""
+        with self.file_system().open_output_stream(f"{BUCKET}/{name}") as stream:
+            stream.write(data)
+        return f"s3://{BUCKET}/{name}"
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"].encode("latin-1").decode() + (
+            "?" + environ["QUERY_STRING"] if environ.get("QUERY_STRING") else ""
         )
+        with self._lock:
+            self._asked.append((environ["REQUEST_METHOD"], path))
+            waiting = next((faults for part, faults in self._faults.items() if part in path and faults), None)
+            fault = waiting.popleft() if waiting else None
+        if fault is None and self._is_refused(environ):
+            fault = 403
+        if fault == "hang":
+            self.go_on.wait(60)
+        if isinstance(fault, int):
+            return _error(fault, environ, start_response)
+        if fault == "reset" or (fault == "cut" and environ["REQUEST_METHOD"] == "HEAD"):
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionResetError
+        answer = self._application(environ, start_response)
+        return _half(answer) if fault == "cut" else answer
+
+    def _is_refused(self, environ: dict[str, Any]) -> bool:
+        agent = environ.get("HTTP_USER_AGENT", "")
+        if self.agents and self.agents in agent:
+            return True
+        signed = _SIGNED_BY.search(environ.get("HTTP_AUTHORIZATION", ""))
+        token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
+        return self.keys is not None and (signed is None or self.keys.get(signed[1], ...) != token)
+
+
+def _error(status: int, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    """As S3 does it, which quotes the token that it refuses."""
+    token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN", SECRET_KEY)
+    code = CODES.get(status, "SlowDown")
+    body = f"<Error><Code>{code}</Code><Message>No.</Message><Token-0>{token}</Token-0></Error>".encode()
+    start_response(f"{status} {code}", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def _half(answer: Iterable[bytes]) -> Iterator[bytes]:
+    data = b"".join(answer)
+    yield data[: len(data) // 2]
+    raise ConnectionResetError
 
 
 def methods(asked: list[tuple[str, str]]) -> Counter[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from pypaimon.streaming.object_client import Part
 from pypaimon.streaming.store import Store
 
 _WHOLE = 4 << 20
@@ -12,6 +13,11 @@ _WHOLE = 4 << 20
 
 _AHEAD = 1 << 20
 """Bytes that are read at least: columns of a row group lie side by side."""
+
+_TAIL = 256 << 10
+"""Bytes of the end that are read with the size: the footer, but of very many columns or row groups."""
+
+_NOTHING = Part(b"", 0, 0)
 
 
 def open_remote(store: Store, path: str, size: int | None) -> Any:
@@ -36,7 +42,8 @@ def open_remote(store: Store, path: str, size: int | None) -> Any:
 class RemoteFile:
     """A binary file in a store, for one thread at a time.
 
-    What a request holds, its stream, is given up with it: a request that hung is asked again on a stream of its own.
+    Where the store's client needs no size to read, the end of the file, which readers want first, tells it. What a
+    request holds, its stream, is given up with it: a request that hung is asked again on a stream of its own.
 
     Args:
         store: Where it lies.
@@ -48,27 +55,30 @@ class RemoteFile:
         self._path = path
         self._stream: Any = None
         self._position = 0
-        self._block = b""
-        self._block_start = 0
+        self._block = _NOTHING
+        self._size: int | None = None
         self.closed = False
-        self._size: int = store.call("read", path, self._open)
 
-    def read(self, size: int | None = -1) -> bytes:
-        """So many bytes from the position on, fewer only at the end; all without a number."""
-        left = max(0, self._size - self._position)
-        wanted = left if size is None or size < 0 else min(size, left)
-        skipped = self._position - self._block_start
-        if not 0 <= skipped <= len(self._block) - wanted:
-            length = min(max(wanted, _AHEAD), left)
-            self._block = self._store.call("read", self._path, lambda _: self._fetch(self._position, length))
-            self._block_start, skipped = self._position, 0
-        self._position += wanted
-        whole = not skipped and wanted == len(self._block)
-        return self._block if whole else self._block[skipped : skipped + wanted]
+    def read(self, size: int | None = -1) -> Any:
+        """So many bytes from the position on, as a buffer, fewer only at the end; without a number all, as `bytes`."""
+        if size is None or size < 0:
+            return bytes(self.read(max(0, self._end() - self._position)))
+        wanted = size if self._size is None else min(size, max(0, self._size - self._position))
+        if not wanted:
+            return b""
+        skipped = self._position - self._block.start
+        if not 0 <= skipped <= len(self._block.data) - wanted:
+            ahead = wanted if self._size is None else min(max(wanted, _AHEAD), self._size - self._position)
+            self._load(self._position, ahead)
+            skipped = 0
+        block = self._block.data
+        data = block if not skipped and wanted >= len(block) else block[skipped : skipped + wanted]
+        self._position += len(data)
+        return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a place; returns it."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        start = {io.SEEK_SET: lambda: 0, io.SEEK_CUR: self.tell, io.SEEK_END: self._end}[whence]()
         self._position = start + offset
         return self._position
 
@@ -91,23 +101,36 @@ class RemoteFile:
     def close(self) -> None:
         """Let the stream go."""
         self.closed = True
-        stream, self._stream, self._block = self._stream, None, b""
+        stream, self._stream, self._block = self._stream, None, _NOTHING
         if stream is not None:
             stream.close()
 
-    def _open(self, path: str) -> int:
-        stream = self._store.file_io.new_input_stream(path)
-        size = stream.seek(0, io.SEEK_END)
-        self._stream = stream
-        return int(stream.tell() if size is None else size)
+    def _end(self) -> int:
+        return self._load(None, _TAIL).size if self._size is None else self._size
 
-    def _fetch(self, position: int, length: int) -> bytes:
+    def _load(self, start: int | None, length: int) -> Part:
+        """Make bytes from a place on, or the last ones, the block that is at hand."""
+        part = self._store.call("read", self._path, lambda _: self._fetch(start, length))
+        self._block, self._size = part, part.size
+        return part
+
+    def _fetch(self, start: int | None, length: int) -> Part:
+        part = self._store.objects.part(self._path, start, length, lambda: self._from_stream(start, length))
+        if start is not None and len(part.data) != max(0, min(length, part.size - start)):
+            raise OSError(f"it ends after {start + len(part.data)} bytes, it should have {part.size}")
+        return part
+
+    def _from_stream(self, start: int | None, length: int) -> Part:
         stream, self._stream = self._stream, None
         if stream is None:
             stream = self._store.file_io.new_input_stream(self._path)
-        stream.seek(position)
-        data = bytes(stream.read(length))
-        if len(data) != length:
-            raise OSError(f"it ends after {position + len(data)} bytes, it should have {self._size}")
+        size = self._size
+        if size is None:
+            end = stream.seek(0, io.SEEK_END)
+            size = int(stream.tell() if end is None else end)
+        data = b""
+        if start is not None and start < size:
+            stream.seek(start)
+            data = bytes(stream.read(length))
         self._stream = stream
-        return data
+        return Part(data, size if start is None else start, size)

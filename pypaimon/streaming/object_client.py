@@ -1,0 +1,241 @@
+"""`ObjectClient`: objects of one bucket of an S3-like store by obstore, the client of the extra `fast`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache, lru_cache
+from importlib import metadata
+from ipaddress import ip_address
+from typing import Any
+
+_FIRST_RELEASE = (0, 11)
+"""With older ones the interpreter aborts if it exits while a thread waits for an answer."""
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+"""Names that path and host of a request take as they are; the SDKs differ in what they do with others."""
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_CAUSE = re.compile(r"\b(TimedOut|UnexpectedEof|BrokenPipe|Connection(?:Refused|Reset|Aborted)|dns error)\b")
+_NO_RANGE = re.compile(r"status code: 416|non-partial|[Cc]ontent.[Rr]ange|CONTENT_RANGE")
+_PATIENCE = 1.5
+"""How much longer than `Store` the client waits, in multiples: `Store` says that a request hung."""
+
+
+class NotServedError(Exception):
+    """The client cannot put this request: a key that it would change, or a range that the object does not have."""
+
+
+class BusyError(OSError):
+    """The store answers that it cannot serve the request at present (429, 5xx)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of an object.
+
+    Attributes:
+        data: They, as a buffer; `len()` and slices are as those of bytes.
+        start: Where they begin.
+        size: Of the whole object.
+    """
+
+    data: Any
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket, how it is reached, and as whom.
+
+    Attributes:
+        name: Of the bucket.
+        endpoint: URL, with the bucket in its host if `in_host`.
+        in_host: Whether requests name the bucket in their host and not in their path.
+        region: What requests are signed for.
+        access_key: Id of the key that signs them.
+        secret_key: The key.
+        session_token: Goes with keys that are lent.
+        timeout: Seconds that one request may take.
+    """
+
+    name: str
+    endpoint: str
+    in_host: bool
+    region: str
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(repr=False)
+    timeout: float
+
+    @staticmethod
+    def of(file_system: Any, name: str, timeout: float) -> Bucket | None:
+        """The bucket as Arrow's `S3FileSystem` reaches it; None where obstore might reach it otherwise.
+
+        That is: without keys of its own (a role, the machine's, none), through a proxy, with names that are special.
+        """
+        try:
+            (settings,) = file_system.__reduce__()[1]
+            refused = settings["anonymous"] or settings["role_arn"] or settings["proxy_options"]["host"]
+            keys = settings["access_key"], settings["secret_key"], settings["session_token"] or None
+            endpoint, scheme = settings["endpoint_override"], settings["scheme"]
+            in_host = bool(settings["force_virtual_addressing"] or not endpoint)
+        except (LookupError, TypeError, ValueError):
+            return None
+        region = str(file_system.region)
+        if not endpoint:
+            endpoint = f"s3.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
+        given, _, host = endpoint.rpartition("://")
+        host = host.rstrip("/")
+        if refused or not (keys[0] and keys[1]) or not _BUCKET.fullmatch(name) or re.search(r"[/@?#\s]", host):
+            return None
+        in_host = in_host and not _is_address(host)
+        url = f"{given or scheme}://{name}.{host}" if in_host else f"{given or scheme}://{host}"
+        return Bucket(name, url, in_host, region, *keys, timeout)
+
+
+class ObjectClient:
+    """Reads of objects of a bucket: one request each, never repeated. Thread-safe.
+
+    Args:
+        bucket: Whose objects.
+
+    Attributes:
+        bucket: Whose objects.
+        trusted: Whether it was seen to answer as the table's FileIO does.
+        given_up: Whether it was seen not to.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        from obstore.store import S3Store
+
+        self.bucket = bucket
+        self.trusted = False
+        self.given_up = False
+        limit = timedelta(seconds=bucket.timeout * _PATIENCE)
+        # What is not given here obstore takes from environment variables.
+        self._store = S3Store(
+            bucket.name,
+            endpoint=bucket.endpoint,
+            aws_endpoint_url_s3=bucket.endpoint,
+            region=bucket.region,
+            virtual_hosted_style_request=bucket.in_host,
+            skip_signature=False,
+            unsigned_payload=False,
+            request_payer=False,
+            s3_express=False,
+            client_options={
+                "allow_http": bucket.endpoint.lower().startswith("http://"),
+                "timeout": limit,
+                "connect_timeout": limit,
+            },
+            retry_config={"max_retries": 0, "retry_timeout": limit},
+            credential_provider=self._credentials,
+        )
+
+    @staticmethod
+    @lru_cache(maxsize=32)
+    def of(bucket: Bucket) -> ObjectClient:
+        """The client of a bucket in this process, with its open connections."""
+        return ObjectClient(bucket)
+
+    def get(self, key: str, start: int | None = 0, length: int | None = None) -> Part:
+        """Bytes of an object.
+
+        Args:
+            key: Of the object.
+            start: Where they begin; None for the last ones.
+            length: How many; fewer come where the object ends. None for all that follow.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            PermissionError: It may not be read.
+            BusyError: The store cannot answer at present.
+            NotServedError: The client cannot put the request.
+            OSError: The request failed otherwise.
+        """
+        span: Any = None
+        if start is None:
+            span = {"suffix": length}
+        elif length is not None:
+            span = (start, start + length)
+        elif start:
+            span = {"offset": start}
+        try:
+            result = self._store.get(key, options={"range": span} if span else None)
+            return Part(result.bytes(), result.range[0], result.meta["size"])
+        except Exception as error:  # noqa: BLE001 (which classes there are depends on the release)
+            failure = _failure(error, key)
+        # Out here nothing refers to the first error: it quotes what the store said, which may quote credentials.
+        raise failure
+
+    def _credentials(self) -> Any:
+        keys = {"access_key_id": self.bucket.access_key, "secret_access_key": self.bucket.secret_key}
+        return {**keys, "token": self.bucket.session_token, "expires_at": None}
+
+
+def _failure(error: Exception, key: str) -> Exception:
+    """The error that pypaimon's FileIO would raise for a failed request."""
+    name, text = type(error).__name__, str(error)
+    reason, status = _reason(text), _STATUS.search(text)
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, reason, key)
+    if name in ("PermissionDeniedError", "UnauthenticatedError"):
+        return PermissionError(errno.EACCES, reason)
+    if isinstance(error, ValueError) or name == "InvalidPathError" or _NO_RANGE.search(text):
+        return NotServedError(reason)
+    if not any(each.__module__.partition(".")[0] == "obstore" for each in type(error).__mro__):
+        return error
+    if status is not None and (status[1].startswith("5") or status[1] == "429"):
+        return BusyError(reason)
+    return OSError(reason)
+
+
+def _reason(text: str) -> str:
+    status, code, cause = _STATUS.search(text), _CODE.search(text), _CAUSE.search(text)
+    if status is not None:
+        return f"HTTP status {status[1]}" + (f" ({code[1]})" if code else "")
+    said = re.split(r" - |error: ", text.partition("\n")[0], maxsplit=1)[-1]
+    return f"{said[:200]} ({cause[1]})" if cause else said[:200]
+
+
+@cache
+def unusable() -> str | None:
+    """Why obstore cannot be used in this process; None if it can."""
+    from urllib.request import getproxies
+
+    try:
+        release = metadata.version("obstore")
+    except metadata.PackageNotFoundError:
+        return "the extra 'fast' is not installed"
+    if tuple(int(number) for number in re.findall(r"\d+", release)[:2]) < _FIRST_RELEASE:
+        return f"obstore {release} is too old"
+    if getproxies().keys() & {"http", "https", "all"}:
+        # Arrow's client does not heed them, obstore's would.
+        return "the environment names a proxy"
+    return None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(re.sub(r":\d+$", "", host).strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+forked = False
+"""Whether this process was forked from one that has obstore: its threads are not here, and requests would hang."""
+
+
+def _after_fork() -> None:
+    global forked
+    forked = forked or "obstore" in sys.modules
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
