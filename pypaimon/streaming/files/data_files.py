@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,6 +57,7 @@ def read_file(
     schema_id: int,
     system_columns: Sequence[str] = (),
     batch_size: int = DEFAULT_BATCH_SIZE,
+    constants: Mapping[str, pa.Scalar] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All records of one file, in stored order, none left out.
 
@@ -71,6 +72,7 @@ def read_file(
         schema_id: Id of the schema that `fields` come from: in files newer than that any loss in a cast is an error.
         system_columns: Of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`: put behind the columns, in this order.
         batch_size: Rows per batch, at most.
+        constants: Values of columns that are the same in the whole file, and so not read from it; by name.
 
     Yields:
         Batches with the Arrow types of pypaimon (`PyarrowFieldParser`), then the system columns as int64, int8, int64.
@@ -90,6 +92,7 @@ def read_file(
             fields,
             exact=file.schema_id > schema_id,
             trim_char=isinstance(source, OrcSource),
+            constants=constants,
         )
         stored = [name for name in system_columns if name in source.schema.names]
         wanted = list(dict.fromkeys([*(column.source for column in columns if column.source is not None), *stored]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,19 +31,23 @@ class Column:
     """Where one column of the read schema comes from.
 
     Attributes:
-        source: Name of the file's column, None where the file has none: all null.
+        source: Name of the file's column, None where it is not read.
         target: Its type in the read schema.
         convert: From the file's values to those of the read schema; None if they are the same.
+        constant: The value of all rows, of type `target`, where there is no source; None: null.
     """
 
     source: str | None
     target: pa.DataType
     convert: Convert | None = None
+    constant: pa.Scalar | None = None
 
     def read(self, batch: pa.RecordBatch) -> pa.Array:
         """The column of the read schema for a batch of the file."""
         if self.source is None:
-            return pa.nulls(batch.num_rows, self.target)
+            if self.constant is None:
+                return pa.nulls(batch.num_rows, self.target)
+            return pa.repeat(self.constant, batch.num_rows)
         array = batch.column(self.source)
         if self.convert is None:
             return array
@@ -60,6 +64,7 @@ def map_columns(
     *,
     exact: bool,
     trim_char: bool = False,
+    constants: Mapping[str, pa.Scalar] | None = None,
 ) -> list[Column]:
     """How to read each field out of a file.
 
@@ -69,6 +74,7 @@ def map_columns(
         read_fields: The fields that are wanted.
         exact: Whether a loss in a cast is an error (see `casts`).
         trim_char: Whether values of CHAR end where their text ends (ORC).
+        constants: Values of fields that are the same in all rows, and so not read; by name.
 
     Raises:
         CastError: A field's type changed in a way that cannot be read.
@@ -77,6 +83,9 @@ def map_columns(
     columns = []
     for field in read_fields:
         target = PyarrowFieldParser.from_paimon_type(field.type)
+        if constants and field.name in constants:
+            columns.append(Column(None, target, constant=constants[field.name]))
+            continue
         origin = names.get(field.id)
         position = -1 if origin is None else stored.get_field_index(origin.name)
         if origin is None or position < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from pypaimon.streaming.files.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_K
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join, row_id_groups
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
+from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.merge import (
     MergeEngine,
@@ -59,6 +59,24 @@ class Records:
         if mask.true_count == len(mask):
             return self
         return Records(self.batch.filter(mask), None if self.kinds is None else self.kinds.filter(mask))
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Files of one bucket.
+
+    Attributes:
+        files: Each with what says which of its rows are deleted.
+        constants: The values of the partition columns.
+    """
+
+    files: Sequence[tuple[DataFileMeta, DeletionFile | None]]
+    constants: Mapping[str, pa.Scalar]
+
+    @property
+    def metas(self) -> list[DataFileMeta]:
+        """The files alone."""
+        return [file for file, _ in self.files]
 
 
 Filter = Callable[[Records], Records]
@@ -108,7 +126,7 @@ class SplitReader:
         if split.mode is SplitMode.ROWS:
             return self._rows(split)
         if split.mode in (SplitMode.RECORDS, SplitMode.CHANGELOG):
-            return self._stored_records(split)
+            return self._stored(self._files(split))
         if split.mode is SplitMode.EVOLUTION:
             return self._evolution(split)
         if split.mode is SplitMode.NET:
@@ -142,29 +160,32 @@ class SplitReader:
             kinds = pa.repeat(pa.scalar(row_kinds.INSERT, pa.int8()), records.batch.num_rows)
         return Records(records.batch, pc.if_else(matches, kinds, pa.scalar(row_kinds.DELETE, pa.int8())))
 
+    def _files(self, split: StreamSplit) -> _Files:
+        files = _with_deletions(split.files, split.data_deletion_files)
+        return _Files(list(files), _partition_values(split, self._layout.schema))
+
+    def _files_before(self, split: StreamSplit) -> _Files:
+        files = _with_deletions(split.before_files, split.before_deletion_files)
+        return _Files(list(files), _partition_values(split, self._layout.schema))
+
     def _rows(self, split: StreamSplit) -> Iterator[Records]:
-        columns = self._layout.system_columns
-        for file, deletions in _with_deletions(split.files, split.data_deletion_files):
-            for batch in self._file(file, deletions, self._layout.fields, columns):
+        columns, files = self._layout.system_columns, self._files(split)
+        for file, deletions in files.files:
+            for batch in self._file(file, deletions, self._layout.fields, columns, files.constants):
                 yield Records(batch)
 
-    def _stored_records(self, split: StreamSplit) -> Iterator[Records]:
-        return self._stored(split.files, split.data_deletion_files)
-
-    def _stored(
-        self, files: Sequence[DataFileMeta], deletions: Sequence[DeletionFile | None] | None
-    ) -> Iterator[Records]:
+    def _stored(self, files: _Files) -> Iterator[Records]:
         columns = (*self._layout.system_columns, VALUE_KIND)
-        for file, deleted in _with_deletions(files, deletions):
-            for batch in self._file(file, deleted, self._layout.fields, columns):
+        for file, deletions in files.files:
+            for batch in self._file(file, deletions, self._layout.fields, columns, files.constants):
                 yield Records(batch, batch.column(VALUE_KIND))
 
     def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
         """Records that were pending are taken back one by one, for they are neither sorted nor merged (J§3.7)."""
-        for records in self._stored(split.before_files, split.before_deletion_files):
+        for records in self._stored(self._files_before(split)):
             added = records.keep(pc.is_in(records.kinds, value_set=_ADDING))
             yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
-        yield from self._stored_records(split)
+        yield from self._stored(self._files(split))
 
     def _merges(self, split: StreamSplit) -> Iterator[Records]:
         if split.mode is SplitMode.OVERWRITE and split.bucket == POSTPONE_BUCKET:
@@ -173,10 +194,10 @@ class SplitReader:
         if split.mode is SplitMode.MERGE and self._is_merged_already(split.files):
             yield from self._rows(split)
             return
-        for batch in self._merged(split.before_files, split.before_deletion_files, keep_deletes=False):
+        for batch in self._merged(self._files_before(split), keep_deletes=False):
             yield Records(batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), batch.num_rows))
         keep_deletes = self._keep_deletes and split.mode is SplitMode.MERGE
-        for batch in self._merged(split.files, split.data_deletion_files, keep_deletes=keep_deletes):
+        for batch in self._merged(self._files(split), keep_deletes=keep_deletes):
             yield Records(batch, batch.column(VALUE_KIND))
 
     def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
@@ -190,8 +211,8 @@ class SplitReader:
 
     def _net(self, split: StreamSplit) -> Iterator[Records]:
         # Both sides are filtered before they are compared: a row that ceased to match comes out as -D.
-        before = self._merged(split.before_files, split.before_deletion_files, keep_deletes=False)
-        after = self._merged(split.files, split.data_deletion_files, keep_deletes=False)
+        before = self._merged(self._files_before(split), keep_deletes=False)
+        after = self._merged(self._files(split), keep_deletes=False)
         names = [field.name for field in self._layout.fields]
         for batch in net_changes(self._matching(before), self._matching(after), self._merge_engine.keys, names):
             yield Records(batch, batch.column(VALUE_KIND))
@@ -201,11 +222,12 @@ class SplitReader:
             yield records.batch
 
     def _evolution(self, split: StreamSplit) -> Iterator[Records]:
-        deletions = {file.file_name: each for file, each in _with_deletions(split.files, split.data_deletion_files)}
-        for group in row_id_groups(split.files):
+        files = self._files(split)
+        deletions = {file.file_name: each for file, each in files.files}
+        for group in row_id_groups(files.metas):
             vectors = [self._vector(deletions[file.file_name]) for file in group.files]
             position = 0
-            for batch in self._joined(group):
+            for batch in self._joined(group, files.constants):
                 records = Records(batch)
                 for vector in vectors:
                     if vector is not None:
@@ -213,32 +235,26 @@ class SplitReader:
                 position += batch.num_rows
                 yield records
 
-    def _joined(self, group: RowIdGroup) -> Iterator[pa.RecordBatch]:
+    def _joined(self, group: RowIdGroup, constants: Mapping[str, pa.Scalar]) -> Iterator[pa.RecordBatch]:
+        def columns_of(file: DataFileMeta, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
+            return self._file(file, None, fields, (), constants)
+
         position = group.first_row_id
         newest = group.files[0].max_sequence_number
-        for batch in join(group, self._layout.fields, self._directory.schema, self._columns_of, self._batch_size):
+        for batch in join(group, self._layout.fields, self._directory.schema, columns_of, self._batch_size):
             for name in self._layout.system_columns:
                 column = row_ids(position, batch.num_rows) if name == ROW_ID else constant(newest, batch.num_rows)
                 batch = batch.append_column(name, column)
             position += batch.num_rows
             yield batch
 
-    def _columns_of(self, file: DataFileMeta, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
-        return self._file(file, None, fields, ())
-
     @cached_property
     def _merge_engine(self) -> MergeEngine:
         return merge_engine(self._layout.schema)
 
-    def _merged(
-        self,
-        files: Sequence[DataFileMeta],
-        deletions: Sequence[DeletionFile | None] | None,
-        *,
-        keep_deletes: bool,
-    ) -> Iterator[pa.RecordBatch]:
+    def _merged(self, files: _Files, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
         """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order."""
-        if not files:
+        if not files.files:
             return
         if self._layout.system_columns:
             raise UnsupportedTableError("Rows that are merged on read have no sequence numbers or row ids to show.")
@@ -246,11 +262,12 @@ class SplitReader:
         needed = engine.needs(field.name for field in self._layout.fields)
         by_name = {field.name: field for field in self._layout.schema.fields}
         fields = [*self._layout.fields, *(by_name[name] for name in needed)]
-        deletion_of = {file.file_name: each for file, each in _with_deletions(files, deletions)}
+        columns = (SEQUENCE_NUMBER, VALUE_KIND)
+        deletion_of = {file.file_name: each for file, each in files.files}
 
         def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
             for file in members:
-                for batch in self._file(file, deletion_of[file.file_name], fields, (SEQUENCE_NUMBER, VALUE_KIND)):
+                for batch in self._file(file, deletion_of[file.file_name], fields, columns, files.constants):
                     if self._layout.on_keys is not None:
                         batch = batch.filter(filters.mask(self._layout.on_keys, batch))
                     if engine.wants_levels:
@@ -258,7 +275,7 @@ class SplitReader:
                         batch = batch.append_column(LEVEL, level)
                     yield batch
 
-        runs = sorted_runs(files)
+        runs = sorted_runs(files.metas)
         try:
             yield from merge_batches([run(members) for members in runs], engine, keep_deletes=keep_deletes)
         except UnsortedRunError as error:
@@ -274,6 +291,7 @@ class SplitReader:
         deletions: DeletionFile | None,
         fields: Sequence[DataField],
         system_columns: Sequence[str],
+        constants: Mapping[str, pa.Scalar],
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a file that are not deleted."""
         try:
@@ -286,6 +304,7 @@ class SplitReader:
                 schema_id=self._layout.schema.id,
                 system_columns=system_columns,
                 batch_size=self._batch_size,
+                constants=constants,
             ):
                 yield batch if vector is None else batch.filter(vector.keep_mask(position, batch.num_rows))
                 position += batch.num_rows
@@ -309,6 +328,17 @@ def _filtered(records: Iterable[Records], keep: Filter) -> Iterator[Records]:
         kept = keep(each)
         if kept.batch.num_rows:
             yield kept
+
+
+def _partition_values(split: StreamSplit, schema: TableSchema) -> dict[str, pa.Scalar]:
+    """The partition columns that need not be read, as in Java; those finer than what pypaimon's rows hold are."""
+    fields = {field.name: field for field in schema.fields}
+    values = {}
+    for name, value in zip(schema.partition_keys, split.partition.values, strict=False):
+        kind = PyarrowFieldParser.from_paimon_type(fields[name].type)
+        if not (pa.types.is_timestamp(kind) and kind.unit == "ns"):
+            values[name] = pa.scalar(value, kind)
+    return values
 
 
 def _with_deletions(

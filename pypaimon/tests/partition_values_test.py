@@ -1,0 +1,83 @@
+"""Partition columns come from the manifest, whatever the files hold."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from pypaimon.schema.data_types import PyarrowFieldParser
+from stream_files import create, write
+
+from pypaimon.streaming import stream_read_builder
+
+FORMATS = ("parquet", "orc", "avro")
+BEFORE_1970 = datetime.datetime(1969, 12, 31, 23, 59, 59, 250_000)
+VALUES: dict[str, tuple[pa.DataType, Any]] = {
+    "bool": (pa.bool_(), True),
+    "int": (pa.int32(), -7),
+    "bigint": (pa.int64(), 1 << 40),
+    "double": (pa.float64(), 0.25),
+    "decimal": (pa.decimal128(10, 2), Decimal("-12.34")),
+    "string": (pa.string(), "a/b=c %"),
+    "date": (pa.date32(), datetime.date(1969, 12, 31)),
+    "millis": (pa.timestamp("ms"), BEFORE_1970),
+    "micros": (pa.timestamp("us"), BEFORE_1970),
+    "zoned": (pa.timestamp("ms", "UTC"), BEFORE_1970.replace(tzinfo=datetime.timezone.utc)),
+    "null": (pa.string(), None),
+}
+
+
+def table_of(warehouse: Any, kind: pa.DataType, file_format: str) -> Any:
+    schema = pa.schema([("a", pa.int32()), ("p", kind), ("b", pa.string())])
+    return create(warehouse, "t", schema, partition_keys=["p"], options={"file.format": file_format})
+
+
+def rows(table: Any, **settings: Any) -> list[dict[str, Any]]:
+    builder = stream_read_builder(table).with_start("earliest").with_end(latest=True)
+    if settings:
+        builder.with_projection(settings["projection"])
+    read = builder.new_read()
+    with builder.new_streaming_scan() as scan:
+        return [row for plan in scan.stream_sync() for row in read.to_arrow(plan.splits()).to_pylist()]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_values_of_every_type_are_those_that_were_written(warehouse: Any, name: str, file_format: str) -> None:
+    kind, value = VALUES[name]
+    table = table_of(warehouse, kind, file_format)
+    write(table, pa.table({"a": [1, 2], "p": [value] * 2, "b": ["x", None]}, schema=_schema(table)))
+    assert rows(table) == [{"a": 1, "p": value, "b": "x"}, {"a": 2, "p": value, "b": None}]
+    assert rows(table, projection=["p"]) == [{"p": value}] * 2
+
+
+def _schema(table: Any) -> pa.Schema:
+    return PyarrowFieldParser.from_paimon_schema(table.fields)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_files_need_not_hold_them(warehouse: Any, file_format: str) -> None:
+    """As those of tables that were taken over from Hive."""
+    table = table_of(warehouse, pa.int32(), file_format)
+    write(table, pa.table({"a": [1], "p": [5], "b": ["x"]}, schema=_schema(table)))
+    (path,) = Path(str(table.table_path)).glob("p=5/bucket-0/*")
+    _replace(path, pa.table({"a": pa.array([1], pa.int32()), "b": ["x"]}))
+    assert rows(table) == [{"a": 1, "p": 5, "b": "x"}]
+
+
+def _replace(path: Path, content: pa.Table) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(content, path)
+    elif path.suffix == ".orc":
+        orc.write_table(content, str(path))
+    else:
+        fields = [{"name": "a", "type": ["null", "int"]}, {"name": "b", "type": ["null", "string"]}]
+        with path.open("wb") as out:
+            fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, content.to_pylist())
