@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_runs import Program
@@ -47,7 +48,7 @@ def test_show_shows_one(manager: ConsumerManager, program: Program) -> None:
 
 def test_show_says_what_there_is(manager: ConsumerManager, program: Program) -> None:
     found = program("consumers", "show", "db.orders", "elt")
-    assert (found.code, found.err) == (1, "Error: db.orders has no consumer 'elt'; it has: etl, test\n")
+    assert (found.code, found.err) == (1, "paimon-stream: db.orders has no consumer 'elt'; it has: etl, test\n")
 
 
 @pytest.mark.parametrize(("to", "expected"), [("3", 3), ("earliest", 1), ("latest", 5)])
@@ -73,6 +74,15 @@ def test_clear_matches_whole_ids(manager: ConsumerManager, program: Program) -> 
     assert program("consumers", "clear", "db.orders", "te", "--yes").out == "0 deleted.\n"
     assert program("consumers", "clear", "db.orders", ".*", "--except", "e.*", "--yes").out == "1 deleted: test.\n"
     assert manager.list_all_ids() == ["etl"]
+
+
+def test_what_was_done_comes_as_json_too(manager: ConsumerManager, program: Program) -> None:
+    def done(command: str, *arguments: str) -> list[dict[str, Any]]:
+        return program("consumers", command, "db.orders", *arguments, "--yes", "--format", "json").records
+
+    assert done("reset", "etl", "--to", "3") == [{"id": "etl", "next_snapshot": 3}]
+    assert done("delete", "etl") == [{"id": "etl", "deleted_files": 2}]
+    assert done("clear", ".*") == [{"deleted": ["test"]}]
 
 
 def test_a_pattern_that_is_none_is_refused(manager: ConsumerManager, program: Program) -> None:

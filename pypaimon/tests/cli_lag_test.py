@@ -91,7 +91,7 @@ def test_without_consumers_it_says_so(table: Any, program: Program) -> None:
 def test_an_id_that_is_not_there_is_an_error(table: Any, program: Program) -> None:
     save(table, 3)
     found = program("lag", "db.orders", "elt")
-    assert (found.code, found.err) == (1, "Error: there is no consumer elt; there is: etl\n")
+    assert (found.code, found.err) == (1, "paimon-stream: there is no consumer elt; there is: etl\n")
 
 
 @pytest.mark.parametrize(("limit", "code"), [("2", 0), ("1", 3), ("1d", 0), ("0s", 3)])

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from itertools import takewhile
 from pathlib import Path
@@ -78,6 +79,9 @@ def test_views_are_named_as_in_paimon(tables: Any, program: Program) -> None:
         (("tail", "db.orders", "--table-option", "latest"), 2, "give KEY=VALUE"),
         (("tail", "db.orders", "--consumer-id", "a/b"), 2, "'a/b'"),
         (("nothing",), 2, "No such command 'nothing'"),
+        (("consumers", "reset", "db.orders", "etl"), 2, "Missing option '--to'"),
+        (("tail", "--nothing"), 2, "No such option"),
+        (("explain",), 2, "Missing argument 'TABLE'"),
     ],
 )
 def test_an_error_is_one_line_that_says_what_to_do(
@@ -85,7 +89,8 @@ def test_an_error_is_one_line_that_says_what_to_do(
 ) -> None:
     found = program(*arguments) if len(arguments) > 1 else program.bare(*arguments)
     assert (found.code, found.out) == (code, "")
-    assert message in found.err.splitlines()[-1]
+    assert message in found.err
+    assert (found.err.startswith("paimon-stream: "), found.err.count("\n")) == (True, 1)
 
 
 def test_without_a_catalog_it_says_how_to_give_one(
@@ -113,15 +118,36 @@ def test_it_tells_its_version(program: Program) -> None:
     assert program.bare("--version").out == f"paimon-stream, version {metadata.version('pypaimon-streaming')}\n"
 
 
-def test_every_command_has_help_and_those_with_a_table_have_examples(program: Program) -> None:
-    for name in commands.commands:
-        found = program.bare(name, "--help")
-        assert found.code == 0
-        assert name == "demo" or re.search(r"Examples:\n +paimon-stream", found.out), name
+def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The words of each command, and it; groups too."""
+    yield (), commands
+    for name, command in commands.commands.items():
+        yield (name,), command
+        if isinstance(command, click.Group):
+            yield from (((name, each), below) for each, below in command.commands.items())
+
+
+@pytest.mark.parametrize("words", [words for words, _ in every_command()], ids=" ".join)
+def test_every_command_has_help_with_examples(program: Program, words: tuple[str, ...]) -> None:
+    found = program.bare(*words, "--help")
+    assert (found.code, found.err) == (0, "")
+    assert re.search(rf"Examples?:\n +paimon-stream {' '.join(words)}", found.out)
+
+
+def test_every_command_has_json(program: Program) -> None:
+    for words, command in every_command():
+        if words != ("demo",) and not isinstance(command, click.Group):
+            assert "json" in program.bare(*words, "--help").out, words
+
+
+@pytest.mark.parametrize("words", [(), ("consumers",)])
+def test_without_a_command_it_shows_help(program: Program, words: tuple[str, ...]) -> None:
+    found = program.bare(*words)
+    assert "Commands:\n" in found.out + found.err
 
 
 def test_examples_are_runs_that_the_program_understands() -> None:
-    texts = [commands.epilog, *(command.epilog for command in commands.commands.values())]
+    texts = [command.epilog for _, command in every_command()]
     lines = [line for text in texts if text for line in re.findall(r"^ +paimon-stream (.+)$", text, re.MULTILINE)]
     assert len(lines) >= 15
     for line in lines:

@@ -89,8 +89,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = program.main(args=arguments, prog_name=_PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _refuse(error)
     except click.Abort:
         return INTERRUPTED
     except BrokenPipeError:
@@ -100,13 +99,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
+def _refuse(error: click.ClickException) -> int:
+    """One line for what click, or a command, refuses; help for the program without arguments."""
+    text = " ".join(error.format_message().split())
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        error.show()
+    elif isinstance(error, click.UsageError) and error.ctx is not None:
+        _complain(f"{text} (see {error.ctx.command_path} --help)")
+    else:
+        _complain(text)
+    return error.exit_code
+
+
+def _complain(text: str) -> None:
+    print(f"{_PROGRAM}: {text}", file=sys.stderr)  # noqa: T201 - the one line
+
+
 def _fail(error: Exception, code: int) -> int:
     if click.get_current_context().find_root().params.get("debug"):
         raise error
     text = " ".join(str(error).split()) or type(error).__name__
     if not isinstance(error, PaimonStreamError):
         text = f"{type(error).__name__}: {text}"
-    print(f"{_PROGRAM}: {text}", file=sys.stderr)  # noqa: T201 - the one line
+    _complain(text)
     return code
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pypaimon.streaming.cli.output import Record, format_option, show
+from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.consumers.consumer import Consumer, ConsumerInfo, ConsumerManager
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -28,7 +28,14 @@ def consumers() -> None:
     """List, reset and delete the consumers of a table: the names under which readers save how far they are."""
 
 
-@consumers.command("list")
+@consumers.command(
+    "list",
+    epilog="""\b
+Examples:
+  paimon-stream consumers list db.orders
+  paimon-stream consumers list db.orders --format json | jq .lag
+""",
+)
 @on_table
 @format_option
 def list_command(source: TableSource, form: str) -> None:
@@ -36,7 +43,13 @@ def list_command(source: TableSource, form: str) -> None:
     show(_records(_Consumers(source).infos()), _COLUMNS, form, f"{source.name} has no consumers")
 
 
-@consumers.command("show")
+@consumers.command(
+    "show",
+    epilog="""\b
+Example:
+  paimon-stream consumers show db.orders etl
+""",
+)
 @on_table
 @click.argument("consumer_id", metavar="ID")
 @format_option
@@ -45,48 +58,69 @@ def show_command(source: TableSource, consumer_id: str, form: str) -> None:
     show(_records(_Consumers(source).known(consumer_id)), _COLUMNS, form, "")
 
 
-@consumers.command()
+@consumers.command(
+    epilog="""\b
+Examples:
+  paimon-stream consumers reset db.orders etl --to 42
+  paimon-stream consumers reset db.orders etl --to earliest --yes
+"""
+)
 @on_table
 @click.argument("consumer_id", metavar="ID")
 @click.option(
     "--to", required=True, metavar="N", help="The next snapshot: an id, earliest, or latest (what comes after)."
 )
 @_yes
-def reset(source: TableSource, consumer_id: str, to: str, yes: bool) -> None:
+@format_option
+def reset(source: TableSource, consumer_id: str, to: str, yes: bool, form: str) -> None:
     """Make every reader of consumer ID go on at snapshot N. A reader that is running stops with an error."""
     found = _Consumers(source)
     next_snapshot = found.snapshot(to)
     _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
     found.manager.reset_consumer(consumer_id, Consumer(next_snapshot))
-    click.echo(f"Consumer {consumer_id} goes on at snapshot {next_snapshot}.")
+    record: Record = {"id": consumer_id, "next_snapshot": next_snapshot}
+    tell(record, f"Consumer {consumer_id} goes on at snapshot {next_snapshot}.", form)
 
 
-@consumers.command()
+@consumers.command(
+    epilog="""\b
+Example:
+  paimon-stream consumers delete db.orders etl
+"""
+)
 @on_table
 @click.argument("consumer_id", metavar="ID")
 @_yes
-def delete(source: TableSource, consumer_id: str, yes: bool) -> None:
+@format_option
+def delete(source: TableSource, consumer_id: str, yes: bool, form: str) -> None:
     """Delete consumer ID. What it kept of the table may then expire; a reader that is running stops with an error."""
     found = _Consumers(source)
     count = len(found.known(consumer_id))
     _confirm(yes, f"Delete consumer {consumer_id} of {source.name} ({count} files)?")
     found.manager.delete_consumer(consumer_id)
-    click.echo(f"Consumer {consumer_id} is deleted.")
+    tell({"id": consumer_id, "deleted_files": count}, f"Consumer {consumer_id} is deleted.", form)
 
 
-@consumers.command()
+@consumers.command(
+    epilog="""\b
+Examples:
+  paimon-stream consumers clear db.orders 'test-.*'
+  paimon-stream consumers clear db.orders 'test-.*' --except 'test-keep' --yes
+"""
+)
 @on_table
 @click.argument("pattern", metavar="PATTERN")
 @click.option("--except", "excluding", metavar="PATTERN", help="Keep the ids that match this one too.")
 @_yes
-def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool) -> None:
+@format_option
+def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, form: str) -> None:
     """Delete every consumer whose whole id matches the regular expression PATTERN."""
     found = _Consumers(source)
     before = set(found.manager.list_all_ids())
     _confirm(yes, f"Delete those of the {len(before)} consumers of {source.name} that match {pattern!r}?")
     found.manager.clear_consumers(pattern, excluding)
     gone = sorted(before - set(found.manager.list_all_ids()))
-    click.echo(f"{len(gone)} deleted{': ' if gone else ''}{', '.join(gone)}.")
+    tell({"deleted": gone}, f"{len(gone)} deleted{': ' if gone else ''}{', '.join(gone)}.", form)
 
 
 class _Consumers:

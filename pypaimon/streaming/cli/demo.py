@@ -7,7 +7,13 @@ import click
 from pypaimon.streaming import demo as live
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream demo
+  paimon-stream demo --seconds 10 --interval 0.1
+"""
+)
 @click.option("--seconds", type=click.FloatRange(0), default=60, show_default=True, help="How long to follow it.")
 @click.option("--interval", type=click.FloatRange(0.01), default=0.5, show_default=True, help="Seconds between writes.")
 @click.option("--plain", is_flag=True, help="No colours, also on a terminal.")

@@ -62,6 +62,11 @@ def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: st
         console().print(table_of(found, columns))
 
 
+def tell(record: Record, text: str, form: str) -> None:
+    """Print what a command has done: as a line for people, or the record as JSON."""
+    click.echo(to_json(record) if form == "json" else text)
+
+
 def to_json(record: Record) -> str:
     """One line of JSON; times in ISO 8601."""
     return json.dumps(record, ensure_ascii=False, default=lambda value: value.isoformat())

@@ -166,6 +166,8 @@ class _Parser:
         wanted = root(column) if isinstance(column, AtomicType) else str(column)
         try:
             literal = self._value(kind, value, wanted)
+        except StreamConfigError:
+            raise
         except ValueError as error:
             raise StreamConfigError(
                 f"filter {self._text!r}: {value} does not suit {name} ({wanted}): {error}"
