@@ -23,7 +23,7 @@ from pypaimon.streaming.internals import (
     TableSchema,
     Timestamp,
 )
-from pypaimon.streaming.metadata import avro_blocks, manifests
+from pypaimon.streaming.metadata import avro_blocks, data_file_meta, manifests
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.plan import SplitMode, StreamSplit
@@ -106,7 +106,9 @@ def _shown(file: DataFileMeta) -> dict[str, Any]:
 @given(drawn=st.lists(_entries, min_size=1, max_size=12), data=st.data())
 def test_any_part_of_the_files_is_what_the_entries_say(drawn: list[dict[str, Any]], data: st.DataObject) -> None:
     table = _table(drawn)
-    files, wanted = DataFiles(table, PATHS, KEYS), _plainly(table, drawn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_file_meta, "_MANY", data.draw(st.sampled_from([0, 100])))
+        files, wanted = DataFiles(table, PATHS, KEYS), _plainly(table, drawn)
     start = data.draw(st.integers(0, len(drawn)))
     stop = data.draw(st.integers(start, len(drawn)))
     some = files.some(start, stop)

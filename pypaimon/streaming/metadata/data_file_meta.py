@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,9 @@ import pyarrow as pa
 from pypaimon.streaming.internals import DataField, DataFileMeta, SimpleStats, Timestamp
 from pypaimon.streaming.metadata.binary_row import decode_columns, rows_of
 from pypaimon.streaming.metadata.file_paths import FilePaths
+
+if TYPE_CHECKING:
+    import polars
 
 _AS_STORED = [
     "file_name",
@@ -30,6 +33,8 @@ _AS_STORED = [
     "write_cols",
     "write_cols_sequences",
 ]
+# From so many files on polars makes Python values faster than pyarrow, in spite of what it costs to start.
+_MANY = 100
 _FIELDS = [field.name for field in dataclasses.fields(DataFileMeta)]
 
 
@@ -52,13 +57,9 @@ class DataFiles:
     """
 
     def __init__(self, entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> None:
-        # polars makes Python values several times faster than pyarrow does.
-        import polars
-
-        frame = polars.from_arrow(entries.select([*_AS_STORED, "creation_time", "partition", "bucket"]))
-        assert isinstance(frame, polars.DataFrame)
-        self._frame = frame
-        self._absent = {column.name for column in frame if column.null_count() == len(column)}
+        columns = entries.select([*_AS_STORED, "creation_time", "partition", "bucket"])
+        self._columns = columns if entries.num_rows < _MANY else polars_frame(columns)
+        self._count: int = entries.num_rows
         self._paths = paths
         self._key_fields = list(key_fields)
         self._min_keys = decode_columns(entries["min_key"], key_fields)
@@ -69,7 +70,7 @@ class DataFiles:
         )
 
     def __len__(self) -> int:
-        return len(self._frame)
+        return self._count
 
     def some(self, start: int, stop: int) -> FileRange:
         """The files from one place up to another."""
@@ -83,10 +84,10 @@ class DataFiles:
             ValueError: A partition cannot be decoded.
         """
         count = stop - start
-        part = self._frame.slice(start, count)
-        columns: dict[str, Sequence[Any]] = {
-            column.name: [None] * count if column.name in self._absent else column.to_list() for column in part
-        }
+        part = self._columns.slice(start, count)
+        columns: dict[str, list[Any]] = (
+            part.to_pydict() if isinstance(part, pa.Table) else part.to_dict(as_series=False)
+        )
         times = {millis: Timestamp.from_epoch_millis(millis) for millis in set(columns["creation_time"]) - {None}}
         columns["creation_time"] = list(map(times.get, columns["creation_time"]))
         location = (columns[name] for name in ("partition", "bucket", "file_name", "external_path"))
@@ -114,6 +115,15 @@ class FileRange:
     def make(self) -> list[DataFileMeta]:
         """Their value objects, made anew."""
         return self.files.make(self.start, self.stop)
+
+
+def polars_frame(table: pa.Table) -> polars.DataFrame:
+    """A table as a data frame of polars."""
+    import polars
+
+    frame = polars.from_arrow(table)
+    assert isinstance(frame, polars.DataFrame)
+    return frame
 
 
 def data_files(entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> list[DataFileMeta]:

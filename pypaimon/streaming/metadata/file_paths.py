@@ -23,6 +23,7 @@ _MERGED_CHANGELOG = re.compile(
 )
 _BUCKET_DIRECTORY = re.compile(r"bucket-[^/]+$")
 _NO_FILE_NAME = r"[/\\]|^\.{0,2}$"
+_NO_NAME = "{!r} is no name of a file in the directory of the table"
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -34,12 +35,14 @@ def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
     """
     wrong = names.filter(pc.match_substring_regex(names, _NO_FILE_NAME))
     if len(wrong):
-        raise ValueError(f"{wrong[0].as_py()!r} is no name of a file in the directory of the table")
+        raise ValueError(_NO_NAME.format(wrong[0].as_py()))
 
 
 def check_file_name(name: str) -> None:
-    """As `check_file_names`, for one."""
-    check_file_names(pa.array([name], pa.string()))
+    """As `check_file_names`, for one; a name that is no text in UTF-8 is refused too."""
+    encoded = name.encode()
+    if b"/" in encoded or b"\\" in encoded or encoded in (b"", b".", b".."):
+        raise ValueError(_NO_NAME.format(name))
 
 
 @dataclass(frozen=True, slots=True)

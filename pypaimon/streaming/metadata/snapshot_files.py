@@ -181,6 +181,11 @@ class SnapshotFiles:
         with self._lock:
             return self._cache.get(number)
 
+    def greatest_cached(self) -> int | None:
+        """The greatest id that is known without a request."""
+        with self._lock:
+            return max(self._cache, default=None)
+
     def keep(self, snapshot: Snapshot) -> Snapshot:
         """Put it into the cache; returns it."""
         with self._lock:

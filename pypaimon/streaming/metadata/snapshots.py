@@ -53,6 +53,10 @@ class SnapshotManager:
         """Whether a snapshot is known without a request."""
         return self._snapshots.cached(snapshot_id) is not None
 
+    def greatest_known_id(self) -> int | None:
+        """The greatest id among the snapshots that are cached, None if none is. No request."""
+        return self._snapshots.greatest_cached()
+
     def get_snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
         """As `try_get`, under pypaimon's name."""
         return self.try_get(snapshot_id)

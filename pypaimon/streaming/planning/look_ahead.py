@@ -17,9 +17,10 @@ _SINGLE_UNTIL = 2
 class LookAhead:
     """Fetches a window of snapshots and what they hold, one round of requests for all of them.
 
-    The window is one snapshot while the stream is caught up, so that an idle poll is one request. It doubles while
-    snapshots keep coming, up to 64, and never reaches beyond the latest snapshot that the LATEST hint names: nothing is
-    asked for twice, and what is not there yet is not asked for.
+    The window is one snapshot while the stream is caught up, so that an idle poll is one request. Once a later snapshot
+    is known, by what was read at the start or by the hint LATEST, it reaches up to that one, 64 at most; where there is
+    no hint it doubles while snapshots keep coming. Nothing is asked for twice, and what is not there yet is not asked
+    for.
 
     Args:
         snapshots: The table's snapshots.
@@ -42,12 +43,21 @@ class LookAhead:
         """
         number = state.next_id
         assert number is not None
-        if state.window <= _SINGLE_UNTIL or self._snapshots.is_cached(number):
+        if self._snapshots.is_cached(number):
             return state
-        if state.known_latest is None or state.known_latest < number:
-            state = replace(state, known_latest=self._snapshots.hinted_latest_id())
-        ends = [each for each in (state.known_latest, last_id) if each is not None]
-        stop = min([number + state.window, *(end + 1 for end in ends)])
+        known = state.known_latest
+        if known is None or known <= number:
+            later = None if state.misses else self._snapshots.greatest_known_id()
+            if later is not None and later > number:
+                known = later
+            elif state.window <= _SINGLE_UNTIL or known in (number - 1, number):
+                return state
+            else:
+                known = self._snapshots.hinted_latest_id()
+        state = replace(state, known_latest=known)
+        window = state.window if known is None else _MAX_WINDOW
+        ends = [each for each in (known, last_id) if each is not None]
+        stop = min([number + window, *(end + 1 for end in ends)])
         found = self._snapshots.look_ahead(range(number, stop))
         # What is wrong with a file ahead is an error when its turn comes, after the rows before it.
         with contextlib.suppress(FileNotFoundError, CorruptTableError, StoreError):
