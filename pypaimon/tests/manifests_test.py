@@ -27,7 +27,7 @@ from pypaimon.streaming.metadata import manifests
 from pypaimon.streaming.metadata.binary_row import decode_rows
 from pypaimon.streaming.metadata.data_file_meta import data_files
 from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, live
+from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, _memory_of, live
 from pypaimon.streaming.store import Store
 
 __all__ = ["decoder"]
@@ -324,17 +324,19 @@ def test_several_manifest_lists_at_once(tmp_path: Path, store: Store) -> None:
     assert store.file_io.reads == ["l1", "l0"]
 
 
-def test_the_cache_is_bounded(tmp_path: Path, store: Store) -> None:
-    listed = _written(tmp_path, 200, 200, 200)
-    size = ManifestReader(store, str(tmp_path)).entries(listed.slice(0, 1)).get_total_buffer_size()
+@pytest.mark.parametrize("small", [0, 1 << 20], ids=["decoded", "as stored"])
+def test_the_cache_is_bounded(tmp_path: Path, store: Store, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "_SMALL_BYTES", small)
+    listed = _written(tmp_path, 400, 400, 400)
+    size = small or _memory_of(ManifestReader(store, str(tmp_path)).entries(listed.slice(0, 1)))
     reader = ManifestReader(store, str(tmp_path), cache_bytes=2 * size + size // 2)
     for _ in range(2):
         reader.entries(listed)
-        assert sum(table.get_total_buffer_size() for table in reader._cache.values()) <= 2 * size + size // 2
+        assert sum(map(_memory_of, reader._cache.values())) <= 2 * size + size // 2
     reader.entries(listed.slice(2, 1))
     assert store.file_io.reads.count("m2") < 3
-    small = ManifestReader(store, str(tmp_path), cache_bytes=10)
-    assert small.entries(listed).num_rows == 600
+    tiny = ManifestReader(store, str(tmp_path), cache_bytes=10)
+    assert tiny.entries(listed).num_rows == 1200
 
 
 def test_a_writer_in_the_middle(tmp_path: Path, store: Store) -> None:

@@ -23,10 +23,12 @@ DELETE = 1
 _MANY = 100
 # What a column takes beside its values, measured.
 _BYTES_PER_COLUMN = 1024
+_SMALL_BYTES = 16 << 10
 _KINDS = pa.array([ADD, DELETE], pa.int8())
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
 _Column = tuple[str, str, pa.DataType, bool]
+_Parsers = Mapping[str, Callable[[bytes], pa.Table]]
 
 # Name, path in the Avro record, type, and whether every release writes it.
 _ENTRY_COLUMNS: tuple[_Column, ...] = (
@@ -85,6 +87,8 @@ ENTRY_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _ENTRY_COLUMNS]
 (Java's `DataFileMeta.creationTimeEpochMillis` interprets it in the zone of the reading JVM).
 Rows of statistics and partitions are serialised `BinaryRow`s, see `binary_row`."""
 
+_NO_ENTRIES = ENTRY_SCHEMA.empty_table()
+
 MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_COLUMNS])
 """Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null where the release knows none."""
 
@@ -92,8 +96,8 @@ MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_CO
 class ManifestReader:
     """Manifest lists, manifests and index manifests of one table, for all its branches.
 
-    The files are immutable and their names unique, so what was decoded is kept by name, up to `cache_bytes`.
-    Thread-safe.
+    The files are immutable and their names unique, so they are kept by name, up to `cache_bytes`: small ones as they
+    are stored, since decoded they take tens of times as much, others decoded. Thread-safe.
 
     Args:
         store: Where the files are.
@@ -104,7 +108,7 @@ class ManifestReader:
     def __init__(self, store: Store, table_path: str, cache_bytes: int = 64 << 20) -> None:
         self._store = store
         self._directory = f"{table_path.rstrip('/')}/manifest"
-        self._cache: LRUCache[str, pa.Table] = LRUCache(cache_bytes, getsizeof=_memory_of)
+        self._cache: LRUCache[str, pa.Table | bytes] = LRUCache(cache_bytes, getsizeof=_memory_of)
         self._lock = threading.Lock()
 
     def manifest_list(self, name: str, size: int | None = None) -> pa.Table:
@@ -118,10 +122,7 @@ class ManifestReader:
             FileNotFoundError: There is no such manifest list.
             CorruptTableError: It cannot be decoded, or is not of this size.
         """
-        cached = self._cached(name)
-        if cached is not None:
-            return cached
-        return self._keep(name, self._store.parse(self._path(name), partial(parse_manifest_list, size=size)))
+        return self._decoded({name: partial(parse_manifest_list, size=size)})[name]
 
     def manifest_lists(self, names: Sequence[str]) -> list[pa.Table]:
         """Several manifest lists, in this order. What is not cached is fetched concurrently, one request each.
@@ -130,7 +131,7 @@ class ManifestReader:
             FileNotFoundError: One is missing.
             CorruptTableError: One cannot be decoded.
         """
-        decoded = self._many(dict.fromkeys(names, parse_manifest_list))
+        decoded = self._decoded(dict.fromkeys(names, parse_manifest_list))
         return [decoded[name] for name in names]
 
     def entries(self, manifests: pa.Table) -> pa.Table:
@@ -142,11 +143,12 @@ class ManifestReader:
             FileNotFoundError: A manifest is missing.
             CorruptTableError: A manifest cannot be decoded, or does not hold as many entries as its list says.
         """
-        names: list[str] = manifests["file_name"].to_pylist()
-        counts = pc.add(manifests["num_added_files"], manifests["num_deleted_files"]).to_pylist()
-        parsers = {name: partial(parse_manifest, count=count) for name, count in zip(names, counts, strict=True)}
-        decoded = self._many(parsers)
-        return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *(decoded[name] for name in names)])
+        decoded = self._decoded(_parsers(manifests))
+        return pa.concat_tables([_NO_ENTRIES, *(decoded[name] for name in manifests["file_name"].to_pylist())])
+
+    def read_ahead(self, manifests: pa.Table) -> None:
+        """Have these manifests at hand for `entries`; small ones are not decoded yet. Errors as `entries`."""
+        self._fetched(_parsers(manifests))
 
     def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
         """The index files of an index manifest. One request.
@@ -157,34 +159,59 @@ class ManifestReader:
         """
         return self._store.parse(self._path(name), parse_index_manifest)
 
-    def _many(self, parsers: Mapping[str, Callable[[bytes], pa.Table]]) -> dict[str, pa.Table]:
+    def _decoded(self, parsers: _Parsers) -> dict[str, pa.Table]:
         """The decoded files of these names."""
-        decoded = {name: self._cached(name) for name in parsers}
-        missing = [name for name, table in decoded.items() if table is None]
+        found = self._fetched(parsers)
+        return {
+            name: self._parsed(name, content, parsers[name]) if isinstance(content, bytes) else content
+            for name, content in found.items()
+        }
+
+    def _fetched(self, parsers: _Parsers) -> dict[str, pa.Table | bytes]:
+        """The files of these names, small ones as they are stored; what is not cached is fetched concurrently."""
+        found = {name: self._cached(name) for name in parsers}
+        missing = [name for name, content in found.items() if content is None]
         for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
             if data is None:
                 raise FileNotFoundError(self._path(name))
-            decoded[name] = self._keep(name, self._store.parse_data(self._path(name), data, parsers[name]))
-        return decoded
+            small = len(data) <= _SMALL_BYTES
+            found[name] = self._keep(name, data if small else self._parsed(name, data, parsers[name]))
+        return {name: content for name, content in found.items() if content is not None}
+
+    def _parsed(self, name: str, data: bytes, parser: Callable[[bytes], pa.Table]) -> pa.Table:
+        """A file decoded. If these bytes are damaged it is read again, and what could be decoded is kept."""
+        table, content = self._store.parse_data(self._path(name), data, lambda content: (parser(content), content))
+        if content is not data:
+            self._keep(name, content if len(content) <= _SMALL_BYTES else table)
+        return table
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
-    def _cached(self, name: str) -> pa.Table | None:
+    def _cached(self, name: str) -> pa.Table | bytes | None:
         with self._lock:
             return self._cache.get(name)
 
-    def _keep(self, name: str, table: pa.Table) -> pa.Table:
+    def _keep(self, name: str, content: pa.Table | bytes) -> pa.Table | bytes:
         with self._lock:
-            if _memory_of(table) <= self._cache.maxsize:
-                self._cache[name] = table
-        return table
+            if _memory_of(content) <= self._cache.maxsize:
+                self._cache[name] = content
+        return content
 
 
-def _memory_of(table: pa.Table) -> int:
-    """Bytes that a table takes: of one with few rows most is not in its buffers."""
-    size: int = table.get_total_buffer_size()
-    return size + table.num_columns * _BYTES_PER_COLUMN
+def _parsers(manifests: pa.Table) -> _Parsers:
+    names: list[str] = manifests["file_name"].to_pylist()
+    counts = pc.add(manifests["num_added_files"], manifests["num_deleted_files"]).to_pylist()
+    return {name: partial(parse_manifest, count=count) for name, count in zip(names, counts, strict=True)}
+
+
+def _memory_of(content: pa.Table | bytes) -> int:
+    """What a file counts in the cache: of a table with few rows most is not in its buffers; small files are few too."""
+    if isinstance(content, bytes):
+        return _SMALL_BYTES
+    size: int = content.get_total_buffer_size()
+    columns: int = content.num_columns
+    return size + columns * _BYTES_PER_COLUMN
 
 
 def parse_manifest_list(data: bytes, size: int | None = None) -> pa.Table:
@@ -258,8 +285,7 @@ def _flatten(container: avro_blocks.Container, columns: tuple[_Column, ...], sch
     table = avro_blocks.to_arrow(container) if container.count >= _MANY else None
     try:
         if table is None:
-            records = avro_blocks.to_records(container)
-            arrays = [_values(records, path, type_, required) for _, path, type_, required in columns]
+            arrays = _arrays(avro_blocks.to_records(container), columns, schema)
         else:
             structs = pa.chunked_array(table.to_struct_array())
             arrays = [_column(structs, path, type_, required) for _, path, type_, required in columns]
@@ -277,21 +303,30 @@ def _column(structs: pa.ChunkedArray, path: str, type_: pa.DataType, required: b
     column = structs
     for name in path.split("."):
         if column.type.get_field_index(name) < 0:
-            return pa.chunked_array([_absent(len(structs), path, type_, required)])
+            _check_absent(path, required)
+            return pa.chunked_array([pa.nulls(len(structs), type_)])
         column = pc.struct_field(column, name)
     return column.cast(type_)
 
 
-def _values(records: list[dict[str, Any]], path: str, type_: pa.DataType, required: bool) -> pa.Array:
+def _arrays(records: list[dict[str, Any]], columns: tuple[_Column, ...], schema: pa.Schema) -> list[pa.Array]:
+    """Columns of a few records: as rows at once, since making an Arrow array takes longer than the values in it."""
+    values = [_values(records, path, required) for _, path, _, required in columns]
+    rows = [dict(zip(schema.names, row, strict=True)) for row in zip(*values, strict=True)]
+    arrays: list[pa.Array] = pa.array(rows, pa.struct(list(schema))).flatten()
+    return arrays
+
+
+def _values(records: list[dict[str, Any]], path: str, required: bool) -> list[Any]:
     values: list[Any] = records
     for name in path.split("."):
         if name not in values[0]:
-            return _absent(len(records), path, type_, required)
+            _check_absent(path, required)
+            return [None] * len(records)
         values = [value[name] for value in values]
-    return pa.array(values, type_)
+    return values
 
 
-def _absent(count: int, path: str, type_: pa.DataType, required: bool) -> pa.Array:
+def _check_absent(path: str, required: bool) -> None:
     if required:
         raise ValueError(f"the Avro records hold no {path}")
-    return pa.nulls(count, type_)

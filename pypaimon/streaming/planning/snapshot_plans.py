@@ -39,6 +39,7 @@ _Mask = npt.NDArray[np.bool_]
 _Scan = Literal["full", "delta", "changelog"]
 _ADD, _DELETE = 0, 1
 _YEAR_3000 = 32_503_680_000
+_READ_AHEAD_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +179,16 @@ class SnapshotPlans:
         return self._presented(self._factory.joined(splits, snapshot_id))
 
     def warm(self, lists: list[str]) -> None:
-        """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them."""
+        """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them.
+
+        Of manifests no more than the cache keeps until their turn comes, else they would be asked for twice.
+        """
         manifests = self._directory.manifests.manifest_lists(lists)
         kept = [table.filter(self._pruner.manifests(table)) for table in manifests]
         if kept:
-            self._directory.manifests.entries(pa.concat_tables(kept))
+            ahead = pa.concat_tables(kept)
+            fitting = np.searchsorted(np.cumsum(column(ahead, "file_size")), _READ_AHEAD_BYTES, side="right")
+            self._directory.manifests.read_ahead(ahead.slice(0, int(fitting)))
 
     def _state(self, snapshot: Snapshot) -> pa.Table:
         entries = live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list))
