@@ -24,7 +24,11 @@ from pypaimon.streaming.merge.sections import Chunk, chunks
 
 
 def merge_batches(
-    runs: Iterable[Iterable[pa.RecordBatch]], engine: MergeEngine, *, keep_deletes: bool = False
+    runs: Iterable[Iterable[pa.RecordBatch]],
+    engine: MergeEngine,
+    *,
+    keep_deletes: bool = False,
+    keep_sequence: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Merges the sorted runs of one bucket, as Java's `MergeTreeReaders` with `SortMergeReader` do.
 
@@ -34,6 +38,7 @@ def merge_batches(
             The records of one key may lie in several runs and batches.
         engine: How the records of one key become a row.
         keep_deletes: Whether -U and -D rows come out too.
+        keep_sequence: Whether `_SEQUENCE_NUMBER` comes out too: that of the newest record that went into a row.
 
     Yields:
         Batches, sorted by key, none empty: the columns of the runs without `_SEQUENCE_NUMBER` and `_LEVEL`. A key with
@@ -44,23 +49,26 @@ def merge_batches(
     asked for a batch only when that is used up.
     """
     for chunk in chunks(runs, engine.keys):
-        merged = _merge_chunk(chunk, engine, keep_deletes)
+        hidden = (LEVEL,) if keep_sequence else (LEVEL, SEQUENCE_NUMBER)
+        names = [name for name in chunk.batch.schema.names if name not in hidden]
+        merged = _merge_chunk(chunk, engine, names, keep_deletes)
         if merged.num_rows:
             yield merged
 
 
-def _merge_chunk(chunk: Chunk, engine: MergeEngine, keep_deletes: bool) -> pa.RecordBatch:
+def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_deletes: bool) -> pa.RecordBatch:
     order, starts = chunk.by_key()
     kinds = _kinds(chunk.batch)
     if len(starts) == len(chunk.codes):
-        return _rows(chunk.batch, order, kinds if order is None else kinds[order], keep_deletes)
+        return _rows(chunk.batch.select(names), order, kinds if order is None else kinds[order], keep_deletes)
     if order is None:
         order = np.arange(len(chunk.codes))
     sizes = np.diff(starts, append=len(order))
     several = sizes > 1
     group_sizes = sizes[several]
     groups = Groups(chunk.batch, order[np.repeat(several, sizes)], np.cumsum(group_sizes) - group_sizes)
-    return _assemble(groups, engine.merge(_prepared(groups, engine)), order[starts], several, kinds, keep_deletes)
+    merged = engine.merge(_prepared(groups, engine))
+    return _assemble(groups.batch.select(names), merged, order[starts], several, kinds, keep_deletes)
 
 
 def _prepared(groups: Groups, engine: MergeEngine) -> Groups:
@@ -96,7 +104,7 @@ def _without_superseded_levels(groups: Groups) -> Groups:
 
 
 def _assemble(
-    groups: Groups, merged: Merged, firsts: Ints, several: Mask, kinds: Kinds, keep_deletes: bool
+    batch: pa.RecordBatch, merged: Merged, firsts: Ints, several: Mask, kinds: Kinds, keep_deletes: bool
 ) -> pa.RecordBatch:
     """The rows of all keys: single records as they are, groups as they were merged."""
     rows = firsts.copy()
@@ -107,8 +115,7 @@ def _assemble(
     if not keep_deletes:
         kept &= ~is_retract(result_kinds)
     names, arrays = [], []
-    batch = groups.batch
-    for name in _output(batch):
+    for name in batch.schema.names:
         source = batch.column(name)
         made = pa.array(result_kinds[kept]) if name == VALUE_KIND else merged.columns.get(name)
         if name != VALUE_KIND:
@@ -130,15 +137,10 @@ def _assemble(
 
 def _rows(batch: pa.RecordBatch, order: Ints | None, kinds: Kinds, keep_deletes: bool) -> pa.RecordBatch:
     """Rows in order, as they are."""
-    selected = batch.select(_output(batch))
     if keep_deletes or not is_retract(kinds).any():
-        return selected if order is None else selected.take(pa.array(order))
+        return batch if order is None else batch.take(pa.array(order))
     kept = ~is_retract(kinds)
-    return selected.filter(pa.array(kept)) if order is None else selected.take(pa.array(order[kept]))
-
-
-def _output(batch: pa.RecordBatch) -> list[str]:
-    return [name for name in batch.schema.names if name not in (SEQUENCE_NUMBER, LEVEL)]
+    return batch.filter(pa.array(kept)) if order is None else batch.take(pa.array(order[kept]))
 
 
 def _kinds(batch: pa.RecordBatch) -> Kinds:

@@ -101,7 +101,10 @@ class PartialUpdate(EngineBase):
         for name in value_columns(groups.batch):
             aggregate, does = aggregates.get(name, (_FILL, actions))
             columns[name] = aggregate.apply(groups, name, does)
-        return Merged(kinds, groups.row_of(groups.ends), columns)
+        newest = groups.ends
+        if self.ignore_delete:
+            newest = np.maximum(groups.last(~groups.retracts), groups.starts)
+        return Merged(kinds, groups.row_of(newest), columns)
 
     def _removed(self, groups: Groups) -> Mask:
         if self.ignore_delete or not groups.retracts.any():

@@ -256,8 +256,9 @@ class SplitReader:
         """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order."""
         if not files.files:
             return
-        if self._layout.system_columns:
-            raise UnsupportedTableError("Rows that are merged on read have no sequence numbers or row ids to show.")
+        numbered = SEQUENCE_NUMBER in self._layout.system_columns
+        if len(self._layout.system_columns) > numbered:
+            raise UnsupportedTableError("Rows that are merged on read have no row ids to show.")
         engine = self._merge_engine
         needed = engine.needs(field.name for field in self._layout.fields)
         by_name = {field.name: field for field in self._layout.schema.fields}
@@ -277,7 +278,8 @@ class SplitReader:
 
         runs = sorted_runs(files.metas)
         try:
-            yield from merge_batches([run(members) for members in runs], engine, keep_deletes=keep_deletes)
+            merging = [run(members) for members in runs]
+            yield from merge_batches(merging, engine, keep_deletes=keep_deletes, keep_sequence=numbered)
         except UnsortedRunError as error:
             path = runs[error.run][0].file_path
             raise CorruptTableError(path, "its records are not in the order of their keys") from error
