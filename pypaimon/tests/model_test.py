@@ -1,190 +1,180 @@
-"""Random histories and readers that restart, seek, cancel, shard, limit and lag: they see what the model says."""
+"""Random histories and random readers: what a reader sees is what the model says, snapshot by snapshot.
+
+Histories: appends, overwrites, compactions, changelogs, columns that come, go and change, expiry. Readers: they start
+anywhere, restart, seek, cancel, shard, limit, lag, filter, project, and choose what becomes of them when a schema
+changes or their position expires.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import tempfile
-from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from beliefs import Settings
+from believing_reader import BelievingReader
+from crafted_table import CraftedTable
+from crafted_writer import KEYS, CraftedWriter
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from pypaimon.schema.data_types import AtomicType
-from pypaimon.schema.schema_change import SchemaChange
-from tables import Row, Table, rows
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from table_model import KEY, PARTITION, StreamModel
 
-from pypaimon.streaming import AsyncStreamingTableScan, Plan, Position, StreamTableRead
-
-KINDS: dict[str, dict[str, Any]] = {
-    "unaware": {},
-    "fixed": {"bucket": "3", "bucket_key": "k"},
-    "none": {"primary_key": True, "bucket": "2"},
-    "input": {"primary_key": True, "bucket": "2", "changelog_producer": "input"},
+SOAK = int(os.environ.get("SOAK", "0"))
+TABLES: dict[str, dict[str, Any]] = {
+    "unaware": {"buckets": 0},
+    "fixed": {"buckets": 3, "options": {"bucket-key": KEY}},
+    "none": {"buckets": 2, "keyed": True},
+    "input": {"buckets": 2, "keyed": True, "producer": "input"},
+    "lookup": {"buckets": 2, "keyed": True, "producer": "lookup"},
+    "full-compaction": {"buckets": 2, "keyed": True, "producer": "full-compaction"},
+    "postponed": {"buckets": 2, "keyed": True, "postponed": True},
+    "postponed-lookup": {"buckets": 2, "keyed": True, "postponed": True, "producer": "lookup"},
 }
+ACTIONS = st.sampled_from([*["append"] * 4, *["compact"] * 4, "overwrite", "nothing", "alter", "expire", "hurry"])
+CHANGES = st.lists(st.tuples(ACTIONS, st.integers(0, 1 << 16)), min_size=1, max_size=6)
 
 
-@dataclass
-class History:
-    """A table, and the rows that a stream from its beginning hands out."""
+class Histories(RuleBasedStateMachine):
+    """A table that changes, and its readers."""
 
-    table: Table
-    expected: list[Row] = field(default_factory=list)
-    next_key: int = 0
-    columns: int = 0
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = TABLES[kind]
+        self.loop = asyncio.new_event_loop()
+        self.directory = tempfile.TemporaryDirectory()
 
-    def commit(self, draw: Any) -> None:
-        """One random commit."""
-        action = draw(st.sampled_from(["rows", "rows", "rows", "overwrite", "column"]))
-        if action == "column":
-            self.columns += 1
-            change = SchemaChange.add_column(f"c{self.columns}", AtomicType("INT"))
-            self.table.catalog.alter_table(self.table.name, [change], False)
-            return
-        count = draw(st.integers(1, 6))
-        if not self.table.primary_key:
-            added = [("+I", key, f"v{key}") for key in range(self.next_key, self.next_key + count)]
-            self.next_key += count
-            overwrites = action == "overwrite"
-            self.table.commit(added, overwrite=overwrites)
-            # OVERWRITE snapshots are passed over (B38).
-            self.expected += [] if overwrites else added
-            return
-        keys = draw(st.lists(st.integers(0, 8), min_size=count, max_size=count, unique=True))
-        self.next_key += 1
-        changes = [(draw(st.sampled_from(["+I", "-U", "+U", "-D"])), key, f"{key}@{self.next_key}") for key in keys]
-        self.table.commit(changes)
-        self.expected += changes
+    @initialize(data=st.data(), changes=CHANGES)
+    def create(self, data: st.DataObject, changes: list[tuple[str, int]]) -> None:
+        """A table, and one to three readers that share its shards."""
+        kind = self.kind
+        buckets, keyed, producer = kind["buckets"], kind.get("keyed", False), kind.get("producer", "none")
+        postponed = kind.get("postponed", False)
+        options = {"bucket": "-2" if postponed else str(buckets or -1), **kind.get("options", {})}
+        if keyed:
+            options["changelog-producer"] = producer
+        self.table = CraftedTable(
+            Path(self.directory.name) / "w",
+            keyed=keyed,
+            partitioned=data.draw(st.booleans()),
+            buckets=buckets,
+            options=options,
+        )
+        self.model = StreamModel(keyed, producer, ordered=buckets > 0)
+        self.writer = CraftedWriter(self.table, buckets=buckets, producer=producer, postponed=postponed)
+        if data.draw(st.booleans()):
+            self.change(changes)
+        shards = data.draw(st.sampled_from([1, 1, 2, 3]))
+        consumer = data.draw(st.sampled_from([None, None, "c"]))
+        self.readers = []
+        for index in range(shards):
+            shard = (index, shards) if shards > 1 else None
+            chosen = replace(self.settings(data.draw), shard=shard, consumer=consumer)
+            self.readers.append(BelievingReader(self.table, self.model, not buckets, chosen))
 
+    def settings(self, draw: Any) -> Settings:
+        """How a reader reads, but for its shard and consumer."""
 
-@dataclass
-class Reader:
-    """One reader of one shard. `seen` is what a downstream has that undoes what a restart repeats."""
+        def choice(*values: Any) -> Any:
+            return draw(st.sampled_from(values))
 
-    history: History
-    draw: Any
-    shard: tuple[int, int] | None
-    consumer: str | None
-    scan: AsyncStreamingTableScan | None = None
-    read: StreamTableRead | None = None
-    position: str | None = None
-    seen: list[Row] = field(default_factory=list)
-    plans: list[tuple[Plan, int]] = field(default_factory=list)
+        optional = [each.name for each in self.table.columns.columns if each.name not in (KEY, PARTITION)]
+        always = [KEY, PARTITION] if self.table.partitioned else [KEY]
+        projection = (*draw(st.permutations([*always, choice(*optional)])),) if choice(True, False, False) else None
+        on_schema_change = choice("fail", "follow", "follow", "ignore")
+        limit = choice(None, None, "max_rows", "max_bytes", "max_splits")
+        most = {"max_rows": 6, "max_bytes": 6000, "max_splits": 3}
+        return Settings(
+            start=choice("earliest", "earliest", "latest-full", "latest-full", "latest", "compacted-full"),
+            projection=projection,
+            least_key=choice(None, None, draw(st.integers(0, KEYS))),
+            overwrites=self.overwrites_can_be_read and choice(True, False),
+            on_expired=choice("fail", "earliest", "latest", "full"),
+            on_schema_change=on_schema_change,
+            limits=() if limit is None else ((limit, draw(st.integers(1, most[limit]))),),
+            catch_up=choice("auto", "replay", "net" if on_schema_change != "ignore" else "auto"),
+            prefetch=choice(0, 1, 4),
+        )
 
-    def open(self) -> None:
-        """Start, or start again with other settings."""
-        draw, builder = self.draw, self.history.table.builder().with_start("earliest")
-        builder.with_projection(["k", "v"]).with_include_row_kind().with_poll_interval_ms(1)
-        builder.with_prefetch(draw(st.sampled_from([0, 1, 4]))).with_catch_up(draw(st.sampled_from(["auto", "replay"])))
-        limit = draw(st.sampled_from([None, "max_rows", "max_splits"]))
-        if limit is not None:
-            builder.with_limits(**{limit: draw(st.integers(1, 8))})
-        if self.shard is not None:
-            builder.with_shard(*self.shard)
-        if self.consumer is not None:
-            builder.with_consumer_id(self.consumer)
-        elif self.position is not None:
-            builder.with_start(position=self.position)
-        self.scan, self.read = builder.new_streaming_scan(), builder.new_read()
+    @property
+    def overwrites_can_be_read(self) -> bool:
+        """Java refuses it where a changelog would tell of the same changes."""
+        return not self.model.keyed or self.model.retracts_overwrites
 
-    def restart(self) -> None:
-        """Go away with a plan in hand, and come back."""
-        assert self.scan is not None
-        self.scan.close()
-        if self.consumer is None:
-            found = self.scan.checkpoint()
-            self.position = None if found is None else found.to_json()
-        else:
-            self.undo_from(self.scan.committed())
-        self.open()
+    # ---- the history ----
 
-    def seek(self) -> None:
-        """Back to a plan that was handed out."""
-        assert self.scan is not None
-        if self.plans:
-            plan, _ = self.plans[self.draw(st.integers(0, len(self.plans) - 1))]
-            self.scan.restore(plan.position)
-            self.undo(plan.position)
+    @rule(changes=CHANGES)
+    def change(self, changes: list[tuple[str, int]]) -> None:
+        """Some commits, schema changes and expiries."""
+        for action, seed in changes:
+            self.writer.act(action, seed)
 
-    def undo_from(self, snapshot: int | None) -> None:
-        if self.plans:
-            table = self.plans[0][0].position.table
-            self.undo(Position(table, 0 if snapshot is None else snapshot))
+    # ---- the readers ----
 
-    def undo(self, position: Position) -> None:
-        """Forget what comes again from a position on."""
-        later = [number for number, (plan, _) in enumerate(self.plans) if plan.position > position]
-        if later:
-            del self.seen[self.plans[later[0]][1] :]
-            del self.plans[later[0] :]
+    @rule(number=st.integers(0, 2), cancel_after=st.none() | st.integers(0, 8))
+    def step(self, number: int, cancel_after: int | None) -> None:
+        """A plan, or a cancelled call for one."""
+        self.run(self.reader(number).step(cancel_after))
 
-    async def step(self, cancel_after: int | None) -> bool:
-        """Ask for a plan once, perhaps cancelled; whether something may be left."""
-        assert self.scan is not None and self.read is not None
-        waiting = asyncio.ensure_future(self.scan.plan_async())
-        if cancel_after is not None:
-            for _ in range(cancel_after):
-                await asyncio.sleep(0)
-            waiting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            plan = await waiting
-            if plan is None:
-                return False
-            self.plans.append((plan, len(self.seen)))
-            self.seen += rows(self.read, plan)
-        return True
+    @rule(number=st.integers(0, 2))
+    def catch_up(self, number: int) -> None:
+        """All that is there."""
+        self.run(self.reader(number).catch_up())
 
-    async def catch_up(self) -> None:
-        while await self.step(None):
-            pass
+    @rule(number=st.integers(0, 2), data=st.data(), same=st.booleans())
+    def restart(self, number: int, data: st.DataObject, same: bool) -> None:
+        """A new process, perhaps with other settings."""
+        reader = self.reader(number)
+        others = reader.settings if same else self.settings(data.draw)
+        # What is read stays: the rows of a first plan that began with a filter are not those without it.
+        others = replace(
+            others,
+            start=reader.settings.start,
+            shard=reader.settings.shard,
+            least_key=reader.settings.least_key,
+            overwrites=reader.settings.overwrites,
+            projection=None if same else others.projection,
+        )
+        reader.restart(others)
 
+    @rule(number=st.integers(0, 2), plan=st.integers(0, 9))
+    def seek(self, number: int, plan: int) -> None:
+        """Back behind an earlier plan."""
+        self.reader(number).seek(plan)
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-@settings(max_examples=15, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_readers_see_what_the_model_says(kind: str, data: Any) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(_check(Path(directory), kind, data.draw))
+    def reader(self, number: int) -> BelievingReader:
+        """One of them."""
+        return self.readers[number % len(self.readers)]
 
+    def run(self, work: Any) -> None:
+        """Work of the event loop."""
+        self.loop.run_until_complete(work)
 
-async def _check(directory: Path, kind: str, draw: Any) -> None:
-    history = History(Table(directory / "w", **KINDS[kind]))
-    shards = draw(st.integers(1, 3))
-    consumer = draw(st.sampled_from([None, "c"]))
-    readers = [Reader(history, draw, (index, shards) if shards > 1 else None, consumer) for index in range(shards)]
-    for reader in readers:
-        reader.open()
-    for _ in range(draw(st.integers(3, 14))):
-        reader = readers[draw(st.integers(0, shards - 1))]
-        action = draw(st.sampled_from(["commit", "commit", "step", "step", "cancel", "catch up", "restart", "seek"]))
-        if action == "commit":
-            for _ in range(draw(st.sampled_from([1, 1, 5]))):
-                history.commit(draw)
-        elif action == "step":
-            await reader.step(None)
-        elif action == "cancel":
-            await reader.step(draw(st.integers(0, 8)))
-        elif action == "catch up":
-            await reader.catch_up()
-        elif action == "restart":
-            reader.restart()
-        else:
-            reader.seek()
-    for reader in readers:
-        await reader.catch_up()
-        assert reader.scan is not None
-        reader.scan.close()
-    seen = [row for reader in readers for row in reader.seen]
-    assert sorted(seen) == sorted(history.expected)
-    assert _by_key(seen) == _by_key(history.expected)
+    def teardown(self) -> None:
+        """At the end every reader gets all that is left."""
+        try:
+            for reader in getattr(self, "readers", []):
+                self.run(reader.catch_up())
+        finally:
+            for reader in getattr(self, "readers", []):
+                reader.scan.close()
+            self.loop.close()
+            self.directory.cleanup()
 
 
-def _by_key(found: list[Row]) -> dict[int, list[Row]]:
-    """The changes of each key, in their order."""
-    changes: dict[int, list[Row]] = defaultdict(list)
-    for row in found:
-        changes[row[1]].append(row)
-    return dict(changes)
+@pytest.mark.parametrize("kind", sorted(TABLES))
+def test_readers_see_what_the_model_says(kind: str) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        lambda: Histories(kind),
+        settings=settings(
+            max_examples=10 * (1 + 40 * SOAK),
+            stateful_step_count=14,
+            deadline=None,
+            derandomize=not SOAK,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
