@@ -8,6 +8,7 @@ from pypaimon.spark.batch_planner import BatchPlanner
 from pypaimon.spark.file_rows import check_natively_readable
 from pypaimon.spark.options import Admission, SourceOptions, parse
 from pypaimon.spark.progress_of_query import QueryProgress
+from pypaimon.spark.spark_versions import check_limits
 from pypaimon.spark.table_schema import builder_for
 from pypaimon.spark.tasks import Task, tasks
 from pypaimon.spark.time_travel import VERSION_KEYS
@@ -34,6 +35,7 @@ class Query:
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self.options: SourceOptions = parse(options)
+        check_limits(self.options.admission)
         for key in _BATCH_ONLY:
             if key in self.options.table_options:
                 raise StreamConfigError(

@@ -62,10 +62,10 @@ class Sink:
             UnsupportedTableError: The table cannot be written.
             SchemaMismatchError: The columns do not fit.
         """
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from pypaimon.spark.spark_versions import arrow_schema
 
         parsed = parse_sink(options)
-        columns = to_arrow_schema(schema, timezone="UTC")
+        columns = arrow_schema(schema)
         table = prepare_sink_table(parsed, columns, overwrite)
         layout = row_layout(
             columns,

@@ -35,9 +35,11 @@ class PaimonDataSource(DataSource):
         """The columns: `_row_kind` where the table can retract, then the table's."""
         from pypaimon.spark.engine_builder import EngineReadBuilder
         from pypaimon.spark.options import parse
+        from pypaimon.spark.spark_versions import check_limits
         from pypaimon.spark.table_schema import source_schema
 
         options = parse(self.options)
+        check_limits(options.admission)
         builder = EngineReadBuilder.of(options)
         return source_schema(builder, options)
 
@@ -58,6 +60,9 @@ class PaimonDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of one micro-batch."""
         from pypaimon.spark.sink import Sink
+        from pypaimon.spark.spark_versions import check_stream_writes
+
+        check_stream_writes()
         from pypaimon.spark.stream_writer import PaimonStreamWriter
 
         return PaimonStreamWriter(Sink.of(self.options, schema, overwrite, streaming=True))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import (
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
         SupportsTriggerAvailableNow,
     )
     from pyspark.sql.types import StructType
+
+    from pypaimon.spark.options import Admission
+
+    KNOWS_LIMITS = True
 else:
     try:
         from pyspark.sql.streaming.datasource import (
@@ -27,6 +33,7 @@ else:
             ReadMinRows,
             SupportsTriggerAvailableNow,
         )
+        KNOWS_LIMITS = True
     except ImportError:  # Spark 4.0 and 4.1: nobody asks for limits, so nothing but their names is needed.
 
         class SupportsTriggerAvailableNow:
@@ -38,9 +45,11 @@ else:
             def __init__(self, bound: int | None = None) -> None:
                 self.bound = bound
 
+        KNOWS_LIMITS = False
         ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = ReadMaxRows = ReadMinRows = ReadLimit
 
 __all__ = [
+    "KNOWS_LIMITS",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxBytes",
@@ -49,7 +58,44 @@ __all__ = [
     "ReadMinRows",
     "SupportsTriggerAvailableNow",
     "arrow_schema",
+    "check_limits",
+    "check_stream_writes",
 ]
+
+
+def check_limits(admission: Admission) -> None:
+    """Refuse limits that this Spark would not ask for.
+
+    Raises:
+        StreamConfigError: There are some, and it is Spark 4.0 or 4.1.
+    """
+    if KNOWS_LIMITS or not any(getattr(admission, name) is not None for name in admission.__slots__):
+        return
+    raise StreamConfigError(
+        f"Options '*PerTrigger': this is Spark {_version()}, which asks a Python source for all there is, whatever the "
+        "limits; Spark 4.2 and later know them. Leave them out: each trigger then takes everything."
+    )
+
+
+def check_stream_writes() -> None:
+    """Refuse to write a stream where Spark hands a Python sink no Arrow batches.
+
+    Raises:
+        UnsupportedTableError: It is Spark 4.0.
+    """
+    from pyspark.sql import datasource
+
+    if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+        raise UnsupportedTableError(
+            f"This is Spark {_version()}: streams are written from Spark 4.1 on; in foreachBatch use df.write with "
+            "the options 'query-id' and 'batch-id'."
+        )
+
+
+def _version() -> str:
+    import pyspark
+
+    return pyspark.__version__
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

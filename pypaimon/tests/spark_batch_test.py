@@ -82,7 +82,10 @@ def test_what_happened_between_snapshots_of_a_primary_key_table(spark: Any, chan
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_filters_are_pushed_down_where_the_session_allows_it(spark: Any, table: Table, allowed: bool) -> None:
+def test_filters_are_pushed_down_where_the_session_allows_it(spark: Any, tmp_path: Path, allowed: bool) -> None:
+    table = Table(tmp_path / "warehouse", metadata__stats_mode="full")
+    for number in range(3):
+        table.commit([number * 2, number * 2 + 1])
     apart = {"source.split.target-size": "1 b", "scan.parallelism": "9"}
     spark.conf.set("spark.sql.python.filterPushdown.enabled", str(allowed).lower())
     try:
