@@ -244,7 +244,10 @@ class BuilderSettings:
         return self
 
     def with_io_timeout(self: B, seconds: float) -> B:
-        """Seconds that one request may take; a longer one becomes a retriable `IOTimeoutError`."""
+        """Seconds that one request may take; a longer one becomes a retriable `IOTimeoutError`.
+
+        Batches of data count like requests, but for those that a blocking read takes from files on a disk.
+        """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
             raise StreamConfigError(f"with_io_timeout({seconds!r}): give a number of seconds above 0")
         self._io_timeout = float(seconds)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import logging
-import os
-import threading
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -300,32 +295,4 @@ def test_a_bad_snapshot_ahead_holds_nothing_back(table: Table) -> None:
             plan = scan.plan()
             found += [plan.snapshot_id] if plan else []
     assert found == list(range(1, 30))
-    scan.close()
-
-
-def test_weeks_of_following_leave_memory_threads_and_files_flat(table: Table, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.ERROR)
-    table.commit([1])
-    clock = VirtualClock()
-    scan = table.builder(clock=clock).with_start("latest").with_catch_up("replay").new_streaming_scan()
-    assert scan.plan() is None
-    sizes: list[tuple[int, int, int]] = []
-    before = threading.active_count()
-    tracemalloc.start()
-    try:
-        for _ in range(8):
-            table.repeat(50)
-            assert len(available(scan)) == 50
-            for _ in range(250):
-                assert scan.plan() is None
-            gc.collect()
-            memory, _ = tracemalloc.get_traced_memory()
-            sizes.append((memory, threading.active_count(), len(os.listdir("/proc/self/fd"))))
-    finally:
-        tracemalloc.stop()
-    assert scan.metrics.plans == 400 and scan.metrics.idle_polls >= 2_000
-    assert sizes[-1][0] - sizes[3][0] < 1_000_000
-    # One for the steps, two for the scan, and at most as many as requests may be in flight.
-    assert max(threads for _, threads, _ in sizes) <= before + 3 + 32
-    assert sizes[-1][2] <= sizes[0][2] + 2
     scan.close()

@@ -1,0 +1,166 @@
+"""Weeks of following in short: memory, threads, file handles and tasks stay as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fault_file_io import Call, FaultFileIO
+from growing_table import GrowingTable
+from tables import available
+from virtual_clock import VirtualClock
+
+from pypaimon.streaming import AsyncStreamingTableScan, Plan, StoreError, StreamTableRead
+from pypaimon.streaming.metadata import snapshot_files
+from pypaimon.streaming.metadata.manifests import ManifestReader
+
+SOAK = bool(os.environ.get("SOAK"))
+SNAPSHOTS, POLLS = (10_000, 100_000) if SOAK else (384, 1_920)
+EPOCHS = 16
+ROUND = 8
+"""Snapshots between two times that the stream has caught up."""
+THREADS = 3 + 32
+"""One for the steps, two for the scan, and at most as many as requests may be in flight."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What this process holds.
+
+    Attributes:
+        snapshots: Handed out by then.
+        blocks: Pieces of memory that Python's objects take.
+        resident: Bytes of the process, Arrow's included.
+        threads: Alive.
+        files: Open.
+        tasks: Most tasks of an event loop that were left.
+    """
+
+    snapshots: int
+    blocks: int
+    resident: int
+    threads: int
+    files: int
+    tasks: int
+
+
+class Follower:
+    """A stream that is driven in every way in turn, and counts what comes."""
+
+    def __init__(self, scan: AsyncStreamingTableScan, read: StreamTableRead, file_io: FaultFileIO) -> None:
+        self.scan = scan
+        self.found: int | None = None
+        self.tasks = 0
+        self._read = read
+        self._file_io = file_io
+
+    def take(self, number: int, count: int) -> None:
+        """Hand out so many plans, in the way of this round."""
+        (self._by_steps, self._by_loop, self._by_async_loop, self._through_errors)[number % 4](count)
+        if number % 16 == 1:
+            assert self.scan.lag().snapshots == 0
+        if number % 16 == 2:
+            self.scan.restore(self.scan.checkpoint())
+
+    def _by_steps(self, count: int) -> None:
+        self._got(available(self.scan), count)
+
+    def _by_loop(self, count: int) -> None:
+        with self.scan.stream_sync() as stream:
+            self._got([next(stream) for _ in range(count)], count)
+
+    def _by_async_loop(self, count: int) -> None:
+        async def take() -> list[Plan]:
+            plans: list[Plan] = []
+            async with self.scan.stream() as stream:
+                while len(plans) < count:
+                    waiting = asyncio.ensure_future(stream.__anext__())
+                    await asyncio.sleep(0)
+                    if len(plans) % 2:
+                        waiting.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        plans.append(await waiting)
+                await self._read.to_arrow_async(plans[-1].splits())
+                await self.scan.lag_async()
+            self.tasks = max(self.tasks, len(asyncio.all_tasks()) - 1)
+            return plans
+
+        self._got(asyncio.run(take()), count)
+
+    def _through_errors(self, count: int) -> None:
+        self._file_io.wherever(_reset)
+        with pytest.raises(StoreError):
+            while True:
+                self._got(available(self.scan), None)
+        self._file_io.wherever(None)
+        self._got(available(self.scan), None)
+
+    def _got(self, plans: list[Plan], count: int | None) -> None:
+        assert count is None or len(plans) == count
+        for plan in plans:
+            assert self.found is None or plan.snapshot_id == self.found + 1
+            self.found = plan.snapshot_id
+
+
+def _reset(_: Call) -> None:
+    # An error of its own each time: one that is raised again keeps where it was raised before.
+    raise ConnectionResetError(104, "connection reset by peer")
+
+
+@pytest.fixture
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the short form what is cached is bounded tightly, so that the bounds are reached."""
+    if not SOAK:
+        monkeypatch.setattr(snapshot_files, "_CACHED_SNAPSHOTS", 64)
+        monkeypatch.setattr(ManifestReader.__init__, "__defaults__", (1 << 20,))
+
+
+def test_weeks_of_following_leave_everything_as_it_is(
+    tmp_path: Path, small_caches: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    table = GrowingTable(tmp_path / "w", keep=3 * ROUND)
+    file_io = FaultFileIO()
+    builder = table.builder(file_io, VirtualClock()).with_start("latest").with_catch_up("replay").with_consumer_id("c")
+    follower = Follower(builder.new_streaming_scan(), builder.new_read(), file_io)
+    scan = follower.scan
+    assert scan.plan() is None
+    rounds = SNAPSHOTS // ROUND
+    sizes = []
+    before = threading.active_count()
+    for number in range(rounds):
+        table.grow(ROUND)
+        follower.take(number, ROUND)
+        for _ in range(POLLS // rounds):
+            assert scan.plan() is None
+        file_io.forget()
+        if (number + 1) % (rounds // EPOCHS) == 0:
+            sizes.append(size_of(follower))
+    print(*sizes, sep="\n")
+    assert scan.metrics.plans == SNAPSHOTS and scan.metrics.idle_polls >= POLLS
+    # The first half fills the caches.
+    settled, last = sizes[EPOCHS // 2], sizes[-1]
+    assert last.blocks - settled.blocks < 2 * SNAPSHOTS
+    assert last.resident - settled.resident < (16 << 20)
+    assert max(size.threads for size in sizes) <= before + THREADS
+    assert max(size.files for size in sizes) <= sizes[0].files + 2
+    assert max(size.tasks for size in sizes) == 0
+    scan.close()
+
+
+def size_of(follower: Follower) -> Size:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    files = len(os.listdir("/proc/self/fd"))
+    resident = pages * os.sysconf("SC_PAGE_SIZE")
+    return Size(
+        follower.scan.metrics.plans, sys.getallocatedblocks(), resident, threading.active_count(), files, follower.tasks
+    )
