@@ -97,10 +97,11 @@ class Advancer:
             with self._saving:
                 if stretch.left:
                     return self._nothing(state)
-                if not stretch.opened:
+                if stretch.opened:
+                    progress.flush(self._now(), force=stopping() or state.ended)
+                    progress.keep_alive(self._now())
+                elif not stopping():
                     return self._open(stretch, state, progress)
-                progress.flush(self._now(), force=stopping() or state.ended)
-                progress.keep_alive(self._now())
         if stopping() or state.ended:
             return Advance(state, self._planner.position(state), ended=True)
         try:

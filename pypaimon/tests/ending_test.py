@@ -129,6 +129,17 @@ def test_a_single_step_ends_though_a_request_hangs(table: Table, file_io: Hangin
     scan.close()
 
 
+def test_a_scan_that_was_stopped_before_its_first_plan_asks_for_nothing(table: Table, file_io: Hanging) -> None:
+    scan = table.builder(file_io).with_consumer_id("c").new_streaming_scan()
+    file_io.forget()
+    scan.stop()
+    assert list(scan.stream_sync()) == []
+    with pytest.raises(EndOfScan):
+        scan.plan()
+    assert file_io.calls == []
+    scan.close()
+
+
 def test_a_loop_that_was_left_while_a_request_hung_is_continued_by_the_next(table: Table, file_io: Hanging) -> None:
     scan = caught_up(table, file_io, 0)
     stream = scan.stream_sync()

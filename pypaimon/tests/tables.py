@@ -127,19 +127,6 @@ class Table:
         """Roll back with pypaimon."""
         self.handle().rollback_to(snapshot_id)
 
-    def repeat(self, count: int) -> None:
-        """Append snapshots that add the files of the latest one again: cheap commits for long histories."""
-        latest = self.latest()
-        snapshot = self.snapshot(latest)
-        for snapshot_id in range(latest + 1, latest + 1 + count):
-            snapshot["id"] = snapshot_id
-            snapshot["commitIdentifier"] = snapshot_id
-            snapshot["timeMillis"] += 1
-            snapshot["totalRecordCount"] += snapshot["deltaRecordCount"]
-            snapshot.pop("uuid", None)
-            self.snapshot_path(snapshot_id).write_text(json.dumps(snapshot))
-        (self.path / "snapshot" / "LATEST").write_text(str(latest + count))
-
     def copy(self, warehouse: Path) -> Table:
         """The same table in another warehouse."""
         shutil.copytree(self.path.parents[1], warehouse)

@@ -12,6 +12,7 @@ from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import PaimonStreamError
 
 _LOOKS_PER_REWRITE = 2
+_LEAST_PAUSE, _LONGEST_PAUSE = 0.1, 86_400.0
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +51,8 @@ class KeepAlive:
         if after is None or (self._watch is not None and self._thread is not None and self._thread.is_alive()):
             return
         watch = self._watch = _Watch()
-        arguments = watch, weakref.ref(self._progress), self._clock, after / _LOOKS_PER_REWRITE
+        pause = min(max(after / _LOOKS_PER_REWRITE, _LEAST_PAUSE), _LONGEST_PAUSE)
+        arguments = watch, weakref.ref(self._progress), self._clock, pause
         self._thread = threading.Thread(target=_run, args=arguments, name="paimon-keep-alive", daemon=True)
         self._thread.start()
 
