@@ -97,7 +97,7 @@ def _mended(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
 def _microseconds(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
     nanos = wrapped.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     about = seconds.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64) + _ORC_EPOCH
-    wraps = np.rint((about * 1e9 - nanos) / _WRAP).astype(np.int64)
+    wraps = np.rint((about * 1e9 - nanos) / float(_WRAP)).astype(np.int64)
     micros, rest = np.divmod(nanos, 1000)
     micros = micros + wraps * (_WRAP // 1000) + (rest + wraps * (_WRAP % 1000)) // 1000
     missing = wrapped.is_null().to_numpy(zero_copy_only=False)
