@@ -101,7 +101,7 @@ def test_a_byte_that_is_wrong(codec: str) -> None:
     ("data", "message"),
     [
         (b"", "is empty"),
-        (b"PAR1", "not an Avro file"),
+        (b"PNG1", "not an Avro file"),
         (_container("lzo", []), "codec 'lzo' is not known"),
         (_container("null", [(1, b"")])[:-16] + bytes(16), "sync marker"),
         (avro({"type": "array", "items": "int"}, [[1]]), "does not hold records"),

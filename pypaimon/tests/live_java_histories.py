@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from live_java_layouts import layouts
 
 FAMILIES = ("append", "deduplicate", "partial-update", "aggregation", "first-row", "postpone")
 FORMATS = ("parquet", "parquet", "orc", "avro")
@@ -129,7 +130,8 @@ def histories(draw: st.DrawFn, family: str) -> History:
     kinds = draw(st.lists(st.sampled_from(NUMBERS + OTHERS), min_size=0, max_size=3))
     fields += [(f"c{index}", _json_type(kind)) for index, kind in enumerate(kinds)]
     columns = [name for name, _ in fields if name not in keys and name not in partitions]
-    options = draw(_append_options() if not keyed else _keyed_options(family, dict(fields), columns))
+    options = draw(layouts(keyed))
+    options |= draw(_append_options() if not keyed else _keyed_options(family, dict(fields), columns))
     steps = draw(st.lists(_steps(bool(partitions)), min_size=3, max_size=14))
     reads = draw(st.lists(_setups(), min_size=1, max_size=5))
     return History(

@@ -16,7 +16,8 @@ TIMES = ["00:00:00.000", "12:34:56.789", "23:59:59.999"]
 SECONDS = ["1970-01-01T00:00:00", "2024-02-29T12:34:56", "2024-03-01T00:00:00", "1969-12-30T23:59:59"]
 FRACTIONS = ["000000000", "123456789", "500000000", "999999000"]
 FLOATS = [0.0, 1.5, -2.25, 1024.0]
-ODD_FLOATS = [*FLOATS, -0.0, "NaN", "Infinity", "-Infinity"]
+# Not -0.0: beside 0.0, Java's ORC reader takes it for a repeated value.
+ODD_FLOATS = [*FLOATS, "NaN", "Infinity", "-Infinity"]
 BYTES = ["", "AA==", "/////w==", "YWJj"]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from live_java_client import JavaError, LiveJava
 from live_java_histories import NESTED, WIDER, History
+from live_java_layouts import located
 from live_java_values import value
 
 KEYS = 5
@@ -68,7 +69,7 @@ def carry_out(java: LiveJava, history: History, warehouse: Path, between: Callab
         fields=[list(each) for each in history.fields],
         partition_keys=list(history.partition_keys),
         primary_keys=list(history.primary_keys),
-        options=history.options,
+        options=located(history.options, str(warehouse)),
     )
     between()
     for what, arguments in history.steps:

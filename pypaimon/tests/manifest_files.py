@@ -9,13 +9,13 @@ from typing import Any
 import fastavro
 import pytest
 
-from pypaimon.streaming.metadata import manifests
+from pypaimon.streaming.metadata import record_files
 
 
 @pytest.fixture(params=[0, 1000], ids=["polars", "fastavro"])
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to decode, which normally the number of records decides between."""
-    monkeypatch.setattr(manifests, "_MANY", request.param)
+    monkeypatch.setattr(record_files, "_MANY", request.param)
 
 
 def avro(schema: Any, records: Iterable[Any], codec: str = "null") -> bytes:

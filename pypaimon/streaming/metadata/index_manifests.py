@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.metadata import avro_blocks
+from pypaimon.streaming.metadata import record_files
 from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
 
 DELETION_VECTORS = "DELETION_VECTORS"
@@ -62,7 +62,7 @@ def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
     Raises:
         ValueError: It cannot be decoded.
     """
-    records = avro_blocks.to_records(avro_blocks.parse(data))
+    records = record_files.to_records(record_files.parse(data))
     try:
         deleted = {record["_FILE_NAME"] for record in records if record["_KIND"] == _DELETE}
         return tuple(_entry(record) for record in records if record["_FILE_NAME"] not in deleted)

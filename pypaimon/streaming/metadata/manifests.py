@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
 
-from pypaimon.streaming.metadata import avro_blocks
+from pypaimon.streaming.metadata import record_files
 from pypaimon.streaming.metadata.file_paths import check_file_names
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
 from pypaimon.streaming.store import Store
@@ -19,8 +19,6 @@ from pypaimon.streaming.store import Store
 ADD = 0
 DELETE = 1
 
-# From so many records on polars is faster than fastavro, in spite of what it costs to start.
-_MANY = 100
 # What a column takes beside its values, measured.
 _BYTES_PER_COLUMN = 1024
 _SMALL_BYTES = 16 << 10
@@ -30,7 +28,7 @@ _STRINGS = pa.list_(pa.string())
 _Column = tuple[str, str, pa.DataType, bool]
 _Parsers = Mapping[str, Callable[[bytes], pa.Table]]
 
-# Name, path in the Avro record, type, and whether every release writes it.
+# Name, path in the record, type, and whether every release writes it.
 _ENTRY_COLUMNS: tuple[_Column, ...] = (
     ("kind", "_KIND", pa.int8(), True),
     ("partition", "_PARTITION", pa.binary(), True),
@@ -226,7 +224,7 @@ def parse_manifest_list(data: bytes, size: int | None = None) -> pa.Table:
     """
     if size is not None and len(data) != size:
         raise ValueError(f"the manifest list has {len(data)} bytes, its snapshot says {size}")
-    return _flatten(avro_blocks.parse(data), _MANIFEST_COLUMNS, MANIFEST_SCHEMA)
+    return _flatten(record_files.parse(data), _MANIFEST_COLUMNS, MANIFEST_SCHEMA)
 
 
 def parse_manifest(data: bytes, count: int | None = None) -> pa.Table:
@@ -239,10 +237,11 @@ def parse_manifest(data: bytes, count: int | None = None) -> pa.Table:
     Raises:
         ValueError: It cannot be decoded, or the number is another one.
     """
-    container = avro_blocks.parse(data)
-    if count is not None and container.count != count:
-        raise ValueError(f"the manifest holds {container.count} entries, its manifest list says {count}")
-    entries = _flatten(container, _ENTRY_COLUMNS, ENTRY_SCHEMA)
+    records = record_files.parse(data)
+    held = record_files.count(records)
+    if count is not None and held != count:
+        raise ValueError(f"the manifest holds {held} entries, its manifest list says {count}")
+    entries = _flatten(records, _ENTRY_COLUMNS, ENTRY_SCHEMA)
     if not pc.all(pc.is_in(entries["kind"], _KINDS), min_count=0).as_py():
         raise ValueError("the manifest holds entries that neither add nor delete a file")
     return entries
@@ -279,18 +278,18 @@ def _identifiers(entries: pa.Table) -> Any:
     return frame.with_columns(polars.col("extra_files").list.join("/"))
 
 
-def _flatten(container: avro_blocks.Container, columns: tuple[_Column, ...], schema: pa.Schema) -> pa.Table:
-    if not container.count:
+def _flatten(records: record_files.Records, columns: tuple[_Column, ...], schema: pa.Schema) -> pa.Table:
+    if not record_files.count(records):
         return schema.empty_table()
-    table = avro_blocks.to_arrow(container) if container.count >= _MANY else None
+    table = record_files.to_arrow(records)
     try:
         if table is None:
-            arrays = _arrays(avro_blocks.to_records(container), columns, schema)
+            arrays = _arrays(record_files.to_records(records), columns, schema)
         else:
             structs = pa.chunked_array(table.to_struct_array())
             arrays = [_column(structs, path, type_, required) for _, path, type_, required in columns]
     except (pa.ArrowException, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"a column of the Avro file has another type than it must have: {error}") from error
+        raise ValueError(f"a column of the file has another type than it must have: {error}") from error
     for array, (name, path, type_, required) in zip(arrays, columns, strict=True):
         if required and array.null_count and not pa.types.is_list(type_):
             raise ValueError(f"{path} is null")
@@ -306,6 +305,9 @@ def _column(structs: pa.ChunkedArray, path: str, type_: pa.DataType, required: b
             _check_absent(path, required)
             return pa.chunked_array([pa.nulls(len(structs), type_)])
         column = pc.struct_field(column, name)
+    if pa.types.is_timestamp(column.type):
+        # Avro holds the stored milliseconds, Parquet and ORC a time of their own unit.
+        column = column.cast(pa.timestamp("ms"))
     return column.cast(type_)
 
 
@@ -329,4 +331,4 @@ def _values(records: list[dict[str, Any]], path: str, required: bool) -> list[An
 
 def _check_absent(path: str, required: bool) -> None:
     if required:
-        raise ValueError(f"the Avro records hold no {path}")
+        raise ValueError(f"the records hold no {path}")

@@ -1,0 +1,66 @@
+"""Files of records that metadata is kept in: Avro, ORC or Parquet.
+
+The first bytes tell the format: the table's `manifest.format` may change during its life.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet
+
+from pypaimon.streaming.metadata import avro_blocks
+
+Records: TypeAlias = avro_blocks.Container | pa.Table
+
+# From so many records on polars is faster than fastavro, in spite of what it costs to start.
+_MANY = 100
+_MOST_BYTES = 1 << 30
+
+
+def parse(data: bytes) -> Records:
+    """Take a file apart.
+
+    Raises:
+        ValueError: It is damaged, of no known format, or holds more than 1 GiB.
+    """
+    try:
+        if data.startswith(b"PAR1"):
+            file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
+            groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
+            if sum(group.total_byte_size for group in groups) > _MOST_BYTES:
+                raise ValueError("the Parquet file holds more than 1 GiB")
+            return file.read(use_threads=False)
+        if data.startswith(b"ORC"):
+            return pyarrow.orc.ORCFile(io.BytesIO(data)).read()
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"not a sound file of records: {error}") from error
+    return avro_blocks.parse(data)
+
+
+def count(records: Records) -> int:
+    """Number of records."""
+    return records.num_rows if isinstance(records, pa.Table) else records.count
+
+
+def to_arrow(records: Records) -> pa.Table | None:
+    """The records with the file's own, nested columns; None where `to_records` is the better way.
+
+    Raises:
+        ValueError: There are more or fewer records than announced.
+    """
+    if isinstance(records, pa.Table):
+        return records
+    return avro_blocks.to_arrow(records) if records.count >= _MANY else None
+
+
+def to_records(records: Records) -> list[dict[str, Any]]:
+    """The records as dictionaries.
+
+    Raises:
+        ValueError: They cannot be decoded.
+    """
+    return records.to_pylist() if isinstance(records, pa.Table) else avro_blocks.to_records(records)
