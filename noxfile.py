@@ -1,7 +1,7 @@
 """The matrix: the tests on each supported Python, pyarrow, pandas, numpy and PySpark (`make matrix`).
 
-Not every combination: a row takes one version of each, so that every supported one is met. PySpark asks for pandas 2.2 and pyarrow 18,
-so its tests run in the rows that have both.
+Not every combination: a row takes one version of each, so that every supported one is met. PySpark asks for pandas 2.2
+and pyarrow 18, so its tests run in the rows that have both.
 """
 
 from __future__ import annotations
@@ -30,4 +30,5 @@ def matrix(session: nox.Session, versions: str) -> None:
     ignored = [f"pypaimon/tests/{name}_test.py" for name in OF_THE_REPOSITORY]
     if "pyspark" not in versions:
         ignored.append("pypaimon/tests/spark_*_test.py")
-    session.run("python", "-m", "pytest", "-q", *(f"--ignore-glob={name}" for name in ignored), *session.posargs)
+    command = ["python", "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile"]
+    session.run(*command, *(f"--ignore-glob={name}" for name in ignored), *session.posargs)
