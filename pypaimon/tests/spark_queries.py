@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
+from spark_session import NO_WORKER
 from tables import Table
 
+ATTEMPTS = 5
 Rows = list[tuple[Any, ...]]
 
 
@@ -62,6 +65,12 @@ class Collected:
     def run(self, stream: Any, **trigger: Any) -> Rows:
         """Run a query to its end; the rows of the batches that it ran."""
         known = set(self.batches)
-        self.start(stream, **trigger).awaitTermination(300)
+        for attempt in range(ATTEMPTS):
+            try:
+                self.start(stream, **trigger).awaitTermination(300)
+                break
+            except StreamingQueryException as error:
+                if NO_WORKER not in str(error) or attempt == ATTEMPTS - 1:
+                    raise
         assert not self.query.isActive
         return [row for batch in sorted(self.batches) if batch not in known for row in self.batches[batch]]

@@ -10,6 +10,8 @@ from typing import Any
 from java_home import java_home
 
 ROOT = Path(__file__).parents[2]
+NO_WORKER = "Python worker failed to connect back"
+"""What Spark says where a Python process took more than ten seconds to start; no option makes that more."""
 CONFIGURATION = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",

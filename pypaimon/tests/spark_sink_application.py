@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from spark_session import NO_WORKER
+
 CHILD = Path(__file__).parent / "spark_sink_child.py"
 POINTS = ("write", "after-write", "after-publish", "after-commit")
 LIMIT = 600
-NO_WORKER = b"Python worker failed to connect back"
-"""What Spark says when a Python process took more than ten seconds to start, as on a machine that does much else."""
 
 
 class Application:
@@ -47,7 +47,8 @@ class Application:
     @property
     def gave_up(self) -> bool:
         """Whether it has ended because Spark could not start a Python process in time: a death like any other."""
-        return self.process.poll() is not None and NO_WORKER in Path(self._log.name).read_bytes()[self._begin :]
+        log = Path(self._log.name).read_bytes()[self._begin :]
+        return self.process.poll() is not None and NO_WORKER.encode() in log
 
     def finish(self) -> None:
         """Wait for its end."""
