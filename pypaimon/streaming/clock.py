@@ -68,7 +68,8 @@ class Sleeper:
 
     def wake(self) -> None:
         """Have the waits of now look again whether they are over."""
-        self._woken.put(None)
+        if self._woken.empty():
+            self._woken.put(None)
         for wake in self._wakers:
             wake()
 

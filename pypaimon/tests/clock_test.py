@@ -1,0 +1,109 @@
+"""Waits that are ended: none is missed, none is ended by a wake that came before it."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from virtual_clock import VirtualClock
+
+from pypaimon.streaming.clock import Clock, Sleeper, until_done
+
+PATIENCE = 30
+
+
+class Asleep(Clock):
+    """Waits for good; says when it does."""
+
+    def __init__(self) -> None:
+        self.waits = threading.Event()
+
+    def wait(self, woken: queue.SimpleQueue[None], seconds: float) -> None:
+        self.waits.set()
+        woken.get(timeout=PATIENCE)
+
+
+def never() -> bool:
+    return False
+
+
+def in_thread(call: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_wake_ends_a_pause_and_one_from_before_does_not() -> None:
+    clock = Asleep()
+    sleeper = Sleeper(clock)
+    for _ in range(3):
+        sleeper.wake()
+    thread = in_thread(lambda: sleeper.pause(1, never))
+    assert clock.waits.wait(PATIENCE)
+    assert thread.is_alive()
+    sleeper.wake()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_wake_between_looking_and_waiting_is_heard() -> None:
+    sleeper = Sleeper(Asleep())
+
+    def over() -> bool:
+        sleeper.wake()
+        return False
+
+    thread = in_thread(lambda: sleeper.pause(1, over))
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_wakes_that_nobody_waits_for_leave_nothing() -> None:
+    sleeper = Sleeper(VirtualClock())
+    for _ in range(1000):
+        sleeper.wake()
+    assert sleeper._woken.qsize() == 1
+    sleeper.pause(1, lambda: True)
+    assert sleeper._woken.empty()
+
+
+def test_what_is_over_is_not_waited_for() -> None:
+    clock = VirtualClock()
+    sleeper = Sleeper(clock)
+    sleeper.pause(5, lambda: True)
+    assert clock.waits == 0
+    assert not until_done(Future(), lambda: True)
+    done: Future[int] = Future()
+    done.set_result(1)
+    assert until_done(done, lambda: True)
+
+
+async def test_an_awaited_call_ends_by_its_result_or_by_being_over() -> None:
+    sleeper, future, is_over = Sleeper(VirtualClock()), Future[int](), []
+    first = asyncio.ensure_future(sleeper.until_done_async(future, never))
+    second = asyncio.ensure_future(sleeper.until_done_async(future, lambda: bool(is_over)))
+    for _ in range(3):
+        sleeper.wake()
+        await asyncio.sleep(0)
+    assert not first.done() and not second.done()
+    is_over.append(True)
+    sleeper.wake()
+    assert await asyncio.wait_for(second, PATIENCE) is False
+    in_thread(lambda: future.set_result(1))
+    assert await asyncio.wait_for(first, PATIENCE) is True
+    assert sleeper._wakers == ()
+
+
+async def test_a_cancelled_wait_leaves_the_call_alone() -> None:
+    sleeper, future = Sleeper(VirtualClock()), Future[int]()
+    waiting = asyncio.ensure_future(sleeper.until_done_async(future, never))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not future.cancelled() and sleeper._wakers == ()
