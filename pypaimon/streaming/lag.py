@@ -9,6 +9,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
+from pypaimon.streaming.position import Phase, Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,15 @@ class LagMeter:
 
     def measure(self, state: PlannerState, committed: int | None) -> Lag:
         """The lag of a state; before the start, of where it would begin now, which costs what finding that does."""
-        state = self._planner.begun(state)
+        return self._measured(self._planner.begun(state), committed)
+
+    def measure_at(self, position: Position, committed: int | None) -> Lag:
+        """The lag of a position that a stream has reached."""
+        full = self._snapshots.try_get(position.snapshot) if position.phase is Phase.FULL else None
+        next_id = position.snapshot if full is None else full.id + 1
+        return self._measured(PlannerState(None, next_id, full, position.unit), committed)
+
+    def _measured(self, state: PlannerState, committed: int | None) -> Lag:
         ids = self._snapshots.list_ids()
         earliest, latest = (ids[0], ids[-1]) if ids else (None, None)
         next_id = 1 if state.next_id is None and latest is None else state.next_id

@@ -187,20 +187,22 @@ class AsyncStreamingTableScan:
 
     # ---- what is known ----
 
-    def lag(self) -> Lag:
-        """How far the position is behind the latest snapshot.
+    def lag(self, position: Position | None = None) -> Lag:
+        """How far the position of the scan, or another one that it has reached, is behind the latest snapshot.
 
         Blocks, for one listing and for snapshots that are not known yet; before the start is found also for that.
         """
         state, progress = self._state, self._progress
+        if position is not None:
+            return self._lag_meter.measure_at(position, None if progress is None else progress.saved)
         if progress is None or self._stretch.opened:
             return self._lag_meter.measure(state, None if progress is None else progress.saved)
         committed = progress.committed()
         return self._lag_meter.measure(self._advancer.start_at(state, committed), committed)
 
-    async def lag_async(self) -> Lag:
+    async def lag_async(self, position: Position | None = None) -> Lag:
         """As `lag`, without blocking the event loop."""
-        return await awaited(self._pool.submit(self.lag))
+        return await awaited(self._pool.submit(self.lag, position))
 
     @property
     def metrics(self) -> ScanMetrics:

@@ -26,8 +26,8 @@ class StreamMetrics:
 
     Counters: `paimon.stream.plans`, `.records`, `.bytes`, `.idle_polls`, `.requests` (by `kind`) and, of streams of
     batches, `.rows` (by `row_kind`). Gauges: `paimon.stream.lag.snapshots`, `.lag.rows`, `.lag.seconds`,
-    `.read_ahead.bytes`. A lag that is unknown is not reported. Each collection asks the store once for the lag of each;
-    all else costs nothing.
+    `.read_ahead.bytes`. The lag of a stream of batches is that of the last batch. One that is unknown is not reported.
+    Each collection asks the store once for the lag of each; all else costs nothing.
 
     Args:
         meter: Of the application; by default the global provider's.
@@ -83,7 +83,8 @@ class StreamMetrics:
         measured, lag = self._lags.get(observed, (float("-inf"), None))
         if now - measured >= _LAG_SECONDS:
             try:
-                lag = _scan(observed).lag()
+                position = None if isinstance(observed, AsyncStreamingTableScan) else observed.delivered
+                lag = _scan(observed).lag(position)
             except PaimonStreamError as error:
                 log = StreamLog.of(__name__, _scan(observed).table)
                 log.warning("lag_unknown", "the lag is unknown: %(error)s", error=str(error))

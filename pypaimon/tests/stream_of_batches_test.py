@@ -378,3 +378,20 @@ def test_settings_of_the_builder_do_not_change(tables: Any) -> None:
         append(table, 1)
         assert scan.plan() is not None
     assert saved(table) == 2
+
+
+async def test_the_lag_is_that_of_the_last_batch_whatever_is_read_ahead(tables: Any) -> None:
+    table = orders(tables)
+    with changes_of(table).open_sync() as stream:
+        found = []
+        for _ in stream:
+            found.append(stream.lag().snapshots)
+            assert stream.status.lag is not None and stream.status.lag.snapshots == found[-1]
+    assert found == [2, 1, 0]
+    async with changes_of(table).open() as stream_async:
+        assert stream_async.status.lag is None
+        await anext(stream_async)
+        assert (await stream_async.lag()).rows == 2
+    with stream_read_builder(events(tables)).open_sync(batch_bytes=1) as full:
+        assert not next(full).is_last
+        assert (full.lag().snapshots, full.lag().rows) == (1, 9)

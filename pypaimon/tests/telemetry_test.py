@@ -53,7 +53,8 @@ def test_a_stream_reports_counters_and_lag(table: Any, collected: Collected) -> 
     builder = stream_read_builder(table).with_start("earliest").with_end(latest=True)
     with builder.open_sync() as stream:
         collected.metrics.add(stream, job="etl")
-        assert collected()[("lag.snapshots",)] == 4
+        next(stream)
+        assert collected()[("lag.snapshots",)] == 3, "what is read ahead is not delivered yet"
         list(stream)
     found = collected()
     assert (found[("plans",)], found[("rows", "-D")], found[("read_ahead.bytes",)]) == (4, 1, 0)

@@ -12,7 +12,9 @@ from pypaimon.streaming.batches.read_ahead import Piece, ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.bridge import awaited
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
-from pypaimon.streaming.position import Position
+from pypaimon.streaming.lag import Lag
+from pypaimon.streaming.plan import PlanKind
+from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.scan import AsyncStreamingTableScan
 from pypaimon.streaming.settings.options import CommitMode
 
@@ -46,18 +48,31 @@ class _BatchLoop:
         self._stopping = False
         self._over = False
         self._status = StreamStatus()
+        self._lag: Lag | None = None
         # The thread that reads ahead must not outlive a stream that nobody holds any more.
         weakref.finalize(self, ahead.close)
 
     @property
     def status(self) -> StreamStatus:
         """What was handed out so far, and what waits. No IO."""
-        return self._status.with_scan(self.scan.metrics, self._ahead.waiting_bytes)
+        return self._status.with_scan(self.scan.metrics, self._ahead.waiting_bytes, self._lag)
 
     @property
     def position(self) -> Position | None:
         """Where a restart goes on after the last batch that was handed out; None: at the configured start. No IO."""
         return self._status.position
+
+    @property
+    def delivered(self) -> Position | None:
+        """Position behind the last plan that was handed out wholly; None before the first batch. No IO.
+
+        As `position`, but known in the first plan of a stream too.
+        """
+        piece = self._in_hand
+        if piece is None or self.position is not None:
+            return self.position
+        phase = Phase.FULL if piece.plan.kind is PlanKind.FULL else Phase.FOLLOW
+        return Position(piece.plan.position.table, piece.plan.snapshot_id, phase=phase)
 
     def stop(self) -> None:
         """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes."""
@@ -161,6 +176,14 @@ class BatchStream(_BatchLoop):
         await self.scan.commit_async(position)
         self._on_confirmed(piece)
 
+    async def lag(self) -> Lag:
+        """How far the last batch is behind the table; before the first one, what is not read ahead yet.
+
+        `status.lag` holds it from then on. From any task of the loop; costs what `scan.lag()` costs.
+        """
+        self._lag = await self.scan.lag_async(self.delivered)
+        return self._lag
+
     async def aclose(self) -> None:
         """End at once; confirms nothing. Idempotent."""
         self._end()
@@ -211,6 +234,14 @@ class BlockingBatchStream(_BatchLoop):
     def _confirm(self, position: Position, piece: Piece | None) -> None:
         self.scan.commit(position)
         self._on_confirmed(piece)
+
+    def lag(self) -> Lag:
+        """How far the last batch is behind the table; before the first one, what is not read ahead yet.
+
+        `status.lag` holds it from then on. From any thread; costs what `scan.lag()` costs.
+        """
+        self._lag = self.scan.lag(self.delivered)
+        return self._lag
 
     def close(self) -> None:
         """End at once; confirms nothing. Idempotent."""

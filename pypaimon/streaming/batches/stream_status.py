@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.read_ahead import Piece
 from pypaimon.streaming.files import row_kinds
+from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.metrics import ScanMetrics
 from pypaimon.streaming.position import Position
 
@@ -32,6 +33,7 @@ class StreamStatus:
         watermark: Its watermark, epoch milliseconds.
         position: Where a restart goes on after the last batch.
         read_ahead_bytes: Bytes that wait to be taken.
+        lag: How far the last batch is behind the table, as `stream.lag()` measured it last; None before.
         scan: Counters of the scan below: plans, polls, requests.
     """
 
@@ -44,6 +46,7 @@ class StreamStatus:
     watermark: int | None = None
     position: Position | None = None
     read_ahead_bytes: int = 0
+    lag: Lag | None = None
     scan: ScanMetrics = field(default_factory=ScanMetrics)
 
     def with_piece(self, piece: Piece) -> StreamStatus:
@@ -62,9 +65,9 @@ class StreamStatus:
             position=plan.position if piece.last else piece.before,
         )
 
-    def with_scan(self, metrics: ScanMetrics, read_ahead_bytes: int) -> StreamStatus:
-        """With the counters of the scan as they are now."""
-        return replace(self, scan=metrics, read_ahead_bytes=read_ahead_bytes)
+    def with_scan(self, metrics: ScanMetrics, read_ahead_bytes: int, lag: Lag | None) -> StreamStatus:
+        """With the counters of the scan as they are now, and the lag that is known."""
+        return replace(self, scan=metrics, read_ahead_bytes=read_ahead_bytes, lag=lag)
 
 
 def _counted(data: pa.Table) -> Counter[str]:

@@ -125,7 +125,8 @@ class Pruner:
         if predicate is None:
             return among
         by_statistics = partial(self._by_statistics, values=values and "value" in self._by)
-        for what, test in zip(KNOWLEDGE, (self._by_partition, self._by_bucket, by_statistics), strict=False):
+        tests: list[Callable[[pa.Table, Predicate], Mask]] = [self._by_partition, self._by_bucket, by_statistics]
+        for what, test in zip(KNOWLEDGE, tests, strict=False):
             if what in self._by and among.any():
                 rest = entries if among.all() else entries.filter(pa.array(among))
                 among = _and(among, test(rest, predicate))
