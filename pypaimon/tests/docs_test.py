@@ -1,7 +1,8 @@
 """The documentation holds: every block of code runs and prints what it says, every promise names a test, links lead on.
 
 A block of Python runs with those before it on its page, `await` included; commands of `paimon-stream` run too. What
-stands in a `text` block behind them is what they print. The catalog is a fresh one with the tables of `orders.py`.
+stands in a `text` block behind them is what they print. The catalog is a fresh one with the tables of `orders.py`; the
+pages of Spark share the session of the tests.
 """
 
 from __future__ import annotations
@@ -28,11 +29,9 @@ from orders import catalog, events, orders
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
-# Not run: the blocks of the two Spark pages, which need a session. Their links and place in the site are checked.
-RUN = [page for page in PAGES if page.name not in ("spark.md", "spark-sink.md")]
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
-_WAREHOUSE = "/path/to/warehouse"
+_HOME = "/path/to"
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,16 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     found.close()
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
-def test_code_runs_and_prints_what_it_says(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_runs_and_prints_what_it_says(
+    page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop, request: pytest.FixtureRequest
+) -> None:
+    if page.stem.startswith("spark"):
+        request.getfixturevalue("spark")
     namespace: dict[str, Any] = {"__name__": "__main__"}
     found = [*blocks(page), Block("end", "", 0)]
     for block, following in pairwise(found):
-        text = block.text.replace(_WAREHOUSE, str(warehouse))
+        text = block.text.replace(_HOME, str(warehouse.parent))
         where = f"{page.name}:{block.line}"
         expected = _comparable(following.text) if following.language == "text" else None
         if block.language == "python":
