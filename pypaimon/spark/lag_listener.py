@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-_LOG = logging.getLogger(__name__)
+from pypaimon.streaming.logs import StreamLog
+
+_LOG = StreamLog(__name__)
 
 
 class LagListener(StreamingQueryListener):
@@ -27,14 +28,16 @@ class LagListener(StreamingQueryListener):
             lag = lag_of(source)
             if lag is not None:
                 shown = {key: "?" if value is None else value for key, value in lag.items()}
+                behind = "{snapshotsBehind} snapshots, {rowsBehind} rows, {millisBehind} ms behind snapshot {snapshot}"
                 _LOG.info(
-                    "query %s, batch %d: %s snapshots, %s rows, %s ms behind snapshot %s",
-                    progress.name or progress.id,
-                    progress.batchId,
-                    shown["snapshotsBehind"],
-                    shown["rowsBehind"],
-                    shown["millisBehind"],
-                    shown["snapshot"],
+                    "query_lag",
+                    f"query %(query)s, batch %(batch)d: {behind.format_map(shown)}",
+                    query=str(progress.name or progress.id),
+                    batch=progress.batchId,
+                    snapshot=lag["snapshot"],
+                    snapshots=lag["snapshotsBehind"],
+                    rows=lag["rowsBehind"],
+                    millis=lag["millisBehind"],
                 )
 
     def onQueryIdle(self, event: Any) -> None:

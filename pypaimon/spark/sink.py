@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,13 @@ from pypaimon.spark.record_writer import RecordWriter
 from pypaimon.spark.schema_check import RowLayout, row_layout
 from pypaimon.spark.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.sink_table import kind_column, kind_rules, load_sink_table, prepare_sink_table
+from pypaimon.streaming.logs import StreamLog
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-log = logging.getLogger(__name__)
+_LOG = StreamLog(__name__)
 
 _USER_PREFIX = "spark-sink-"
 
@@ -129,7 +129,8 @@ class Sink:
         """Delete what was written, if some task has not finished."""
         finished = [task for task in tasks if task is not None]
         if not discard_unfinished(self._table(), tasks, _messages(finished)):
-            log.warning("%s: files of a failed commit are kept, for it may have succeeded", self.options.name)
+            text = "files of a failed commit are kept, for it may have succeeded"
+            _LOG.warning("sink_files_kept", text, table=self.options.name)
 
     def _checked(self, tasks: Sequence[TaskFiles]) -> Any:
         table = self._table()

@@ -33,6 +33,8 @@ Event = Literal[
     "file_skipped",
     "row_kinds_hidden",
     "lag_unknown",
+    "query_lag",
+    "sink_files_kept",
 ]
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 
