@@ -93,7 +93,8 @@ class Limit:
         if value is None:
             return f"the lag of consumer {record['consumer']} is unknown"
         if value > (self.snapshots if self.age is None else self.age.total_seconds()):
-            shown = f"{value} snapshots" if self.age is None else span(value)
+            count = "1 snapshot" if value == 1 else f"{value} snapshots"
+            shown = count if self.age is None else span(value)
             return f"consumer {record['consumer']} is {shown} behind, more than {self.text}"
         return None
 
