@@ -171,16 +171,28 @@ class Expectations:
         return values.get(PARTITION), values[KEY]
 
     def _check_net(self, belief: Belief, last: int, rows: list[tuple[Any, ...]]) -> None:
-        """The changes lead from the state before them to the one behind them."""
-        before = self._state(belief.next - 1)
+        """The changes lead from the state before them, behind what was passed over, to the one behind them."""
+        reason = Mismatch(f"no changes up to snapshot {last}")
+        for first in range(belief.next, last + 1):
+            try:
+                self._check_changes(self._state(first - 1), self._state(last), rows)
+            except Mismatch as mismatch:
+                reason = mismatch
+            else:
+                return
+            if self._to_come(self._table.commits[first], "follow"):
+                break
+        raise reason
+
+    def _check_changes(self, before: dict[Any, Any], after: dict[Any, Any], rows: list[tuple[Any, ...]]) -> None:
         for row in rows:
             key = self._key(row, self._schema)
             if row[0] in ADDS:
                 before[key] = row[1:]
             elif before.pop(key, None) != row[1:]:
                 raise Mismatch(f"{row} was not there")
-        if before != self._state(last):
-            raise Mismatch(f"{before} instead of {self._state(last)}")
+        if before != after:
+            raise Mismatch(f"{before} instead of {after}")
 
     def _state(self, number: int) -> dict[tuple[str | None, int], tuple[Any, ...]]:
         if not number:
