@@ -413,8 +413,9 @@ def test_what_the_file_io_misses_too_makes_it_trusted(server: S3Server) -> None:
 def test_what_fails_for_now_or_for_both_decides_nothing(server: S3Server) -> None:
     path = server.put("undecided", b"x")
     store = store_of(file_io_of(server))
-    with server.failing("undecided", 503):
-        assert store.read(path) == b"x"
+    with server.failing("undecided", 503), server.asked() as asked:
+        assert [store.read(path) for _ in range(2)] == [b"x"] * 2
+    assert methods(asked) == {"GET": 3}
     ObjectClient.of.cache_clear()
     store = store_of(file_io_of(server))
     with server.failing("undecided", *[403] * 2), pytest.raises(CorruptTableError):
