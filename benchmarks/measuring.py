@@ -1,4 +1,4 @@
-"""Figures of a run: timings taken in turns, and the table they are printed as."""
+"""Figures of a run: processor time taken in turns, and the table they are printed as."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 PEER = "pypaimon 2.1.0"
+_MET = {True: "yes", False: "no", None: "-"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Figure:
         ours: Our value.
         unit: Of both values.
         goal: What was aimed at, in words.
-        met: Whether it was reached.
+        met: Whether it was reached; None where nothing was aimed at.
         peer: The other value, None if there is none.
         peer_name: Whose value that is.
         more_is_better: Whether a greater value is the better one (rates).
@@ -29,7 +30,7 @@ class Figure:
     ours: float
     unit: str
     goal: str
-    met: bool
+    met: bool | None
     peer: float | None = None
     peer_name: str = PEER
     more_is_better: bool = False
@@ -43,19 +44,34 @@ class Figure:
         return better / worse if worse else None
 
 
-def in_turns(candidates: Mapping[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
-    """Seconds of each candidate: the median of several rounds, all candidates taking their turn in each."""
+def in_turns(candidates: Mapping[str, Callable[[], object]], rounds: int = 5) -> dict[str, list[float]]:
+    """Processor seconds of each candidate in several rounds, in each of which all of them take their turn."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, run in candidates.items():
-            begin = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - begin)
-    return {name: median(times) for name, times in seconds.items()}
+            seconds[name].append(worked(run))
+    return seconds
+
+
+def compared(candidates: Mapping[str, Callable[[], object]], rounds: int = 9) -> tuple[float, float]:
+    """Processor seconds of the first of two candidates, and how many times as long the second one takes.
+
+    Both are medians over rounds: a round compares what ran one right after the other, so that a machine that becomes
+    slower or faster meanwhile does not decide.
+    """
+    first, second = in_turns(candidates, rounds).values()
+    return median(first), median(b / a for a, b in zip(first, second, strict=True))
+
+
+def worked(run: Callable[[], object]) -> float:
+    """Processor seconds of one run, of all threads of this process."""
+    begin = time.process_time()
+    run()
+    return time.process_time() - begin
 
 
 def timed(run: Callable[[], object]) -> float:
-    """Seconds of one run."""
+    """Seconds of one run on the clock."""
     begin = time.perf_counter()
     run()
     return time.perf_counter() - begin
@@ -84,7 +100,7 @@ def rows(figures: list[Figure]) -> list[list[str]]:
                 "-" if each.peer is None else f"{text(each.peer)} {each.unit}".strip(),
                 "-" if ratio is None else f"{text(ratio)} x",
                 each.goal,
-                "yes" if each.met else "no",
+                _MET[each.met],
             ]
         )
     return lines

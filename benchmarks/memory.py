@@ -1,35 +1,51 @@
-"""Command: replay a table from its second snapshot; prints by how many MB memory grew after the 200th plan."""
+"""Command: read a table batch by batch; prints by how many MB memory grew after the first fifth.
+
+`catch-up` replays it from its second snapshot, `first-plan` reads its full state.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import psutil
 
 from benchmarks.tables import catalog
 from pypaimon.streaming import EndOfScan, stream_read_builder
 
-SETTLED = 200
 
-
-def main(warehouse: str, name: str) -> None:
-    """Read everything; the allocators have settled after some plans."""
+def main(warehouse: str, name: str, what: str, steps: str) -> None:
+    """Read everything, in about so many steps; the allocators have settled after a fifth of them."""
     process = psutil.Process()
-    builder = stream_read_builder(catalog(warehouse).get_table(name)).with_catch_up("replay").with_start(snapshot_id=2)
-    scan, read = builder.with_end(latest=True).new_streaming_scan(), builder.new_read()
-    settled = highest = plans = 0
+    settled = highest = 0
+    table = catalog(warehouse).get_table(name)
+    for number, _ in enumerate(_plans(table) if what == "catch-up" else _batches(table)):
+        used = process.memory_info().rss
+        settled = used if number <= int(steps) // 5 else settled
+        highest = max(highest, used)
+    sys.stdout.write(f"{(highest - settled) / 1e6:.3f}\n")
+
+
+def _plans(table: Any) -> Iterator[None]:
+    builder = stream_read_builder(table).with_catch_up("replay").with_start(snapshot_id=2).with_end(latest=True)
+    scan, read = builder.new_streaming_scan(), builder.new_read()
     try:
         while True:
             plan = scan.plan()
-            if plan is None:
-                continue
-            read.to_arrow(plan.splits())
-            plans += 1
-            used = process.memory_info().rss
-            settled = used if plans == SETTLED else settled
-            highest = max(highest, used)
+            if plan is not None:
+                read.to_arrow(plan.splits())
+                yield
     except EndOfScan:
-        sys.stdout.write(f"{(highest - settled) / 1e6:.3f}\n")
+        return
+
+
+def _batches(table: Any) -> Iterator[None]:
+    builder = stream_read_builder(table)
+    plan = builder.new_streaming_scan().plan()
+    assert plan is not None
+    for _ in builder.new_read().iter_batches(plan.splits()):
+        yield
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pypaimon import CatalogFactory, Schema
 from pypaimon.read.stream_read_builder import StreamReadBuilder as PeerBuilder
 
@@ -78,6 +81,32 @@ def add_compactions(table: Any, count: int) -> None:
     (directory / "LATEST").write_text(str(latest + count))
 
 
+def multiply_commits(table: Any, count: int) -> None:
+    """Put so many APPEND snapshots behind the latest one, each as it: with a list, a manifest and a file of its own."""
+    home = Path(str(table.table_path))
+    path = max((home / "snapshot").glob("snapshot-*"), key=lambda each: int(each.name.removeprefix("snapshot-")))
+    latest = json.loads(path.read_text())
+    lists, list_schema = _records(home / "manifest" / latest["deltaManifestList"])
+    entries, entry_schema = _records(home / "manifest" / lists[0]["_FILE_NAME"])
+    (data,) = home.rglob(entries[0]["_FILE"]["_FILE_NAME"])
+    for number in range(1, count + 1):
+        name = f"data-{number:08d}-0.parquet"
+        shutil.copyfile(data, data.with_name(name))
+        entry = entries[0] | {"_FILE": entries[0]["_FILE"] | {"_FILE_NAME": name}}
+        size = _write(home / "manifest" / f"manifest-{number}", entry_schema, [entry])
+        manifest = lists[0] | {"_FILE_NAME": f"manifest-{number}", "_FILE_SIZE": size}
+        size = _write(home / "manifest" / f"manifest-list-{number}", list_schema, [manifest])
+        snapshot = latest | {
+            "id": latest["id"] + number,
+            "deltaManifestList": f"manifest-list-{number}",
+            "deltaManifestListSize": size,
+            "totalRecordCount": latest["totalRecordCount"] + number * latest["deltaRecordCount"],
+            "timeMillis": latest["timeMillis"] + number,
+        }
+        path.with_name(f"snapshot-{snapshot['id']}").write_text(json.dumps(snapshot))
+    (home / "snapshot" / "LATEST").write_text(str(latest["id"] + count))
+
+
 def multiply_entries(table: Any, count: int, per_manifest: int = 10_000) -> None:
     """Make the one file of a table partitioned by an INT into `count` entries of 100 partitions (metadata only)."""
     home = Path(str(table.table_path))
@@ -99,6 +128,29 @@ def multiply_entries(table: Any, count: int, per_manifest: int = 10_000) -> None
     empty = _write(home / "manifest" / "manifest-list-none", list_schema, [])
     snapshot |= {"deltaManifestList": "manifest-list-none", "deltaManifestListSize": empty}
     path.write_text(json.dumps(snapshot))
+
+
+def multiply_rows(table: Any, copies: int, spread: int) -> None:
+    """Give each file of a table of `SCHEMA` so many times its rows, in key order: copies with ids `spread` apart."""
+    home = Path(str(table.table_path))
+    for path in (home / "bucket-0").glob("*.parquet"):
+        rows = pq.read_table(path)
+        with pq.ParquetWriter(path, rows.schema, compression="zstd") as writer:
+            for number in range(copies):
+                writer.write_table(_moved(rows, number * spread))
+    for path in (home / "manifest").glob("manifest-*-[0-9]"):
+        if not path.name.startswith("manifest-list"):
+            entries, schema = _records(path)
+            for entry in entries:
+                entry["_FILE"]["_ROW_COUNT"] *= copies
+            _write(path, schema, entries)
+
+
+def _moved(rows: pa.Table, by: int) -> pa.Table:
+    for name in ("_KEY_id", "id"):
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(place), pc.add(rows[name], by))
+    return rows
 
 
 def _entry(template: dict[str, Any], number: int, partitions: list[bytes]) -> dict[str, Any]:
