@@ -1,4 +1,4 @@
-"""Command: run all measurements, print the table, write docs/benchmarks.md."""
+"""Command: run all measurements, print the table, write docs/benchmarks.md and its charts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks import following, measuring, planning, reading
+from benchmarks import charts, following, measuring, planning, reading, rust_peer
 
 ROOMS = {"reading": reading.figures, "planning": planning.figures, "following": following.figures}
-REPORT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parent.parent / "docs"
+REPORT = DOCS / "benchmarks.md"
+CHARTS = {measuring.PEER: "benchmarks-pypaimon.svg", None: "benchmarks-others.svg"}
 
 
 def main() -> None:
@@ -38,6 +40,18 @@ def main() -> None:
     sys.stdout.write(f"{len(figures)} figures in {seconds:.0f} s\n")
     if len(chosen) == len(ROOMS):
         REPORT.write_text(report(figures, seconds))
+        for name, picture in pictures(figures).items():
+            (DOCS / name).write_text(picture)
+
+
+def pictures(figures: list[measuring.Figure]) -> dict[str, str]:
+    """The charts of a run by file name: beside pypaimon, and beside everything else."""
+    peers = [each for each in figures if each.peer_name == measuring.PEER]
+    others = [each for each in figures if each.peer_name in (reading.PYARROW, rust_peer.name())]
+    return {
+        CHARTS[measuring.PEER]: charts.ratios(peers, f"times better than {measuring.PEER}"),
+        CHARTS[None]: charts.ratios(others, "times as fast as pyarrow and pypaimon-rust"),
+    }
 
 
 def report(figures: list[measuring.Figure], seconds: float) -> str:
@@ -49,11 +63,20 @@ def report(figures: list[measuring.Figure], seconds: float) -> str:
 
 Written by `make bench` on {day} ({host}; {versions}), in {seconds:.0f} s; nothing here is edited by hand.
 All sides of a line ran in the same run on the same tables. Ratios say how many times better ours is.
+The load is that of the last 15 minutes; above the number of cores other work ran too, which times on the clock
+(catching up, stalls, commit to rows) show, and rates, which count processor time, hardly.
+
+![Ratios beside pypaimon](benchmarks-pypaimon.svg)
+
+![Ratios beside pyarrow and pypaimon-rust](benchmarks-others.svg)
 
 {measuring.markdown(figures)}
 - Requests are counted by an S3 server on the same machine, with the table's own FileIO and one manifest per commit.
 - Where requests take {following.LATENCY_MS} ms, every call of the FileIO sleeps so long on top of the local disk.
+- Rows and entries per second are per second of processor time, of all threads together. Ratios to pyarrow and
+  pypaimon-rust are medians over rounds in which both sides ran one right after the other.
 - pyarrow is `ParquetFile.read(use_threads=False)` of the same files and columns; ours runs on one thread as well.
+- Planning makes the objects of all files that are kept; pypaimon-rust keeps them on its own side.
 - pypaimon's streams replay here too: its own catch-up, a difference of two states, gives other rows (#11 to #13 of
   its differences to Java), so that it would not be the same work.
 """
