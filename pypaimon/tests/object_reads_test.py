@@ -502,7 +502,8 @@ def follow():
         one.read({path!r})
 for _ in range(8):
     threading.Thread(target=follow, daemon=True).start()
-time.sleep(0.5)
+while one.requests["read"] < 9:
+    time.sleep(0.01)
 print("done", flush=True)
 """
     result = run(server, code)
