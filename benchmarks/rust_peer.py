@@ -7,8 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 PACKAGE = "pypaimon-rust"
 
 
@@ -36,5 +34,4 @@ def splits(of: Any) -> Any:
 
 def rows(of: Any, planned: Any) -> int:
     """Read splits, batch by batch; the number of their rows."""
-    reader = pa.RecordBatchReader.from_stream(of.new_read_builder().new_read().read_arrow(planned))
-    return sum(batch.num_rows for batch in reader)
+    return sum(batch.num_rows for batch in of.new_read_builder().new_read().read_arrow(planned))
