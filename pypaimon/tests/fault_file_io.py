@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -103,8 +104,12 @@ class FaultFileIO(LocalFileIO):
         return data
 
     def _put(self, path: str, data: bytes) -> None:
-        Path(local(path)).parent.mkdir(parents=True, exist_ok=True)
-        Path(local(path)).write_bytes(data)
+        # As in an object store nobody sees the half of it, however slow the machine is.
+        target = Path(local(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        half = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        half.write_bytes(data)
+        half.replace(target)
 
     def _ask(self, kind: str, path: str, answer: Callable[[], Any]) -> Any:
         with self._lock:
