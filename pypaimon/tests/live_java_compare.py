@@ -131,6 +131,9 @@ class _Comparison:
         had = run_read(scenario, read, settings_for(scenario, read))
         self.tally.reads += 1
         self.tally.rows += sum(len(split.rows) for plan in read.java.plans for split in plan.splits)
+        if read.filter is not None and had.failure is not None and "overwrites rows of it" in had.failure.message:
+            # Ours refuses what it cannot take back; Java does not look, where the filter leaves none of those files.
+            return None, []
         rules, found = compare(wanted, had, scenario, read)
         if found or had.failure is not None or not had.plans_with_rows():
             return None, found
@@ -169,7 +172,9 @@ class _Comparison:
 def compare(wanted: Outcome, had: Outcome, scenario: Scenario, read: Read) -> tuple[Rules, list[Difference]]:
     """By the rules of the corpus, and those of pending records."""
     rules = rules_for(scenario, read)
-    if read.starts_full and scenario.table_options.get("bucket") == "-2":
+    pending = scenario.table_options.get("bucket") == "-2"
+    # Java's first plan may be empty; ours is then left out, and our first one is a follow-up.
+    if read.starts_full and pending and any(split.rows for split in wanted.plans[0].splits):
         # Java sorts the files of pending records by key, and shows +U as +I where there is but one file;
         # ours leave as they were written (B11, B21).
         rules = replace(rules, first_plan_unordered=True)
@@ -300,12 +305,30 @@ def resolve(setup: Setup, written: Written, schema: dict[str, Any], branch: str 
         raw["branch"] = branch
     _add_overwrite(setup, schema, options)
     _add_filter(setup, schema, raw)
-    if setup.view is None or setup.filter is not None:
+    columns = None if setup.filter is not None else _columns_of_view(setup.view, schema)
+    if columns is None:
         _add_narrow(setup, schema, raw)
     else:
-        raw["system_table"] = setup.view
-        raw["columns"] = [["rowkind", "STRING"], *([each["name"], each["type"]] for each in schema["fields"])]
+        raw |= {"system_table": setup.view, "columns": columns}
     return raw
+
+
+def _columns_of_view(view: str | None, schema: dict[str, Any]) -> list[list[str]] | None:
+    """Names and types that a view has, or None where the table has no such view that streams.
+
+    Not the binlog of partitioned tables: its rows, whose columns are lists, do not tell their partition as others do.
+    """
+    columns = [[each["name"], each["type"]] for each in schema["fields"]]
+    kind = ["rowkind", "STRING"]
+    if view == "audit_log":
+        return [kind, *columns]
+    if view == "binlog" and not schema["partition_keys"]:
+        return [kind, *([name, f"ARRAY<{type_.removesuffix(' NOT NULL')}>"] for name, type_ in columns)]
+    if view == "ro" and not schema["primary_keys"]:
+        return columns
+    if view == "row_tracking" and schema["options"].get("row-tracking.enabled") == "true":
+        return [*columns, ["_ROW_ID", "BIGINT NOT NULL"], ["_SEQUENCE_NUMBER", "BIGINT NOT NULL"]]
+    return None
 
 
 def _add_overwrite(setup: Setup, schema: dict[str, Any], options: dict[str, str]) -> None:

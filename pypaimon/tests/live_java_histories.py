@@ -166,7 +166,7 @@ def _append_options(draw: st.DrawFn) -> dict[str, str]:
         options["compaction.max.file-num"] = draw(st.sampled_from(["2", "3", "50"]))
     else:
         options["bucket"] = "-1"
-        _maybe(options, draw, 6, {"row-tracking.enabled": "true"})
+        _maybe(options, draw, 4, {"row-tracking.enabled": "true"})
     options["compaction.min.file-num"] = draw(st.sampled_from(["2", "3", "5"]))
     _maybe(options, draw, 4, {"write-only": "true"})
     return options
@@ -303,5 +303,5 @@ def _setups() -> st.SearchStrategy[Setup]:
         narrow=st.none() | st.tuples(narrow, pick),
         overwrite=st.sampled_from([False, False, True]),
         branch=st.sampled_from([False, False, False, True]),
-        view=st.sampled_from([None, None, None, None, None, "audit_log"]),
+        view=st.sampled_from([None, None, None, None, "audit_log", "binlog", "ro", "row_tracking"]),
     )
