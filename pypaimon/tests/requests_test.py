@@ -10,7 +10,7 @@ from fault_file_io import FaultFileIO
 from tables import Table, available, snapshots
 from virtual_clock import VirtualClock
 
-from pypaimon.streaming import AsyncStreamingTableScan
+from pypaimon.streaming import AsyncStreamingTableScan, PositionExpiredError
 
 
 @pytest.fixture
@@ -98,6 +98,22 @@ def test_a_first_commit_that_expired_between_two_polls_is_no_empty_table(
     (empty.path / "snapshot" / "LATEST").unlink(missing_ok=True)
     found = next(plan for _ in range(16) if (plan := scan.plan()) is not None)
     assert (found.snapshot_id, found.kind) == (3, "full")
+    scan.close()
+
+
+def test_latest_of_an_empty_table_whose_first_commits_expired_unseen_is_an_error_within_a_range_check(
+    tmp_path: Path, file_io: FaultFileIO
+) -> None:
+    empty = Table(tmp_path / "w")
+    scan = empty.builder(file_io, VirtualClock()).with_start("latest").with_prefetch(0).new_streaming_scan()
+    assert scan.plan() is None
+    for key in range(1, 4):
+        empty.commit([key])
+    empty.expire(3)
+    with pytest.raises(PositionExpiredError) as raised:
+        for _ in range(17):
+            assert scan.plan() is None
+    assert (raised.value.wanted, raised.value.earliest) == (1, 3)
     scan.close()
 
 

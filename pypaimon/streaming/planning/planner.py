@@ -177,7 +177,8 @@ class Planner:
             # The latest may have become another one since the end was found.
             end_id = None if state.end_id is None else max(state.end_id, full.id)
             return replace(state, full=full, end_id=end_id, verified=True)
-        state = replace(state, verified=self._options.start.mode is StartMode.LATEST)
+        # The first snapshots of a table that was waited for may have expired by now.
+        state = replace(state, verified=self._options.start.mode is StartMode.LATEST and not state.was_empty)
         before = self.checks.check_fingerprint(beginning.next_id - 1, None)
         if before is None:
             return state
