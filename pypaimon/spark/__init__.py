@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pypaimon.spark.bucketing import repartition_by_bucket
     from pypaimon.spark.lag_listener import LagListener
     from pypaimon.spark.native import native_foreach_batch, native_read
-    from pypaimon.spark.register import register
+    from pypaimon.spark.registration import register
     from pypaimon.spark.source import PaimonDataSource
 
 __all__ = [
@@ -29,7 +29,7 @@ _HOMES = {
     "PaimonDataSource": "source",
     "native_foreach_batch": "native",
     "native_read": "native",
-    "register": "register",
+    "register": "registration",
     "repartition_by_bucket": "bucketing",
 }
 

@@ -158,3 +158,13 @@ def test_partial_records_are_refused(tmp_path: Path) -> None:
     source = PaimonDataSource(options(table))
     with pytest.raises(UnsupportedTableError, match="partial-update streaming reading is not supported"):
         source.streamReader(source.schema()).initialOffset()
+
+
+def test_public_names_are_the_same_however_often_and_however_they_are_asked_for() -> None:
+    import pypaimon.spark as ours
+    from pypaimon.spark import register
+
+    for name in ours.__all__:
+        found = [getattr(ours, name) for _ in range(2)]
+        assert callable(found[0]) and found[0] is found[1]
+    assert register is ours.register
