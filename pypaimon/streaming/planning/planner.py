@@ -116,10 +116,7 @@ class Planner:
             return Step(state)
         state = self._bounded(state)
         step = Step(state) if state.ended else self._taken(state)
-        if step.plan is not None:
-            self.log.planned(step.plan, step.first_snapshot)
-        if step.state.ended:
-            self.log.ended(step.state.next_id)
+        self.log.stepped(step)
         return step
 
     def _taken(self, state: PlannerState) -> Step:

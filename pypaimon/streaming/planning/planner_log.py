@@ -8,6 +8,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.planner_state import Step
 from pypaimon.streaming.planning.starting import Beginning
 from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.settings.options import OnOverwrite
@@ -55,8 +56,14 @@ class PlannerLog:
                 "resume", text, snapshot=position.snapshot, phase=position.phase.value, inside=position.unit is not None
             )
 
-    def planned(self, plan: Plan, first: int | None) -> None:
-        """A plan was made; with read-ahead it may still be thrown away."""
+    def stepped(self, step: Step) -> None:
+        """A step was taken; with read-ahead its plan may still be thrown away."""
+        if step.plan is not None:
+            self._planned(step.plan, step.first_snapshot)
+        if step.state.ended:
+            self._ended(step.state.next_id)
+
+    def _planned(self, plan: Plan, first: int | None) -> None:
         text = "snapshot %(snapshot)d is a plan of kind %(kind)s with %(splits)d splits"
         self._log.debug(
             "plan", text, snapshot=plan.snapshot_id, first=first, kind=plan.kind.value, splits=len(plan.splits())
@@ -83,8 +90,7 @@ class PlannerLog:
         text = "snapshot %(snapshot)d has expired: going on with %(mode)s (on_expired)"
         self._log.warning("position_expired", text, snapshot=wanted, mode=start.mode.value)
 
-    def ended(self, next_id: int | None) -> None:
-        """The stream has reached its bound."""
+    def _ended(self, next_id: int | None) -> None:
         if self._is_news(("end", next_id)):
             text = "the stream has reached its end" + ("" if next_id is None else " before snapshot %(snapshot)d")
             self._log.info("end", text, snapshot=next_id)
