@@ -1,0 +1,63 @@
+"""A user's program, which knows the format by name only. Arguments: `classic` or `connect`, and a directory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from spark_session import NO_WORKER
+
+ATTEMPTS = 5
+CONFIGURATION = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+
+
+def session(kind: str, directory: Path) -> Any:
+    """A session of its own Spark, on this machine."""
+    builder = SparkSession.builder.config("spark.sql.warehouse.dir", str(directory / "spark-warehouse"))
+    for key, value in CONFIGURATION.items():
+        builder = builder.config(key, value)
+    return (builder.remote("local[2]") if kind == "connect" else builder.master("local[2]")).getOrCreate()
+
+
+def run(writer: Any) -> None:
+    """Run a query to its end."""
+    for attempt in range(ATTEMPTS):
+        try:
+            writer.start().awaitTermination()
+            return
+        except StreamingQueryException as error:  # noqa: PERF203
+            if NO_WORKER not in str(error) or attempt == ATTEMPTS - 1:
+                raise
+
+
+def main(kind: str, directory: Path) -> None:
+    """Write a table, copy it by a stream, read the copy."""
+    spark = session(kind, directory)
+    if kind == "connect":
+        from pypaimon.spark import register
+
+        register(spark)
+    place = {"warehouse": str(directory / "warehouse"), "create-table": "true"}
+    rows = spark.range(3).selectExpr("id", "concat('v', id) as v")
+    rows.write.format("pypaimon").options(**place, table="db.t").mode("append").save()
+    del place["create-table"]
+    stream = spark.readStream.format("pypaimon").options(**place, table="db.t").load()
+    writer = stream.writeStream.format("pypaimon").options(**place, **{"table": "db.copy", "create-table": "true"})
+    run(writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True))
+    copy = spark.read.format("pypaimon").options(**place, table="db.copy", filter="id > 0").load()
+    print(type(spark).__module__, sorted(tuple(row) for row in copy.collect()))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
