@@ -14,9 +14,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks import charts, following, measuring, planning, reading, rust_peer
+from benchmarks import charts, following, measuring, planning, reading, rust_peer, spark_source
 
-ROOMS = {"reading": reading.figures, "planning": planning.figures, "following": following.figures}
+ROOMS = {
+    "reading": reading.figures,
+    "planning": planning.figures,
+    "following": following.figures,
+    "spark": spark_source.figures,
+}
 DOCS = Path(__file__).parent.parent / "docs"
 REPORT = DOCS / "benchmarks.md"
 CHARTS = {measuring.PEER: "benchmarks-pypaimon.svg", None: "benchmarks-others.svg"}
