@@ -21,7 +21,7 @@ class Lag:
         rows: Records that a stream would be given for them, before filter and shard; None also inside a snapshot.
         bytes: Bytes of their files; unknown until they are planned.
         seconds: Age of the first snapshot that was not read yet; 0 when caught up.
-        earliest: Id of the earliest snapshot, None if there is none.
+        earliest: Id of the earliest snapshot, or long-lived changelog, that can be followed; None if there is none.
         latest: Id of the latest snapshot, None if there is none.
         committed: Next snapshot that was saved under the consumer id, None without one.
     """
@@ -38,6 +38,8 @@ class Lag:
 class LagMeter:
     """Measures lag: one listing of the snapshots, and a request for each unread one that is not known yet.
 
+    Long-lived changelogs, where the table keeps any, are listed too.
+
     Args:
         directory: The table.
         planner: Tells which snapshots a stream reads.
@@ -46,6 +48,7 @@ class LagMeter:
 
     def __init__(self, directory: TableDirectory, planner: Planner, clock: Clock) -> None:
         self._snapshots = directory.snapshots
+        self._with_changelogs = planner.traits.decoupled_changelog
         self._planner = planner
         self._clock = clock
 
@@ -61,21 +64,25 @@ class LagMeter:
 
     def _measured(self, state: PlannerState, committed: int | None) -> Lag:
         ids = self._snapshots.list_ids()
-        earliest, latest = (ids[0], ids[-1]) if ids else (None, None)
+        changelogs = self._snapshots.list_changelog_ids() if self._with_changelogs else []
+        earliest = min((*changelogs[:1], *ids[:1]), default=None)
+        latest = ids[-1] if ids else None
         next_id = 1 if state.next_id is None and latest is None else state.next_id
         if next_id is None or next_id > (latest or 0) + 1:
             return Lag(None, None, None, None, earliest, latest, committed)
         if latest is None or (state.full is None and next_id > latest):
             return Lag(0, 0, 0, 0.0, earliest, latest, committed)
-        unread = self._unread(range(next_id, latest + 1), set(ids))
+        unread = self._unread(range(next_id, latest + 1), set(ids), set(changelogs))
         snapshots = unread if state.full is None else [state.full, *unread]
         oldest = snapshots[0]
         seconds = None if oldest is None else max(0.0, (self._clock.time_millis() - oldest.time_millis) / 1000)
         return Lag(len(snapshots), self._rows(state, unread), None, seconds, earliest, latest, committed)
 
-    def _unread(self, wanted: range, there: set[int]) -> list[Snapshot | None]:
-        """These snapshots; None for those that are gone, which are not asked for."""
+    def _unread(self, wanted: range, there: set[int], changelogs: set[int]) -> list[Snapshot | None]:
+        """These snapshots, or their changelogs; None for those that are gone, which are not asked for."""
         found = self._snapshots.get_snapshots_batch(number for number in wanted if number in there)
+        for number in changelogs.difference(there).intersection(wanted):
+            found[number] = self._snapshots.try_get_changelog(number)
         return [found.get(number) for number in wanted]
 
     def _rows(self, state: PlannerState, unread: list[Snapshot | None]) -> int | None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_cases import unpack
 from fault_file_io import Call, FaultFileIO
+from pypaimon import CatalogFactory
 from tables import Table, available, keys, snapshots
 from virtual_clock import VirtualClock
 
@@ -264,6 +266,28 @@ def test_lag_that_is_not_known_is_not_zero(table: Table) -> None:
     assert limited.plan() is not None
     assert (limited.lag().snapshots, limited.lag().rows) == (2, None)
     limited.close()
+
+
+def test_lag_reaches_back_to_the_long_lived_changelogs() -> None:
+    """Of a table whose snapshots 7 to 11 are left as changelogs alone."""
+    warehouse = unpack("java-2.1") / "decoupled_lookup" / "wh"
+    builder = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t").new_stream_read_builder()
+    files = sorted((warehouse / "d.db" / "t").glob("*/*[a-z]-[0-9]*"))
+    counts = {
+        int(path.name.rpartition("-")[2]): json.loads(path.read_text()).get("changelogRecordCount", 0)
+        for path in files
+        if path.parent.name in ("snapshot", "changelog")
+    }
+    assert (min(counts), max(counts)) == (7, 14)
+    reader = builder.new_streaming_scan()
+    for position in (7, 9, 12, 14, 15):
+        reader.restore(position)
+        lag = reader.lag()
+        unread = [counts[number] for number in range(position, 15)]
+        assert (lag.snapshots, lag.rows, lag.earliest) == (len(unread), sum(unread), 7)
+    reader.restore(6)
+    assert (reader.lag().snapshots, reader.lag().rows) == (9, None)
+    reader.close()
 
 
 def test_an_empty_table_has_no_lag(table: Table) -> None:

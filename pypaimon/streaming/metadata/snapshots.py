@@ -190,6 +190,10 @@ class SnapshotManager:
         """Path of a long-lived changelog file."""
         return self._changelogs.path(snapshot_id)
 
+    def list_changelog_ids(self) -> list[int]:
+        """Ids of all long-lived changelogs, ascending. One listing."""
+        return self._changelogs.ids()
+
     def earliest_changelog_id(self) -> int | None:
         """Id of the earliest long-lived changelog, None if there is none."""
         return self._changelogs.earliest()
