@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import sys
@@ -10,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -228,6 +230,16 @@ class IOPool:
             wanted = self._running.pop(job.future, None) is not None
         if wanted:
             settle()
+
+
+def detached(call: Callable[[], object]) -> None:
+    """Have a call made soon, by a thread of its own; waits for nothing and takes no lock.
+
+    For finalizers: the garbage collector may run one in the midst of whatever holds the locks that the call needs.
+    """
+    # At the interpreter's exit there are no new threads, and those that there are end anyway.
+    with suppress(RuntimeError):
+        _thread.start_new_thread(call, ())
 
 
 _pools: WeakSet[IOPool] = WeakSet()

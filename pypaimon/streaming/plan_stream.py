@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.io_pool import detached
 from pypaimon.streaming.plan import Plan
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ class _Loop:
                 self._scan.leave()
 
     def __del__(self) -> None:
-        self._finish()
+        # The scan is garbage too, unless another loop drives it.
+        if self._started and not self._is_over():
+            detached(self._scan.leave)
 
 
 class PlanStream(_Loop):

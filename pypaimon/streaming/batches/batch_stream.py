@@ -12,6 +12,7 @@ from pypaimon.streaming.batches.read_ahead import Piece, ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.bridge import awaited
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
+from pypaimon.streaming.io_pool import detached
 from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.plan import PlanKind
 from pypaimon.streaming.position import Phase, Position
@@ -50,7 +51,7 @@ class _BatchLoop:
         self._status = StreamStatus()
         self._lag: Lag | None = None
         # The thread that reads ahead must not outlive a stream that nobody holds any more.
-        weakref.finalize(self, ahead.close)
+        weakref.finalize(self, detached, ahead.close)
 
     @property
     def status(self) -> StreamStatus:
