@@ -100,7 +100,10 @@ def newest_by_time(there: Any, new: Any) -> Any:
 
 
 def united(there: bytes, new: bytes) -> bytes:
-    return (BitMap.deserialize(there) | BitMap.deserialize(new)).serialize()  # type: ignore[no-any-return]
+    united = BitMap.deserialize(there) | BitMap.deserialize(new)
+    # As Java does before it writes one.
+    united.run_optimize()
+    return united.serialize()  # type: ignore[no-any-return]
 
 
 KEYED = {"nested-key": "id"}
