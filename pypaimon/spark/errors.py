@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -14,25 +13,28 @@ class PaimonSourceError(Exception):
     """What went wrong, in one line."""
 
 
-@contextmanager
-def headline() -> Iterator[None]:
+class headline:  # noqa: N801 - used as a context manager function is
     """Put what went wrong above the traceback.
 
     Spark shows a Python worker's whole traceback, whose last line is the message. A cause without a traceback of its
     own is printed before it, so that the message is the first line too. Where Spark simplifies tracebacks it drops
-    causes, so errors of settings, whose stack tells nothing, come without one.
+    causes, so errors of settings, whose stack tells nothing, come without one. (A generator-based context manager
+    could not take the stack away: `contextlib` puts it back.)
     """
-    from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
 
-    try:
-        yield
-    except (StreamConfigError, UnsupportedTableError) as error:
-        raise error.with_traceback(None) from _first_line(error)
-    except PaimonStreamError as error:
-        raise error from _first_line(error)
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, stack: Any) -> None:
+        from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
+
+        if isinstance(error, (StreamConfigError, UnsupportedTableError)):
+            raise error.with_traceback(None) from _first_line(error)
+        if isinstance(error, PaimonStreamError):
+            raise error from _first_line(error)
 
 
-def _first_line(error: Exception) -> PaimonSourceError:
+def _first_line(error: BaseException) -> PaimonSourceError:
     return PaimonSourceError(" ".join(str(error).split()))
 
 

@@ -19,7 +19,8 @@ from corpus_cases import Read, Scenario, copy_warehouse
 from corpus_outcome import BucketRows, End, Failure, Outcome, PlanRows, Row
 from corpus_values import column_values, literal, scalar
 
-IDLE_POLLS = 40
+# Java looks for expired snapshots at every 16th idle poll.
+IDLE_POLLS = 20
 TIME_LIMIT_SECONDS = 20
 UNMERGED_ENGINES = ("partial-update", "aggregation", "first-row")
 PREDICATES = {
@@ -63,7 +64,7 @@ def settings_for(scenario: Scenario, read: Read) -> Settings:
 
 
 def run_read(scenario: Scenario, read: Read, settings: Settings) -> Outcome:
-    """Run a read until 40 idle polls in a row, the end, or an error. Reads that may write get a copy of the table.
+    """Run a read until `IDLE_POLLS` idle polls in a row, the end, or an error. Reads that may write get a copy of the table.
 
     Whatever the read raises becomes the outcome's `failure`; one that hangs is ended by a `TimeoutError`
     (main thread only).

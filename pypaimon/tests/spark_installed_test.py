@@ -16,6 +16,9 @@ from spark_session import ROOT
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 pytestmark = pytest.mark.xdist_group("spark")
 
+SESSIONS = [("connect", "pyspark.sql.connect.session")]
+if os.environ.get("SOAK"):
+    SESSIONS.append(("classic", "pyspark.sql.session"))
 CHILD = Path(__file__).parent / "spark_installed_child.py"
 
 
@@ -39,9 +42,7 @@ def _run(*command: str, **variables: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize(
-    ("kind", "module"), [("classic", "pyspark.sql.session"), ("connect", "pyspark.sql.connect.session")]
-)
+@pytest.mark.parametrize(("kind", "module"), SESSIONS)
 def test_the_format_is_there_after_an_installation(kind: str, module: str, site_packages: Path, tmp_path: Path) -> None:
     if kind == "connect":
         pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
