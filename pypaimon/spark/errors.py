@@ -13,7 +13,7 @@ class PaimonSourceError(Exception):
     """What went wrong, in one line."""
 
 
-class headline:  # noqa: N801 - used as a context manager function is
+class headline:
     """Put what went wrong above the traceback.
 
     Spark shows a Python worker's whole traceback, whose last line is the message. A cause without a traceback of its

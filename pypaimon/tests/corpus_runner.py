@@ -64,7 +64,9 @@ def settings_for(scenario: Scenario, read: Read) -> Settings:
 
 
 def run_read(scenario: Scenario, read: Read, settings: Settings) -> Outcome:
-    """Run a read until `IDLE_POLLS` idle polls in a row, the end, or an error. Reads that may write get a copy of the table.
+    """Run a read until `IDLE_POLLS` idle polls in a row, the end, or an error.
+
+    Reads that may write get a copy of the table.
 
     Whatever the read raises becomes the outcome's `failure`; one that hangs is ended by a `TimeoutError`
     (main thread only).
