@@ -83,7 +83,7 @@ class BareReader(DataSourceStreamReader):
 def figures(directory: Path) -> list[Figure]:
     """All figures of this room. Needs Java, or takes one from PyPI."""
     directory.mkdir()
-    spark = new_session(directory / "spark", **{"spark.driver.memory": "2g"})
+    spark = new_session(directory / "spark", quick=False, **{"spark.driver.memory": "2g"})
     # No worker can import this module.
     cloudpickle.register_pickle_by_value(sys.modules[Bare.__module__])
     spark.dataSource.register(Bare)

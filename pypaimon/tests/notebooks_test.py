@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from spark_session import CONFIGURATION, NO_WORKER, ROOT, environment
+from spark_session import NO_WORKER, QUICK, ROOT, quick_environment
 
 ATTEMPTS = 5
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -17,13 +18,13 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
-    modules = tmp_path / "modules"
-    modules.mkdir()
+    spark = tmp_path / "spark"
+    spark.mkdir()
     code = "import sys; from nbclient.cli import NbClientApp; NbClientApp.launch_instance(sys.argv[1:])"
     command = [sys.executable, "-c", code, "--timeout=600", f"--output={tmp_path / 'done'}", str(notebook)]
     # What a busy machine needs, without a word of it in the notebook.
-    settings = " ".join(f"--conf {key}={value}" for key, value in CONFIGURATION.items())
-    variables = {**os.environ, **environment(modules), "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
+    settings = shlex.join(f"--conf={key}={value}" for key, value in QUICK.items())
+    variables = {**os.environ, **quick_environment(spark), "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
     for _ in range(ATTEMPTS):
         result = subprocess.run(
             command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=900, check=False

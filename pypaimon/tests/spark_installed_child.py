@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from spark_session import NO_WORKER
+from spark_session import FEW_ROWS, NO_WORKER
 
 ATTEMPTS = 5
 CONFIGURATION = {
@@ -18,6 +18,7 @@ CONFIGURATION = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
     "spark.python.authenticate.socketTimeout": "120s",
+    **FEW_ROWS,
 }
 
 
