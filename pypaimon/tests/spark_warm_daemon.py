@@ -1,11 +1,11 @@
-"""Spark's daemon of Python workers, which has the library in memory before it forks: no worker spends time on imports."""
+"""Spark's daemon of Python workers with the library in memory before it forks: no worker spends time on imports."""
 
-import importlib
-
-for _name in ("pyspark.worker", "pypaimon.catalog.catalog_factory", "pypaimon.streaming.builder", "pypaimon.spark.source"):
-    importlib.import_module(_name)
-
+import pypaimon.catalog.catalog_factory
+import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
+
+import pypaimon.spark.source
+import pypaimon.streaming.builder  # noqa: F401
 
 if __name__ == "__main__":
     manager()
