@@ -15,7 +15,7 @@ demo: $(VENV)/ready ## Follow a live table for a minute (SECONDS=n for another t
 	@$(RUN) -m pypaimon.streaming.demo --seconds $(or $(SECONDS),60)
 
 test: $(VENV)/ready ## Every test (ARGS="-k name" for some)
-	$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/ready ## Style and types
 	$(RUN) -m ruff check .
@@ -28,8 +28,8 @@ differential: $(VENV)/ready ## Random histories beside live Java, some minutes (
 	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
 
 soak: $(VENV)/ready ## Long forms: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
-	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, model_test.py corpus_test.py record_files_test.py crash_test.py long_run_test.py resharding_test.py concurrency_test.py hostile_input_test.py)
-	SOAK=1 $(RUN) -m pytest $(addprefix pypaimon/tests/, spark_installed_test.py spark_sink_exactly_once_test.py spark_sink_copy_test.py)
+	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, model_test.py corpus_test.py record_files_test.py manifests_test.py faults_test.py crash_test.py long_run_test.py resharding_test.py concurrency_test.py hostile_input_test.py)
+	SOAK=1 $(RUN) -m pytest $(addprefix pypaimon/tests/, spark_installed_test.py spark_kill_test.py spark_sink_kill_test.py spark_sink_exactly_once_test.py spark_sink_copy_test.py)
 	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
 
 matrix: $(VENV)/ready ## The tests on each supported Python, pyarrow, pandas, numpy and PySpark (ARGS="-s 'matrix(oldest)'" for a row)

@@ -30,5 +30,5 @@ def matrix(session: nox.Session, versions: str) -> None:
     ignored = [f"pypaimon/tests/{name}_test.py" for name in OF_THE_REPOSITORY]
     if "pyspark" not in versions:
         ignored.append("pypaimon/tests/spark_*_test.py")
-    command = ["python", "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile"]
+    command = ["python", "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
     session.run(*command, *(f"--ignore-glob={name}" for name in ignored), *session.posargs)

@@ -15,10 +15,22 @@ from pypaimon import CatalogFactory
 os.environ["TZ"] = "UTC"
 time.tzset()
 
+FIRST = ("spark", "packaging", "notebooks", "docs", "corpus", "differential", "concurrency")
 
 # How long an example takes says nothing on a machine that does other things beside.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than cores: many tests wait for programs that they have started."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits long for other programs comes first, so that no worker is left with it at the end."""
+    items.sort(key=lambda item: not item.path.name.startswith(FIRST))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from live_java_client import COMMANDS, LiveJava, cache_directory, missing_comman
 from live_java_compare import Tally, examine
 from live_java_histories import FAMILIES, History, histories
 
-HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "30"))
+HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "20"))
 FOUND = json.loads((Path(__file__).parent / "live_java" / "found.json").read_text())
 BUDGET = settings(
     deadline=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -58,6 +59,10 @@ FAULTS: dict[str, Fault] = {
     "stale": stale,
     "hanging": hanging,
 }
+
+
+# A request that hangs takes the time of its timeouts: each in the long form, every third in the short one.
+STRIDES = {} if os.environ.get("SOAK") else {"hanging": 3}
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +149,7 @@ def test_a_fault_at_any_request_loses_and_repeats_nothing(tables: dict[str, Tabl
     assert len(fine.found) == (8 if kind == "append" else 5) + 4 * (LAST - FIRST)
     calls = len(fine.file_io.calls)
     assert calls > 30
-    for number in range(1, calls + 1):
+    for number in range(1, calls + 1, STRIDES.get(name, 1)):
         follower = follow(table, FAULTS[name], number, consumer=number % 2 == 0, restart=False)
         assert follower.found == fine.found, (number, follower.errors)
         # What passes is retried without the caller's seeing it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -32,6 +33,8 @@ from pypaimon.streaming.store import Store
 
 __all__ = ["decoder"]
 
+# Every file of the newest archive; of the older ones some, but in the long form.
+STRIDES = {archive: 1 if os.environ.get("SOAK") or archive == ARCHIVES[0] else 4 for archive in ARCHIVES}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -89,7 +92,7 @@ def _entries(*records: dict[str, Any]) -> pa.Table:
 def test_every_manifest_of_the_corpus(archive: str) -> None:
     compared = 0
     for table in unpack(archive).glob("*/wh/d.db/t"):
-        for path in table.glob("manifest/manifest-*"):
+        for path in sorted(table.glob("manifest/manifest-*"))[:: STRIDES[archive]]:
             data = path.read_bytes()
             is_list = path.name.startswith("manifest-list")
             parse = manifests.parse_manifest_list if is_list else manifests.parse_manifest
@@ -98,7 +101,7 @@ def test_every_manifest_of_the_corpus(archive: str) -> None:
             assert decoded.schema == (MANIFEST_SCHEMA if is_list else ENTRY_SCHEMA)
             assert decoded.to_pylist() == _plainly(data, columns), path
             compared += decoded.num_rows
-    assert compared > 1000
+    assert compared > 300
 
 
 @pytest.mark.parametrize("archive", ARCHIVES)

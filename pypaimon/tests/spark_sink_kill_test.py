@@ -15,6 +15,13 @@ from spark_sink_application import POINTS, Application
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
+# Each point for both kinds of tables in the long form, for one of them in the short.
+KINDS = ("append", "upsert")
+CASES = [
+    (kind, point)
+    for number, point in enumerate(POINTS)
+    for kind in (KINDS if os.environ.get("SOAK") else KINDS[number % 2 :][:1])
+]
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 BATCHES = 2
 
@@ -29,10 +36,12 @@ def test_killed_at_each_point(tmp_path: Path) -> None:
     _files(tmp_path / "rows", [pa.table(list(zip(*rows, strict=True)), schema=COLUMNS) for rows in appended])
     with_kind = pa.schema([("_row_kind", pa.string()), *COLUMNS])
     _files(tmp_path / "changes", [pa.table(list(zip(*rows, strict=True)), schema=with_kind) for rows in changes])
-    for point in POINTS:
-        catalog.create_table(f"db.{_table('append', point)}", Schema.from_pyarrow_schema(COLUMNS), False)
-        keyed = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
-        catalog.create_table(f"db.{_table('upsert', point)}", keyed, False)
+    schemas = {
+        "append": Schema.from_pyarrow_schema(COLUMNS),
+        "upsert": Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"}),
+    }
+    for kind, point in CASES:
+        catalog.create_table(f"db.{_table(kind, point)}", schemas[kind], False)
 
     killed = _job(tmp_path, "killed", stop_at=1)
     reached = [Path(killed["signals"], f"{name}-{point}") for name, (point, _) in killed["stops"].items()]
@@ -47,9 +56,9 @@ def test_killed_at_each_point(tmp_path: Path) -> None:
             model.pop(key, None)
         else:
             model[key] = value
-    for point in POINTS:
-        assert _rows(catalog, _table("append", point)) == sorted(row for rows in appended for row in rows), point
-        assert dict(_rows(catalog, _table("upsert", point))) == model, point
+    wanted = {"append": sorted(row for rows in appended for row in rows), "upsert": sorted(model.items())}
+    for kind, point in CASES:
+        assert _rows(catalog, _table(kind, point)) == wanted[kind], (kind, point)
     for path in (tmp_path / "warehouse" / "db.db").iterdir():
         _each_batch_once(path)
 
@@ -59,11 +68,11 @@ def _table(kind: str, point: str) -> str:
 
 
 def _job(directory: Path, name: str, stop_at: int | None) -> dict[str, Any]:
-    """Every kind of query once for each point."""
+    """A query for each case."""
     signals = directory / f"signals-{name}"
     signals.mkdir()
     sources = {"append": ("rows", "id long, v string"), "upsert": ("changes", "_row_kind string, id long, v string")}
-    queries = {_table(kind, point): (point, *sources[kind]) for kind in sources for point in POINTS}
+    queries = {_table(kind, point): (point, *sources[kind]) for kind, point in CASES}
     return {
         "home": str(directory / name),
         "warehouse": str(directory / "warehouse"),

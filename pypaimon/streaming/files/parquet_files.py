@@ -14,7 +14,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 # Microseconds that nanoseconds can hold; how far Arrow is off where Java wrote a negative time of day (before 1970).
 _LIMIT = (1 << 63) // 1000
 _NEGATIVE_TIME_OF_DAY = (1 << 64) // 1000
-_BATCHES_AT_ONCE = 4
+_BATCHES_AT_ONCE = 8
 _DECODED_BYTES = 16 << 20
 """Arrow spends less on each row where it decodes many: so many batches at once, unless they take more bytes."""
 
