@@ -153,6 +153,8 @@ async def test_a_timed_wait_loses_nothing_and_keeps_the_poll_interval(table: Tab
     await held.wait()
     file_io.forget()
     waiting.cancel()
+    # Until a cancelled call has ended, the stream is driven by it.
+    await asyncio.wait([waiting])
     for _ in range(20):
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(stream.__anext__(), 0.001)

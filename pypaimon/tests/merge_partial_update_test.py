@@ -116,13 +116,13 @@ class JavaRow:
 
     def retract(self, record: Record) -> None:
         values = record.values
-        for group in self.engine.groups:
-            if all(values[name] is None for name in group.sequence):
-                continue
+        touched = [group for group in self.engine.groups if any(values[name] is not None for name in group.sequence)]
+        # Java comes to a removal group by group, and may meet an aggregate that takes nothing back before it.
+        if record.kind == 3 and any(group.removes and self.newest(group, values) for group in touched):
+            self.row, self.deleted = dict(values), True
+            return
+        for group in touched:
             newest = self.newest(group, values)
-            if newest and record.kind == 3 and group.removes:
-                self.row, self.deleted = dict(values), True
-                return
             for name in group.fields:
                 cell = self.cells.get(name)
                 if cell is not None:

@@ -170,7 +170,11 @@ def _newest(groups: Groups, ages: Ints, counted: Mask) -> Mask:
 
 
 def _removals(groups: Groups, removing: list[bool], ages: list[Ints], newest: list[Mask]) -> Mask:
-    """Which records remove the row; a removal sets every group's sequence to its own, so `newest` is corrected."""
+    """Which records remove the row; a removal sets every group's sequence to its own, so `newest` is corrected.
+
+    A removed row needs no aggregate that can take values back. Java fails on one that cannot in a group before the
+    removing one, and so does its writer, so that no such table is met.
+    """
     removed = np.zeros(len(groups.rows), dtype=np.bool_)
     deletes = groups.kinds == DELETE
     candidates = np.zeros(len(groups.rows), dtype=np.bool_)
