@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 
 import pytest
+from pyarrow_exit import ends_with_s3_in_flight
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
 from pypaimon.streaming.io_pool import IOPool
@@ -229,11 +230,13 @@ def test_a_call_that_hangs_does_not_hold_the_interpreter() -> None:
     assert run_script(PRELUDE + GIVE_UP.format(call="never.wait")) == "given up"
 
 
+@ends_with_s3_in_flight
 def test_a_request_that_hangs_in_pyarrow_s_s3_does_not_hold_the_interpreter() -> None:
     call = "store.open_input_file, 'bucket/key'"
     assert run_script(PRELUDE + S3 + GIVE_UP.format(call=call)) == "given up"
 
 
+@ends_with_s3_in_flight
 def test_a_request_that_nobody_waits_for_any_more_does_not_hold_the_interpreter() -> None:
     script = PRELUDE + S3 + "pool.submit(store.open_input_file, 'bucket/key')\nserver.accept()\nprint('in flight')"
     assert run_script(script) == "in flight"

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import AwsStandardS3RetryStrategy
+from pyarrow_exit import ends_with_s3_in_flight
 from pypaimon.catalog.rest.rest_token import RESTToken
 from pypaimon.catalog.rest.rest_token_file_io import RESTTokenFileIO
 from pypaimon.common.identifier import Identifier
@@ -492,6 +493,7 @@ print(os.waitpid(pid, 0)[1], flush=True)
     assert methods(asked) == {"GET": 2, "HEAD": 1}
 
 
+@ends_with_s3_in_flight
 def test_a_program_ends_while_requests_are_in_flight(server: S3Server) -> None:
     path = server.put("slow", b"content")
     code = f"""
