@@ -45,6 +45,7 @@ class Settings:
 
     raw: bool = False
     on_expired: str = "fail"
+    on_schema_change: str = "fail"
     unmatched: str | None = None
     catch_up: str = "replay"
     max_splits: int | None = None
@@ -149,6 +150,7 @@ class Run:
         read, settings = self.read, self.settings
         builder = stream_read_builder(self._table(), view=read.system_table)
         builder = builder.with_catch_up(settings.catch_up).with_on_expired(settings.on_expired)
+        builder = builder.with_on_schema_change(settings.on_schema_change)
         builder = builder.with_include_row_kind(True).with_limits(max_splits=settings.max_splits)
         if settings.raw:
             builder = builder.with_raw(True)

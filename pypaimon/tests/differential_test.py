@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from live_java_client import COMMANDS, LiveJava, cache_directory, missing_commands
-from live_java_compare import Tally, examine
+from live_java_compare import examine
+from live_java_findings import Tally
 from live_java_histories import FAMILIES, History, histories
 
-HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "20"))
+HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "21"))
 FOUND = json.loads((Path(__file__).parent / "live_java" / "found.json").read_text())
 BUDGET = settings(
     deadline=None,

@@ -13,7 +13,8 @@ from typing import Any
 from hypothesis import strategies as st
 from live_java_layouts import layouts
 
-FAMILIES = ("append", "deduplicate", "partial-update", "aggregation", "first-row", "postpone")
+FAMILIES = ("append", "evolution", "deduplicate", "partial-update", "aggregation", "first-row", "postpone")
+MERGING = ("deduplicate", "partial-update", "aggregation", "first-row")
 FORMATS = ("parquet", "parquet", "orc", "avro")
 NESTED: dict[str, dict[str, Any]] = {
     "array": {"type": "ARRAY", "element": "INT"},
@@ -47,7 +48,7 @@ AGGREGATES = ("sum", "max", "min", "last_value", "last_non_null_value", "first_v
 STARTS = (
     *("restore", "restore", "restore", "from-snapshot", "from-snapshot", "from-snapshot-full", "from-snapshot-full"),
     *("latest-full", "latest-full", "latest", "compacted-full"),
-    *("from-timestamp", "from-file-creation-time", "from-creation-timestamp"),
+    *("from-timestamp", "from-file-creation-time", "from-creation-timestamp", "consumer", "consumer"),
 )
 
 
@@ -63,6 +64,7 @@ class Setup:
         overwrite: Whether overwrite snapshots are read.
         branch: Read the branch, if there is one.
         view: A system table, or None.
+        bound: Seconds of the bounded watermark, or None.
     """
 
     start: str
@@ -72,6 +74,7 @@ class Setup:
     overwrite: bool = False
     branch: bool = False
     view: str | None = None
+    bound: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def _json_type(name: str) -> Any:
 @st.composite
 def histories(draw: st.DrawFn, family: str) -> History:
     """A history of a table of one family."""
-    keyed = family != "append"
+    keyed = family not in ("append", "evolution")
     partitions = draw(st.sampled_from([(), (), ("p",), ("p", "q")]))
     keys = () if not keyed else ("k", "l") if draw(st.integers(0, 4)) == 4 else ("k",)
     fields = [(name, f"{draw(st.sampled_from(KEY_TYPES))} NOT NULL") for name in keys]
@@ -131,8 +134,9 @@ def histories(draw: st.DrawFn, family: str) -> History:
     fields += [(f"c{index}", _json_type(kind)) for index, kind in enumerate(kinds)]
     columns = [name for name, _ in fields if name not in keys and name not in partitions]
     options = draw(layouts(keyed))
-    options |= draw(_append_options() if not keyed else _keyed_options(family, dict(fields), columns))
-    steps = draw(st.lists(_steps(bool(partitions)), min_size=3, max_size=14))
+    evolution = family == "evolution"
+    options |= draw(_keyed_options(family, dict(fields), columns) if keyed else _append_options(evolution))
+    steps = draw(st.lists(_steps(bool(partitions), evolution), min_size=3, max_size=14))
     reads = draw(st.lists(_setups(), min_size=1, max_size=5))
     return History(
         family, tuple(fields), partitions, (*partitions, *keys) if keyed else (), options, tuple(steps), tuple(reads)
@@ -158,9 +162,11 @@ def _general_options(draw: st.DrawFn) -> dict[str, str]:
 
 
 @st.composite
-def _append_options(draw: st.DrawFn) -> dict[str, str]:
+def _append_options(draw: st.DrawFn, evolution: bool) -> dict[str, str]:
     options = _general_options(draw)
-    if draw(st.booleans()):
+    if evolution:
+        options |= {"bucket": "-1", "row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+    elif draw(st.booleans()):
         options["bucket"] = draw(st.sampled_from(["1", "2", "3"]))
         options["bucket-key"] = "n"
         options["compaction.max.file-num"] = draw(st.sampled_from(["2", "3", "50"]))
@@ -175,7 +181,7 @@ def _append_options(draw: st.DrawFn) -> dict[str, str]:
 @st.composite
 def _keyed_options(draw: st.DrawFn, family: str, types: dict[str, Any], columns: list[str]) -> dict[str, str]:
     options = _general_options(draw)
-    engine = draw(st.sampled_from(FAMILIES[1:5])) if family == "postpone" else family
+    engine = draw(st.sampled_from(MERGING)) if family == "postpone" else family
     options["merge-engine"] = engine
     producers = ["none", "lookup"] if engine == "first-row" else ["none", "input", "lookup", "full-compaction"]
     producer = options["changelog-producer"] = draw(st.sampled_from(producers))
@@ -264,9 +270,10 @@ SEEDS = st.integers(0, 40)
 FLUSHES = st.lists(st.tuples(st.sampled_from([1, 2, 3, 5, 8, 13, 0]), SEEDS), min_size=1, max_size=3)
 
 
-def _steps(partitioned: bool) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+def _steps(partitioned: bool, evolution: bool) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
     """One step; writes and compactions come most."""
     write = st.fixed_dictionaries({"flushes": FLUSHES})
+    evolve = st.fixed_dictionaries({"range_": st.integers(0, 9), "seed": SEEDS})
     watermarked = st.fixed_dictionaries({"flushes": FLUSHES, "watermark": st.integers(0, 9)})
     compact = st.fixed_dictionaries({"full": st.booleans()})
     large = st.fixed_dictionaries({"flushes": st.tuples(st.tuples(st.integers(100, 200), SEEDS))})
@@ -276,7 +283,7 @@ def _steps(partitioned: bool) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
     alter = st.tuples(st.sampled_from(["add", "drop", "rename", "widen", "first", "nested"]), st.integers(0, 9))
     step = [
         *[st.tuples(st.just("write"), write)] * 8,
-        st.tuples(st.just("write"), watermarked),
+        *[st.tuples(st.just("write"), watermarked)] * 2,
         st.tuples(st.just("write"), large),
         *[st.tuples(st.just("compact"), compact)] * 3,
         *[st.tuples(st.just("overwrite"), overwrite)] * 2,
@@ -284,10 +291,13 @@ def _steps(partitioned: bool) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
         st.tuples(st.just("truncate"), st.just({})),
         st.tuples(st.just("expire"), expire),
         st.tuples(st.just("rollback"), st.fixed_dictionaries({"pick": st.integers(0, 9)})),
+        st.tuples(st.just("consumer"), st.fixed_dictionaries({"pick": st.integers(0, 9)})),
         st.tuples(st.just("branch"), st.fixed_dictionaries({"pick": st.integers(0, 9)})),
     ]
     if partitioned:
         step.append(st.tuples(st.just("drop_partitions"), st.fixed_dictionaries({"seed": SEEDS})))
+    if evolution:
+        step += [st.tuples(st.just("evolve"), evolve)] * 5
     return st.one_of(step)
 
 
@@ -304,4 +314,5 @@ def _setups() -> st.SearchStrategy[Setup]:
         overwrite=st.sampled_from([False, False, True]),
         branch=st.sampled_from([False, False, False, True]),
         view=st.sampled_from([None, None, None, None, "audit_log", "binlog", "ro", "row_tracking"]),
+        bound=st.none() | st.none() | st.none() | st.integers(0, 9),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from live_java_values import value
 KEYS = 5
 PARTITIONS = 3
 BRANCH = "b"
+CONSUMER = "c"
 ADDED = ("INT", "STRING", "DOUBLE", "DECIMAL(10, 2)", NESTED["row"])
 
 
@@ -44,6 +46,24 @@ class Written:
     def snapshots(self, branch: str | None = None, kind: str = "snapshot") -> dict[int, dict[str, Any]]:
         """Snapshots (or long-lived changelogs) that exist, by id."""
         return snapshot_files(self.directory(branch) / kind)
+
+
+    def consumers(self) -> dict[str, str]:
+        """The consumer files of the table and its branches: path in the warehouse to text."""
+        paths = (path for path in self.warehouse.rglob("consumer-*") if path.is_file())
+        return {str(path.relative_to(self.warehouse)): path.read_text() for path in paths}
+
+    @contextmanager
+    def consumers_kept(self) -> Iterator[None]:
+        """What happens meanwhile to consumer files is undone."""
+        before = self.consumers()
+        try:
+            yield
+        finally:
+            for name in self.consumers().keys() - before.keys():
+                (self.warehouse / name).unlink()
+            for name, text in before.items():
+                (self.warehouse / name).write_text(text)
 
 
 def snapshot_files(directory: Path) -> dict[int, dict[str, Any]]:
@@ -102,6 +122,14 @@ class _Writer:
     def do_compact(self, full: bool) -> None:
         self.java.call("compact", full=full, options={"write-only": "false"})
 
+    def do_evolve(self, range_: int, seed: int) -> None:
+        fields = {each["name"]: each["json"] for each in self.java.call("schema")["fields"]}
+        source = random.Random(seed)
+        names = [name for name in fields if name not in self.history.partition_keys]
+        columns = source.sample(names, source.randint(1, len(names)))
+        rows = [["+I", *(value(fields[name], source, True) for name in columns)] for _ in range(7)]
+        self.java.call("evolve", columns=columns, rows=rows, range=range_)
+
     def do_overwrite(self, flushes: list[tuple[int, int]], partition: int | None = None) -> None:
         where = {} if partition is None else self._partition(partition)
         spec = {name: _spec_text(text) for name, text in where.items()}
@@ -124,6 +152,11 @@ class _Writer:
         ids = list(snapshot_files(self.warehouse / "d.db" / "t" / "snapshot"))
         if ids:
             self.java.call("rollback", snapshot=ids[pick % len(ids)])
+
+    def do_consumer(self, pick: int) -> None:
+        ids = list(snapshot_files(self.warehouse / "d.db" / "t" / "snapshot")) or [0]
+        ids += [ids[-1] + 1, ids[-1] + 2]
+        self.java.call("consumer", name=CONSUMER, next=ids[pick % len(ids)])
 
     def do_branch(self, pick: int) -> None:
         ids = list(snapshot_files(self.warehouse / "d.db" / "t" / "snapshot"))

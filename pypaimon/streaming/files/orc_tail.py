@@ -8,14 +8,11 @@ the column LONG makes Arrow give the seconds, from which the wrapped value can b
 from __future__ import annotations
 
 import itertools
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.orc_blocks import DEFAULT_BLOCK_SIZE, decompressed_blocks
 
 _LONG, _TIMESTAMP, _TIMESTAMP_INSTANT = 4, 9, 18
 _FIRST_MILLIS = -(1 << 63) // 10**6
@@ -70,7 +67,7 @@ class OrcTail:
 
     @property
     def _block_size(self) -> int:
-        return int(next((value for number, _, value in self.postscript if number == 3), 1 << 18))
+        return int(next((value for number, _, value in self.postscript if number == 3), DEFAULT_BLOCK_SIZE))
 
 
 def read_tail(stream: Any, size: int) -> OrcTail:
@@ -82,7 +79,7 @@ def read_tail(stream: Any, size: int) -> OrcTail:
     """
     try:
         return _tail(stream, size)
-    except (IndexError, KeyError, zlib.error) as error:
+    except (IndexError, KeyError) as error:
         raise ValueError(f"the footer cannot be decoded: {error!r}") from error
 
 
@@ -95,7 +92,7 @@ def _tail(stream: Any, size: int) -> OrcTail:
     start = size - 1 - length - footer_size
     stored = _read(stream, start, start + footer_size)
     codec = int(numbers.get(2, 0))
-    footer = b"".join(_chunks(stored, codec, int(numbers.get(3, 1 << 18)))) if codec else stored
+    footer = b"".join(decompressed_blocks(stored, codec, int(numbers.get(3, DEFAULT_BLOCK_SIZE)))) if codec else stored
     return OrcTail(start, postscript, list(_fields(footer)))
 
 
@@ -126,51 +123,6 @@ def _as_long(type_message: bytes) -> bytes:
         for number, wire, value in _fields(type_message)
     ]
     return _encode(fields)
-
-
-def _chunks(stored: bytes, codec: int, block_size: int) -> Iterator[bytes]:
-    position = 0
-    while position < len(stored):
-        header = int.from_bytes(stored[position : position + 3], "little")
-        position += 3
-        chunk = stored[position : position + (header >> 1)]
-        position += header >> 1
-        yield chunk if header & 1 else _decompressed(chunk, codec, block_size)
-
-
-def _decompressed(chunk: bytes, codec: int, block_size: int) -> bytes:
-    decompress = _CODECS.get(codec)
-    if decompress is None:
-        raise UnsupportedTableError(f"ORC files compressed with codec {codec} cannot be read.")
-    return decompress(chunk, block_size)
-
-
-def _zstd(chunk: bytes, block_size: int) -> bytes:
-    import zstandard
-
-    return zstandard.ZstdDecompressor().decompress(chunk, max_output_size=block_size)
-
-
-def _snappy(chunk: bytes, block_size: int) -> bytes:
-    size = shift = 0
-    for byte in chunk:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return bytes(pa.Codec("snappy").decompress(chunk, size))
-
-
-def _lz4(chunk: bytes, block_size: int) -> bytes:
-    raise UnsupportedTableError("ORC files compressed with LZ4 that hold timestamps beyond nanoseconds cannot be read.")
-
-
-_CODECS: dict[int, Callable[[bytes, int], bytes]] = {
-    1: lambda chunk, _: zlib.decompress(chunk, -zlib.MAX_WBITS),
-    2: _snappy,
-    4: _lz4,
-    5: _zstd,
-}
 
 
 def _uncompressed_chunks(data: bytes, block_size: int) -> bytes:

@@ -18,12 +18,17 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.TreeMap;
 import org.apache.paimon.append.AppendCompactCoordinator;
 import org.apache.paimon.append.AppendCompactTask;
+import org.apache.paimon.append.dataevolution.DataEvolutionCompactCoordinator;
+import org.apache.paimon.append.dataevolution.DataEvolutionCompactTask;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
 import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.consumer.Consumer;
+import org.apache.paimon.consumer.ConsumerManager;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericArray;
@@ -52,6 +57,7 @@ import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.Table;
 import org.apache.paimon.table.sink.CommitMessage;
+import org.apache.paimon.table.sink.CommitMessageImpl;
 import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.source.DataSplit;
@@ -121,6 +127,7 @@ public final class Harness {
         switch (what) {
             case "create" -> create(command);
             case "write" -> write(command);
+            case "evolve" -> evolve(command);
             case "compact" -> compact(command);
             case "overwrite" -> overwrite(command);
             case "drop_partitions" -> commit(command, (commit) -> commit.truncatePartitions(partitions(command)));
@@ -129,6 +136,7 @@ public final class Harness {
             case "alter" -> catalog.alterTable(Identifier.create("d", "t"), changes(command.get("changes")), false);
             case "tag" -> table(command).createTag(command.get("name").asText(), command.get("snapshot").asLong());
             case "branch" -> branch(command);
+            case "consumer" -> consumer(command);
             case "rollback" -> table(command).rollbackTo(command.get("snapshot").asLong());
             case "schema" -> describe(command, reply);
             case "read" -> read(command, reply);
@@ -265,6 +273,39 @@ public final class Harness {
         return Math.floorMod(hash, count);
     }
 
+    /** columns; rows: [[kind, value of each of these...]], repeated; range: writes columns of rows that are there. */
+    @SuppressWarnings("unchecked")
+    private void evolve(JsonNode command) throws Exception {
+        FileStoreTable table = table(command);
+        Map<Long, DataSplit> splits = new TreeMap<>();
+        Map<Long, Long> counts = new HashMap<>();
+        for (DataSplit split : table.newSnapshotReader().read().dataSplits()) {
+            for (DataFileMeta file : split.dataFiles()) {
+                splits.put(file.nonNullFirstRowId(), split);
+                counts.put(file.nonNullFirstRowId(), file.rowCount());
+            }
+        }
+        if (splits.isEmpty()) {
+            return;
+        }
+        long first = List.copyOf(splits.keySet()).get(command.get("range").asInt() % splits.size());
+        RowType type = table.rowType().project(strings(command.get("columns")));
+        JsonNode rows = command.get("rows");
+        identifier++;
+        try (TableWriteImpl<InternalRow> write = (TableWriteImpl<InternalRow>) table.newWrite("evolver");
+                TableCommitImpl commit = table.newCommit("evolver")) {
+            write.withIOManager(ioManager).withWriteType(type);
+            for (int i = 0; i < counts.get(first); i++) {
+                write.getWrite().write(splits.get(first).partition(), 0, row(rows.get(i % rows.size()), type));
+            }
+            List<CommitMessage> messages = write.prepareCommit(true, identifier);
+            for (CommitMessage message : messages) {
+                ((CommitMessageImpl) message).newFilesIncrement().newFiles().replaceAll(file -> file.assignFirstRowId(first));
+            }
+            commit.commit(identifier, messages);
+        }
+    }
+
     /** full; options: compacts every bucket of the latest snapshot in one commit. */
     private void compact(JsonNode command) throws Exception {
         FileStoreTable table = table(command);
@@ -273,7 +314,16 @@ public final class Harness {
         try (TableWriteImpl<?> write = table.newWrite("compactor");
                 TableCommitImpl commit = table.newCommit("compactor").ignoreEmptyCommit(false)) {
             write.withIOManager(ioManager);
-            if (table.bucketMode() == BucketMode.BUCKET_UNAWARE) {
+            if (table.coreOptions().dataEvolutionEnabled()) {
+                DataEvolutionCompactCoordinator coordinator = new DataEvolutionCompactCoordinator(table, false, false);
+                try {
+                    for (DataEvolutionCompactTask task : coordinator.plan()) {
+                        messages.add(task.doCompact(table, "compactor"));
+                    }
+                } catch (EndOfScanException nothing) {
+                    return;
+                }
+            } else if (table.bucketMode() == BucketMode.BUCKET_UNAWARE) {
                 BaseAppendFileStoreWrite writer = (BaseAppendFileStoreWrite) table.store().newWrite("compactor");
                 try {
                     for (AppendCompactTask task : new AppendCompactCoordinator(table, false).run()) {
@@ -321,6 +371,13 @@ public final class Harness {
         }
     }
 
+    /** name; next: the snapshot that the consumer reads next. */
+    private void consumer(JsonNode command) throws Exception {
+        FileStoreTable table = table(command);
+        new ConsumerManager(table.fileIO(), table.location())
+                .resetConsumer(command.get("name").asText(), new Consumer(command.get("next").asLong()));
+    }
+
     // ---- streaming
 
     private void read(JsonNode command, ObjectNode reply) {
@@ -329,7 +386,7 @@ public final class Harness {
         follower.result(reply);
     }
 
-    /** options, restore, filter, execute_filter, bucket_filter, shard, projection, system_table, branch. */
+    /** options, restore, filter, execute_filter, bucket_filter, shard, projection, system_table, branch, notify_each_plan. */
     private final class Follower {
         private final ArrayNode plans = JSON.createArrayNode();
         private String stage = "open";
@@ -341,6 +398,8 @@ public final class Harness {
         private List<String> partitionKeys;
         private StreamTableScan scan;
         private TableRead tableRead;
+        private boolean notifies;
+        private Long confirmed;
 
         private Follower(JsonNode command) {
             try {
@@ -374,6 +433,7 @@ public final class Harness {
             if (command.hasNonNull("shard")) {
                 builder.withShard(command.get("shard").get(0).asInt(), command.get("shard").get(1).asInt());
             }
+            notifies = command.path("notify_each_plan").asBoolean();
             tableRead = builder.newRead();
             if (command.path("execute_filter").asBoolean()) {
                 tableRead.executeFilter();
@@ -410,6 +470,10 @@ public final class Harness {
                 }
                 Long after = scan.checkpoint();
                 boolean nothing = plan instanceof SnapshotNotExistPlan;
+                if (notifies && after != null && !after.equals(confirmed)) {
+                    scan.notifyCheckpointComplete(after);
+                    confirmed = after;
+                }
                 if (nothing && Objects.equals(before, after)) {
                     polls++;
                     continue;
