@@ -120,6 +120,9 @@ class _Comparison:
             outcome = changed(outcome, lambda split, _: split.rows if split.bucket % count == index else [])
         if read.filter is not None:
             outcome = filtered(outcome, scenario, read)
+        if read.notify and outcome.final_next is None and outcome.consumer_files:
+            # Java goes on at a consumer's position once there is a snapshot; ours is there already.
+            outcome = replace(outcome, final_next=min(outcome.consumer_files.values()))
         return replace(outcome, end=self._end(outcome, scenario, read))
 
     def _end(self, outcome: Outcome, scenario: Scenario, read: Read) -> End | None:

@@ -154,8 +154,9 @@ class _Writer:
             self.java.call("rollback", snapshot=ids[pick % len(ids)])
 
     def do_consumer(self, pick: int) -> None:
-        ids = list(snapshot_files(self.warehouse / "d.db" / "t" / "snapshot")) or [0]
-        ids += [ids[-1] + 1, ids[-1] + 2]
+        ids = list(snapshot_files(self.warehouse / "d.db" / "t" / "snapshot"))
+        latest = max(ids, default=0)
+        ids += [latest + 1, latest + 2]
         self.java.call("consumer", name=CONSUMER, next=ids[pick % len(ids)])
 
     def do_branch(self, pick: int) -> None:

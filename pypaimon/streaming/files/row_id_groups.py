@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -72,19 +72,24 @@ def join(
     fields: Sequence[DataField],
     schema_of: Callable[[int], TableSchema],
     read: ReadFields,
+    constants: Mapping[str, pa.Scalar],
     batch_size: int,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a group, in the order of their ids; columns that no file of the group holds are null.
+
+    Args:
+        constants: Values of fields that are the same in all rows, whether a file holds them or not; by name.
 
     Raises:
         CorruptTableError: A file has fewer or more rows than the group.
     """
     schema = PyarrowFieldParser.from_paimon_schema(list(fields))
-    parts = [_Part(file, read(file, owned)) for file, owned in owners(group, fields, schema_of)]
+    varying = [field for field in fields if field.name not in constants]
+    parts = [_Part(file, read(file, owned)) for file, owned in owners(group, varying, schema_of)]
     position = 0
     while position < group.row_count:
         length = min([batch_size, group.row_count - position, *(part.available() for part in parts)])
-        columns: dict[str, pa.Array] = {}
+        columns = {name: pa.repeat(value, length) for name, value in constants.items()}
         for part in parts:
             taken = part.take(length)
             columns.update(zip(taken.schema.names, taken.columns, strict=True))

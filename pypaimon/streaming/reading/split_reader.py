@@ -237,11 +237,11 @@ class SplitReader:
 
     def _joined(self, group: RowIdGroup, constants: Mapping[str, pa.Scalar]) -> Iterator[pa.RecordBatch]:
         def columns_of(file: DataFileMeta, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
-            return self._file(file, None, fields, (), constants)
+            return self._file(file, None, fields, (), {})
 
         position = group.first_row_id
         newest = group.files[0].max_sequence_number
-        for batch in join(group, self._layout.fields, self._directory.schema, columns_of, self._batch_size):
+        for batch in join(group, self._layout.fields, self._directory.schema, columns_of, constants, self._batch_size):
             for name in self._layout.system_columns:
                 column = row_ids(position, batch.num_rows) if name == ROW_ID else constant(newest, batch.num_rows)
                 batch = batch.append_column(name, column)
