@@ -8,6 +8,7 @@ import pickle
 import shutil
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from corpus_cases import ARCHIVES, load, scenario_names, unpack
+from fault_file_io import Call, FaultFileIO
 from hypothesis import given
 from hypothesis import strategies as st
 from pypaimon import Schema
@@ -226,6 +228,25 @@ def test_another_snapshot_of_the_same_id_is_seen_past_the_cache(table: Table) ->
     assert refreshed is not None and refreshed.uuid == manager.get(1).uuid == "new"
     table.drop(1)
     assert manager.refreshed(1) is manager.try_get(1) is None
+
+
+@pytest.mark.parametrize("read", [SnapshotManager.try_get, SnapshotManager.refreshed])
+def test_a_read_that_began_before_all_was_forgotten_is_not_cached(
+    table: Table, read: Callable[[SnapshotManager, int], Snapshot | None]
+) -> None:
+    table.put(1, uuid="old")
+    io = FaultFileIO()
+    manager = SnapshotManager(Store(io), str(table.path))
+
+    def rolled_back_meanwhile(call: Call) -> Any:
+        data = call.answer()
+        table.put(1, uuid="new")
+        manager.forget()
+        return data
+
+    io.at(1, rolled_back_meanwhile)
+    assert read(manager, 1).uuid == "old"
+    assert manager.get(1).uuid == "new"
 
 
 def test_a_damaged_snapshot_is_never_missing(table: Table) -> None:

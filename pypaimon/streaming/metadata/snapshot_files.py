@@ -171,6 +171,7 @@ class SnapshotFiles:
         self._are_changelogs = are_changelogs
         self._cache: LRUCache[int, Snapshot] = LRUCache(_CACHED_SNAPSHOTS)
         self._lock = threading.Lock()
+        self._forgotten = 0
 
     def path(self, number: int) -> str:
         """Path of a file."""
@@ -186,15 +187,21 @@ class SnapshotFiles:
         with self._lock:
             return max(self._cache, default=None)
 
-    def keep(self, snapshot: Snapshot) -> Snapshot:
-        """Put it into the cache; returns it."""
+    def keep(self, snapshot: Snapshot, forgotten: int | None = None) -> Snapshot:
+        """Put it into the cache; returns it.
+
+        Args:
+            forgotten: How often `forget` had been called when its read began: an older read is not cached.
+        """
         with self._lock:
-            self._cache[snapshot.id] = snapshot
+            if forgotten in (None, self._forgotten):
+                self._cache[snapshot.id] = snapshot
         return snapshot
 
     def forget(self, first: int = 0) -> None:
-        """Drop what is cached from this id on."""
+        """Drop what is cached from this id on, and what reads that are under way will bring."""
         with self._lock:
+            self._forgotten += 1
             for number in [each for each in self._cache if each >= first]:
                 del self._cache[number]
 
@@ -203,10 +210,11 @@ class SnapshotFiles:
         found: dict[int, Snapshot | None] = {number: self.cached(number) for number in numbers}
         missing = [number for number, snapshot in found.items() if snapshot is None]
         paths = [self.path(number) for number in missing]
+        forgotten = self._forgotten
         for number, path, data in zip(missing, paths, self._store.read_many(paths), strict=True):
             if data is not None:
                 with suppress(FileNotFoundError):
-                    found[number] = self.keep(self._store.parse_data(path, data, self._parser(number)))
+                    found[number] = self.keep(self._store.parse_data(path, data, self._parser(number)), forgotten)
         return found
 
     def fetch_ahead(self, numbers: Iterable[int]) -> list[Snapshot]:
@@ -223,8 +231,9 @@ class SnapshotFiles:
 
     def refreshed(self, number: int) -> Snapshot | None:
         """A file as it is in the store now, past the cache."""
+        forgotten = self._forgotten
         try:
-            return self.keep(self._store.parse(self.path(number), self._parser(number)))
+            return self.keep(self._store.parse(self.path(number), self._parser(number)), forgotten)
         except FileNotFoundError:
             with self._lock:
                 self._cache.pop(number, None)
