@@ -72,22 +72,24 @@ class LagMeter:
             return Lag(None, None, None, None, earliest, latest, committed)
         if latest is None or (state.full is None and next_id > latest):
             return Lag(0, 0, 0, 0.0, earliest, latest, committed)
-        unread = self._unread(range(next_id, latest + 1), set(ids), set(changelogs))
-        snapshots = unread if state.full is None else [state.full, *unread]
-        oldest = snapshots[0]
+        found = self._found(next_id, set(ids), set(changelogs))
+        count = latest - next_id + 1
+        rows = self._rows(state, found) if len(found) == count else None
+        oldest = found.get(next_id) if state.full is None else state.full
         seconds = None if oldest is None else max(0.0, (self._clock.time_millis() - oldest.time_millis) / 1000)
-        return Lag(len(snapshots), self._rows(state, unread), None, seconds, earliest, latest, committed)
+        return Lag(count + (state.full is not None), rows, None, seconds, earliest, latest, committed)
 
-    def _unread(self, wanted: range, there: set[int], changelogs: set[int]) -> list[Snapshot | None]:
-        """These snapshots, or their changelogs; None for those that are gone, which are not asked for."""
-        found = self._snapshots.get_snapshots_batch(number for number in wanted if number in there)
-        for number in changelogs.difference(there).intersection(wanted):
-            found[number] = self._snapshots.try_get_changelog(number)
-        return [found.get(number) for number in wanted]
+    def _found(self, first: int, there: set[int], changelogs: set[int]) -> dict[int, Snapshot]:
+        """The snapshots from the first one on, or their changelogs; those that are gone are not asked for."""
+        found = self._snapshots.get_snapshots_batch(sorted(number for number in there if number >= first))
+        for number in changelogs - there:
+            if number >= first:
+                found[number] = self._snapshots.try_get_changelog(number)
+        return {number: snapshot for number, snapshot in found.items() if snapshot is not None}
 
-    def _rows(self, state: PlannerState, unread: list[Snapshot | None]) -> int | None:
+    def _rows(self, state: PlannerState, unread: dict[int, Snapshot]) -> int | None:
         """Rows of the state that is handed out first, and of the changes after it; None if any are not known."""
-        counts = [None if snapshot is None else self._planner.records_of(snapshot) for snapshot in unread]
+        counts = [self._planner.records_of(snapshot) for snapshot in unread.values()]
         if state.full is not None:
             counts.append(state.full.total_record_count)
         if state.unit is not None or None in counts:

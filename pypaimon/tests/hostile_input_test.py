@@ -304,7 +304,7 @@ def test_hints_are_only_hints_whatever_they_hold(table: Table) -> None:
 
 # ---- names that leave the directory ----
 
-OUTSIDE = ["../../secret", "..", "/etc/passwd", "a/b", "a\\b", ""]
+OUTSIDE = ["../../secret", "..", "/etc/passwd", "a/b", "a\\b", "", "..%2F..%2fsecret", "a%5Cb", "%2e%2E", ".%2e"]
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -327,7 +327,7 @@ def test_no_file_name_leaves_the_table(table: Table, name: str) -> None:
         index_manifests.parse_index_manifest(avro(INDEX_MANIFEST, [{**INDEX_RECORD, "_FILE_NAME": name}]))
 
 
-@pytest.mark.parametrize("name", ["../../other", "x/../../..", "..\\..\\x", ".."])
+@pytest.mark.parametrize("name", ["../../other", "x/../../..", "..\\..\\x", "..", "%2e%2E/x", "x%2F..%2f.."])
 def test_no_branch_or_tag_leaves_the_table(table: Table, name: str) -> None:
     for refused in (
         lambda: SnapshotManager(table.handle().file_io, str(table.path), name).latest_id(),

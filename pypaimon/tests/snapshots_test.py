@@ -411,6 +411,14 @@ def test_a_time_is_searched_as_if_all_were_read(
         shutil.rmtree(table.path)
 
 
+def test_a_gap_of_any_width_is_searched_at_once(table: Table) -> None:
+    table.put(1, timeMillis=1000)
+    table.put(10**15, timeMillis=3000)
+    manager = table.manager()
+    found = [manager.earlier_than_time_millis(millis) for millis in (1000, 2000, 3000, 4000)]
+    assert [snapshot and snapshot.id for snapshot in found] == [None, 1, 1, 10**15]
+
+
 def test_snapshots_that_expire_during_the_search_do_not_mislead_it(table: Table) -> None:
     table.put(*range(1, 17))
 

@@ -268,6 +268,16 @@ def test_lag_that_is_not_known_is_not_zero(table: Table) -> None:
     limited.close()
 
 
+def test_lag_of_a_table_with_a_stray_snapshot_takes_no_longer(table: Table) -> None:
+    filled(table, 2)
+    with table.builder().with_start(snapshot_id=1).new_streaming_scan() as scan:
+        assert scan.plan() is not None
+        stray = json.dumps({**table.snapshot(2), "id": 10**15})
+        (table.path / "snapshot" / f"snapshot-{10**15}").write_text(stray)
+        lag = scan.lag()
+    assert (lag.snapshots, lag.rows, lag.latest) == (10**15 - 1, None, 10**15)
+
+
 def test_lag_reaches_back_to_the_long_lived_changelogs() -> None:
     """Of a table whose snapshots 7 to 11 are left as changelogs alone."""
     warehouse = unpack("java-2.1") / "decoupled_lookup" / "wh"

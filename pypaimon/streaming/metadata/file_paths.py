@@ -22,7 +22,8 @@ _MERGED_CHANGELOG = re.compile(
     r"(?P<base>.+\$(?P<bucket>-?\d+)-(?P<first>\d+))(-(?P<offset>\d+)-(?P<length>\d+))?\.cc-(?P<format>\w+)"
 )
 _BUCKET_DIRECTORY = re.compile(r"bucket-[^/]+$")
-_NO_FILE_NAME = r"[/\\]|^\.{0,2}$"
+# A `file:` URI is decoded once, so encoded separators and dots count too.
+_NO_FILE_NAME = r"(?i)[/\\]|%2f|%5c|^(\.|%2e){0,2}$"
 _NO_NAME = "{!r} is no name of a file in the directory of the table"
 _EPOCH = datetime(1970, 1, 1)
 
@@ -40,8 +41,8 @@ def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
 
 def check_file_name(name: str) -> None:
     """As `check_file_names`, for one; a name that is no text in UTF-8 is refused too."""
-    encoded = name.encode()
-    if b"/" in encoded or b"\\" in encoded or encoded in (b"", b".", b".."):
+    name.encode()  # an error of UTF-8 is a ValueError
+    if re.search(_NO_FILE_NAME, name):
         raise ValueError(_NO_NAME.format(name))
 
 

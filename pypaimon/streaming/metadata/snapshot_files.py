@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any
+from urllib.parse import unquote
 
 from cachetools import LRUCache
 
@@ -147,9 +148,9 @@ def inside(what: str, name: str) -> str:
     """The name of a branch or tag, which is a path below the table's directory.
 
     Raises:
-        StreamConfigError: It would leave that directory.
+        StreamConfigError: It would leave that directory, as it is or as a `file:` URI is decoded.
     """
-    if ".." in re.split(r"[/\\]", name):
+    if any(".." in re.split(r"[/\\]", each) for each in (name, unquote(name))):
         raise StreamConfigError(f"{what} {name!r} would leave the directory of the table.")
     return name
 

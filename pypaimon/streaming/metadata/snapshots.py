@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
@@ -11,8 +12,6 @@ from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotFiles, 
 from pypaimon.streaming.store import Store
 
 __all__ = ["Snapshot", "SnapshotManager", "branch_directory", "inside"]
-
-_MAX_WINDOW = 64
 
 
 class SnapshotManager:
@@ -221,32 +220,50 @@ class SnapshotManager:
         if with_changelogs and (changelog := self._changelogs.earliest()) is not None:
             low = changelog if low is None else min(low, changelog)
         best = None
+        there = _Listing(self, with_changelogs)
         while low is not None and high is not None and low <= high:
             middle = (low + high) // 2
-            snapshot = self._first_from(middle, high, with_changelogs)
+            snapshot = there.first(middle, high)
             if snapshot is not None and snapshot.time_millis < millis:
                 best, low = snapshot, snapshot.id + 1
             else:
                 high = middle - 1
         return best
 
-    def _first_from(self, number: int, last: int, with_changelogs: bool) -> Snapshot | None:
-        """The first that is there: others may have expired meanwhile, or be lost."""
-        window = 1
-        while number <= last:
-            found = self._snapshots.fetch(range(number, min(number + window, last + 1)))
-            if with_changelogs:
-                found.update(self._changelogs.fetch([each for each, snapshot in found.items() if snapshot is None]))
-            for snapshot in found.values():
-                if snapshot is not None:
-                    return snapshot
-            number, window = number + window, min(window * 2, _MAX_WINDOW)
-        return None
+    def try_get_any(self, snapshot_id: int, with_changelogs: bool) -> Snapshot | None:
+        """A snapshot, or the long-lived changelog that is left of it where these are wanted."""
+        found = self.try_get(snapshot_id)
+        return self.try_get_changelog(snapshot_id) if found is None and with_changelogs else found
 
     def forget(self, first_id: int = 0) -> None:
         """Drop what is cached from this id on."""
         self._snapshots.forget(first_id)
         self._changelogs.forget(first_id)
+
+
+class _Listing:
+    """Snapshots by id, where some of the ids may be missing: expired meanwhile, lost, or never given.
+
+    Listed once, at the first that is missing: nothing depends on how wide a gap is.
+    """
+
+    def __init__(self, manager: SnapshotManager, with_changelogs: bool) -> None:
+        self._manager = manager
+        self._with_changelogs = with_changelogs
+
+    @cached_property
+    def _ids(self) -> list[int]:
+        changelogs = self._manager.list_changelog_ids() if self._with_changelogs else []
+        return sorted({*self._manager.list_ids(), *changelogs})
+
+    def first(self, number: int, last: int) -> Snapshot | None:
+        """The first snapshot that is there, of these."""
+        found = self._manager.try_get_any(number, self._with_changelogs)
+        if found is not None:
+            return found
+        following = (each for each in self._ids if number < each <= last)
+        snapshots = (self._manager.try_get_any(each, self._with_changelogs) for each in following)
+        return next((snapshot for snapshot in snapshots if snapshot is not None), None)
 
 
 def catalog_error(error: BaseException) -> Exception:

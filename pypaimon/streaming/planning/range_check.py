@@ -146,10 +146,7 @@ class RangeCheck:
 
     def available(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot, or the long-lived changelog that is left of it."""
-        found = self._directory.snapshots.try_get(snapshot_id)
-        if found is None and self._with_changelogs:
-            found = self._directory.snapshots.try_get_changelog(snapshot_id)
-        return found
+        return self._directory.snapshots.try_get_any(snapshot_id, self._with_changelogs)
 
 
 def rolled_back(snapshot_id: int) -> TableChangedError:
