@@ -106,8 +106,8 @@ def test_a_reader_dies_at_any_step(tmp_path: Path, name: str) -> None:
         assert sorted(model) == [(snapshot, key) for snapshot, keys in PLANS.items() for key in sorted(keys)]
         assert undisturbed.steps > 60
 
-        def run(process: Process, jobs: list[list[int]]) -> int:
-            died = 0
+        def run(process: Process, jobs: list[list[int]]) -> tuple[int, int]:
+            died = cut = 0
             for deaths in jobs:
                 lives = process.lives(deaths)
                 try:
@@ -115,9 +115,12 @@ def test_a_reader_dies_at_any_step(tmp_path: Path, name: str) -> None:
                 except AssertionError as error:
                     raise AssertionError(f"deaths at steps {deaths}: {lives}") from error
                 died += sum(not life.steps for life in lives)
-            return died
+                cut += rows(lives[:1]) != model
+            return died, cut
 
         jobs = scenarios(undisturbed.steps, name)
         with ThreadPoolExecutor(2) as both:
-            died = sum(both.map(run, (first, second), (jobs[::2], jobs[1::2])))
+            died, cut = map(sum, zip(*both.map(run, (first, second), (jobs[::2], jobs[1::2])), strict=True))
+        # Most steps lie before the last plan.
+        assert cut >= len(jobs) * 0.6
         assert died == 0 if reader.death == "SIGTERM" else died >= len(jobs) * 0.8
