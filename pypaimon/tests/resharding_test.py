@@ -43,7 +43,8 @@ class Shard:
             return False
         if plan is None:
             return False
-        self.rows += [(plan.snapshot_id, key) for key in self._read.to_arrow(plan.splits())["k"].to_pylist()]
+        # A plan may cover several snapshots; the key tells which one a row is of.
+        self.rows += [(key // KEYS + 1, key) for key in self._read.to_arrow(plan.splits())["k"].to_pylist()]
         return True
 
 
