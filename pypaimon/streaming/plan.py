@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, Protocol
 
@@ -16,6 +16,8 @@ from pypaimon.streaming.internals import (
     TableSchema,
 )
 from pypaimon.streaming.position import Position
+
+_EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 
 
 class PlanKind(str, Enum):
@@ -221,7 +223,7 @@ class Plan(PaimonPlan):
     @property
     def commit_time(self) -> datetime:
         """When the snapshot was committed (aware, UTC)."""
-        return datetime.fromtimestamp(self.__dict__["_commit_time_millis"] / 1000, tz=timezone.utc)
+        return _EPOCH + timedelta(milliseconds=self.__dict__["_commit_time_millis"])
 
     @property
     def row_count(self) -> int:

@@ -26,6 +26,8 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 _HINT = re.compile(rb"[0-9]{1,19}")
 # Flink commits with it where no watermark has come yet.
 _NO_WATERMARK = -(2**63)
+# Of the years 1 to 9999, which is what a calendar holds.
+_TIMES = range(-62_135_596_800_000, 253_402_300_800_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Snapshot:
             commit_user=_field(value, "commitUser", str),
             commit_identifier=_field(value, "commitIdentifier", int),
             commit_kind=_field(value, "commitKind", str),
-            time_millis=_field(value, "timeMillis", int),
+            time_millis=_time(value, "timeMillis"),
             total_record_count=_optional(value, "totalRecordCount", int),
             delta_record_count=_optional(value, "deltaRecordCount", int),
             changelog_record_count=_optional(value, "changelogRecordCount", int),
@@ -125,6 +127,13 @@ def _field(value: dict[str, Any], name: str, kind: type) -> Any:
     found = value.get(name)
     if not isinstance(found, kind) or isinstance(found, bool):
         raise ValueError(f"field {name!r} is {found!r}")
+    return found
+
+
+def _time(value: dict[str, Any], name: str) -> int:
+    found: int = _field(value, name, int)
+    if found not in _TIMES:
+        raise ValueError(f"field {name!r} is {found!r}, which lies in no year from 1 to 9999")
     return found
 
 
