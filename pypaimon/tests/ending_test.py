@@ -16,7 +16,7 @@ from child_process import first_lines, run
 from fault_file_io import Call, FaultFileIO
 from tables import Table, available, snapshots
 
-from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan
+from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StreamReadBuilder
 
 SOON = 15
 """Seconds, a quarter of the time that a request may take."""
@@ -152,6 +152,85 @@ def test_a_loop_that_was_left_while_a_request_hung_is_continued_by_the_next(tabl
     file_io.over.set()
     assert snapshots(available(scan)) == [3]
     scan.close()
+
+
+# ---- batches ----
+
+
+class HangingData(FaultFileIO):
+    """Reads of data files hang from the third one on, until the test is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.hangs = threading.Event()
+        self.over = threading.Event()
+        self.wherever(self._hang)
+
+    def _hang(self, call: Call) -> Any:
+        if call.path.endswith(".parquet"):
+            self.reads += 1
+            if self.reads > 2:
+                self.hangs.set()
+                self.over.wait()
+        return call.answer()
+
+
+@pytest.fixture
+def data_io() -> Iterator[HangingData]:
+    hanging = HangingData()
+    yield hanging
+    hanging.over.set()
+
+
+def batches(table: Table, file_io: HangingData) -> StreamReadBuilder:
+    """Batches, of which the third does not come."""
+    table.commit([3])
+    builder = table.builder(file_io).with_start("earliest").with_catch_up("replay")
+    return builder.with_consumer_id("c").with_poll_interval_ms(1)
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+def test_blocking_batches_end_though_a_data_file_hangs(table: Table, data_io: HangingData, end: str) -> None:
+    stream = batches(table, data_io).open_sync()
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.extend(batch.snapshot_id for batch in stream), daemon=True)
+    thread.start()
+    assert data_io.hangs.wait(SOON)
+    saved_through(stream.scan, 3)
+    {"stop": stream.stop, "close": stream.close}[end]()
+    thread.join(SOON)
+    assert not thread.is_alive()
+    assert found == [1, 2]
+    assert stream.scan.committed() == 3
+    stream.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "aclose"])
+async def test_awaited_batches_end_though_a_data_file_hangs(table: Table, data_io: HangingData, end: str) -> None:
+    stream = batches(table, data_io).open()
+
+    async def follow() -> list[int]:
+        return [batch.snapshot_id async for batch in stream]
+
+    waiting = asyncio.ensure_future(follow())
+    assert await asyncio.to_thread(data_io.hangs.wait, SOON)
+    await asyncio.to_thread(saved_through, stream.scan, 3)
+    if end == "stop":
+        stream.stop()
+    else:
+        await stream.aclose()
+    assert await asyncio.wait_for(waiting, SOON) == [1, 2]
+    assert stream.scan.committed() == 3
+    await stream.aclose()
+
+
+def saved_through(scan: AsyncStreamingTableScan, next_snapshot: int) -> None:
+    """Wait until the consumer's file names this snapshot."""
+    deadline = time.monotonic() + SOON
+    while scan.committed() != next_snapshot:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +361,71 @@ def test_tells_how_it_goes_after_each_batch(tables: Any) -> None:
     last = stream.status
     assert (last.batches, last.scan.plans, last.read_ahead_bytes) == (3, 3, 0)
     assert last.position is not None and last.position.snapshot == 5
+
+
+class FailsOnce:
+    """A callback that fails at one batch, once."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.seen: list[int] = []
+
+    def __call__(self, status: StreamStatus) -> None:
+        self.seen.append(status.rows)
+        if status.rows == self.rows and self.seen.count(self.rows) == 1:
+            raise ConnectionError("nobody listens")
+
+
+def test_a_batch_whose_callback_failed_comes_again(tables: Any) -> None:
+    table = orders(tables)
+    failing = FailsOnce(2)
+    with auto(table).open_sync(on_progress=failing) as stream:
+        rows = tuples(next(stream).data)
+        position = stream.position
+        with pytest.raises(ConnectionError):
+            next(stream)
+        assert (stream.position, stream.status.rows, saved(table)) == (position, 1, 3)
+        rows += [row for batch in stream for row in tuples(batch.data)]
+    assert (rows, failing.seen, saved(table)) == (ALL, [1, 2, 2, 3], 5)
+
+
+async def test_awaited_a_batch_whose_callback_failed_comes_again(tables: Any) -> None:
+    table = orders(tables)
+    failing = FailsOnce(2)
+    async with auto(table).open(on_progress=failing) as stream:
+        rows = tuples((await anext(stream)).data)
+        with pytest.raises(ConnectionError):
+            await anext(stream)
+        assert (stream.status.rows, saved(table)) == (1, 3)
+        rows += [row async for batch in stream for row in tuples(batch.data)]
+    assert (rows, failing.seen, saved(table)) == (ALL, [1, 2, 2, 3], 5)
+
+
+def test_a_snapshot_with_an_impossible_time_is_damaged_until_it_is_repaired(tables: Any) -> None:
+    table = numbers(tables, range(1), range(1, 2), range(2, 3))
+    path = Path(str(table.table_path)) / "snapshot" / "snapshot-2"
+    good = path.read_text()
+    builder = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_catch_up("replay")
+    with builder.with_consumer_id("etl").open_sync() as stream:
+        path.write_text(json.dumps({**json.loads(good), "timeMillis": 10**18}))
+        found = tuples(next(stream).data)
+        with pytest.raises(CorruptTableError, match="timeMillis"):
+            next(stream)
+        assert saved(table) == 2
+        path.write_text(good)
+        found += [row for batch in stream for row in tuples(batch.data)]
+    assert (found, saved(table)) == ([(0,), (1,), (2,)], 4)
+
+
+@pytest.mark.parametrize("time", [datetime.min, datetime(1969, 12, 31, 23, 59, 59, 1000), datetime(9999, 12, 31, 23)])
+def test_times_of_every_year_are_told(tables: Any, time: datetime) -> None:
+    table = numbers(tables, range(1))
+    path = Path(str(table.table_path)) / "snapshot" / "snapshot-1"
+    millis = (time - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "timeMillis": millis}))
+    with stream_read_builder(table).with_end(latest=True).open_sync() as stream:
+        (batch,) = stream
+        assert batch.commit_time == stream.status.commit_time == time.replace(tzinfo=timezone.utc)
 
 
 def test_wrong_settings_are_refused_before_anything_is_read(tables: Any) -> None:

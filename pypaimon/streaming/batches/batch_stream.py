@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.read_ahead import Piece, ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
-from pypaimon.streaming.bridge import awaited
+from pypaimon.streaming.clock import Clock, Sleeper, until_done
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
+from pypaimon.streaming.handover import Handover
 from pypaimon.streaming.io_pool import detached
 from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.plan import PlanKind
@@ -19,8 +20,30 @@ from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.scan import AsyncStreamingTableScan
 from pypaimon.streaming.settings.options import CommitMode
 
+B = TypeVar("B")
 
-class _BatchLoop:
+
+@dataclass(frozen=True, slots=True)
+class _Hand:
+    """What the caller was given.
+
+    Attributes:
+        piece: The last batch; None before the first.
+        passed: Position after the plans without rows that came since; None if there were none.
+        status: Counters up to the last batch.
+    """
+
+    piece: Piece | None = None
+    passed: Position | None = None
+    status: StreamStatus = field(default_factory=StreamStatus)
+
+    @property
+    def ends_plan(self) -> bool:
+        """Whether no rows of the plan in hand are still to come."""
+        return self.piece is None or self.piece.last or self.passed is not None
+
+
+class _BatchLoop(Generic[B]):
     """What both streams share: which batches were handed out, and which position is confirmed by whom.
 
     Args:
@@ -42,13 +65,12 @@ class _BatchLoop:
         self._auto = commit is CommitMode.AUTO
         self._has_consumer = commit is not None
         self._on_progress = on_progress
-        self._driving = threading.Lock()
-        self._in_hand: Piece | None = None
-        self._outstanding = False
-        self._passed: Position | None = None
+        busy = "this stream is being read by another call; open one stream per reader"
+        self._handover: Handover[B, _Hand] = Handover(_Hand(), busy)
+        self._confirmed: Piece | None = None
+        self._sleeper = Sleeper(Clock())
         self._stopping = False
         self._over = False
-        self._status = StreamStatus()
         self._lag: Lag | None = None
         # The thread that reads ahead must not outlive a stream that nobody holds any more.
         weakref.finalize(self, detached, ahead.close)
@@ -56,12 +78,12 @@ class _BatchLoop:
     @property
     def status(self) -> StreamStatus:
         """What was handed out so far, and what waits. No IO."""
-        return self._status.with_scan(self.scan.metrics, self._ahead.waiting_bytes, self._lag)
+        return self._handover.state.status.with_scan(self.scan.metrics, self._ahead.waiting_bytes(), self._lag)
 
     @property
     def position(self) -> Position | None:
         """Where a restart goes on after the last batch that was handed out; None: at the configured start. No IO."""
-        return self._status.position
+        return self._handover.state.status.position
 
     @property
     def delivered(self) -> Position | None:
@@ -69,67 +91,75 @@ class _BatchLoop:
 
         As `position`, but known in the first plan of a stream too.
         """
-        piece = self._in_hand
-        if piece is None or self.position is not None:
-            return self.position
+        hand = self._handover.state
+        piece = hand.piece
+        if piece is None or hand.status.position is not None:
+            return hand.status.position
         phase = Phase.FULL if piece.plan.kind is PlanKind.FULL else Phase.FOLLOW
         return Position(piece.plan.position.table, piece.plan.snapshot_id, phase=phase)
 
     def stop(self) -> None:
-        """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes."""
+        """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes.
+
+        What belongs to a later plan is not waited for.
+        """
         self._stopping = True
         self.scan.stop()
+        self._sleeper.wake()
 
     def _end(self) -> None:
         self._over = True
         self._ahead.close()
 
-    @contextmanager
-    def _driven(self) -> Iterator[None]:
-        if not self._driving.acquire(blocking=False):
-            raise StreamConfigError("this stream is being read by another call; open one stream per reader")
-        try:
-            yield
-        finally:
-            self._driving.release()
+    def _is_stopped(self) -> bool:
+        """Whether to end now: the plan in hand was handed out wholly."""
+        return self._stopping and self._handover.state.ends_plan
 
     def _confirmed_by_asking(self) -> Position | None:
         """What asking for more confirms in the automatic mode; None: nothing."""
-        piece = self._in_hand
-        return self._confirmed_by(piece) if self._auto and self._outstanding and piece is not None else None
+        piece = self._handover.state.piece
+        asks = self._auto and not self._handover.waits
+        return self._confirmed_by(piece) if asks and piece is not None and self._is_outstanding() else None
 
     def _confirmed_by(self, piece: Piece) -> Position | None:
         """What a batch confirms, with the plans without rows that were passed over since; None: nothing."""
         if not self._has_consumer:
             raise StreamConfigError("there is no progress to save: build the stream with with_consumer_id(...)")
-        if piece is self._in_hand and self._passed is not None:
-            return self._passed
+        hand = self._handover.state
+        if piece is hand.piece and hand.passed is not None:
+            return hand.passed
         return piece.plan.position if piece.last else piece.before
 
+    def _is_outstanding(self) -> bool:
+        """Whether the last batch is not confirmed yet, with all of its plan."""
+        return self._handover.state.piece is not self._confirmed
+
     def _on_confirmed(self, piece: Piece | None) -> None:
-        if piece is None or (piece is self._in_hand and (piece.last or self._passed is not None)):
-            self._outstanding = False
+        hand = self._handover.state
+        if piece is hand.piece and hand.ends_plan:
+            self._confirmed = piece
 
-    def _take(self) -> Piece | None:
-        """The next piece, if there is one by now."""
-        piece = self._ahead.take()
-        if piece is not None and piece.first and self._stopping:
+    def _next_piece(self) -> Piece | None:
+        """The next piece, if there is one by now; it stays where it is."""
+        self._ahead.drop(self._handover.state.piece)
+        if self._is_stopped():
             raise EndOfScan("the stream was stopped")
-        return piece
+        return self._ahead.peek()
 
-    def _passes_over(self, piece: Piece) -> Position | None:
-        """A plan without rows: what to confirm at once, since nothing before it is unconfirmed."""
-        self._passed = piece.plan.position
-        return self._passed if self._has_consumer and not self._outstanding else None
+    def _pass_over(self, piece: Piece) -> None:
+        """A plan without rows."""
+        self._handover.move(replace(self._handover.state, passed=piece.plan.position))
 
-    def _hands_out(self, piece: Piece) -> None:
-        self._in_hand, self._outstanding, self._passed = piece, True, None
-        self._status = self._status.with_piece(piece)
+    def _offer(self, piece: Piece, batch: B) -> None:
+        """Hand out a batch; unless all of this was done, the same one comes again."""
+        status = self._handover.state.status.with_piece(piece)
         if self._on_progress is not None:
-            self._on_progress(self.status)
+            self._on_progress(status.with_scan(self.scan.metrics, self._ahead.waiting_bytes(piece), self._lag))
+        self._handover.offer(batch, _Hand(piece, None, status))
+        self._ahead.drop(piece)
 
 
-class BatchStream(_BatchLoop):
+class BatchStream(_BatchLoop[Batch]):
     """Batches for `async for`; made by `StreamReadBuilder.open()`.
 
     Best within `async with`, which frees its threads at once; leaving it, in whatever way, confirms nothing.
@@ -144,29 +174,31 @@ class BatchStream(_BatchLoop):
         return self
 
     async def __anext__(self) -> Batch:
-        with self._driven():
-            try:
-                return await self._next()
-            except EndOfScan:
-                self._end()
-                raise StopAsyncIteration from None
+        try:
+            await self._handover.alone_async(self._find)
+        except EndOfScan:
+            self._end()
+            raise StopAsyncIteration from None
+        return self._handover.take()
 
-    async def _next(self) -> Batch:
+    async def _find(self) -> None:
         asked = self._confirmed_by_asking()
         if asked is not None:
-            await self._confirm(asked, self._in_hand)
-        while not self._over:
-            await awaited(self._ahead.ready())
-            piece = self._take()
+            await self._confirm(asked, self._handover.state.piece)
+        while not (self._over or self._handover.waits):
+            await self._sleeper.until_done_async(self._ahead.ready(), self._is_stopped)
+            piece = self._next_piece()
             if piece is None:
                 continue
             if piece.data is not None:
-                self._hands_out(piece)
-                return Batch(piece, self._commit)
-            passed = self._passes_over(piece)
-            if passed is not None:
-                await self._confirm(passed, None)
-        raise EndOfScan("the stream is closed")
+                self._offer(piece, Batch(piece, self._commit))
+            else:
+                self._pass_over(piece)
+                if self._has_consumer and not self._is_outstanding():
+                    await self._confirm(piece.plan.position, None)
+                self._ahead.drop(piece)
+        if self._over:
+            raise EndOfScan("the stream is closed")
 
     async def _commit(self, piece: Piece) -> None:
         position = self._confirmed_by(piece)
@@ -196,36 +228,38 @@ class BatchStream(_BatchLoop):
         self._end()
 
 
-class BlockingBatchStream(_BatchLoop):
+class BlockingBatchStream(_BatchLoop[BlockingBatch]):
     """Batches for a plain `for`; made by `StreamReadBuilder.open_sync()`. As `BatchStream`; Ctrl-C interrupts it."""
 
     def __iter__(self) -> BlockingBatchStream:
         return self
 
     def __next__(self) -> BlockingBatch:
-        with self._driven():
-            try:
-                return self._next()
-            except EndOfScan:
-                self._end()
-                raise StopIteration from None
+        try:
+            self._handover.alone(self._find)
+        except EndOfScan:
+            self._end()
+            raise StopIteration from None
+        return self._handover.take()
 
-    def _next(self) -> BlockingBatch:
+    def _find(self) -> None:
         asked = self._confirmed_by_asking()
         if asked is not None:
-            self._confirm(asked, self._in_hand)
-        while not self._over:
-            self._ahead.wait()
-            piece = self._take()
+            self._confirm(asked, self._handover.state.piece)
+        while not (self._over or self._handover.waits):
+            until_done(self._ahead.ready(), self._is_stopped)
+            piece = self._next_piece()
             if piece is None:
                 continue
             if piece.data is not None:
-                self._hands_out(piece)
-                return BlockingBatch(piece, self._commit)
-            passed = self._passes_over(piece)
-            if passed is not None:
-                self._confirm(passed, None)
-        raise EndOfScan("the stream is closed")
+                self._offer(piece, BlockingBatch(piece, self._commit))
+            else:
+                self._pass_over(piece)
+                if self._has_consumer and not self._is_outstanding():
+                    self._confirm(piece.plan.position, None)
+                self._ahead.drop(piece)
+        if self._over:
+            raise EndOfScan("the stream is closed")
 
     def _commit(self, piece: Piece) -> None:
         position = self._confirmed_by(piece)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,8 +20,6 @@ from pypaimon.streaming.scan import AsyncStreamingTableScan
 
 READ_AHEAD_BYTES = 64 << 20
 BATCH_BYTES = 16 << 20
-# Waiting is cut into pieces: on Windows a thread that waits for a lock does not see Ctrl-C before it wakes up.
-_TICK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ def _skipping(batches: object, rows: int) -> Callable[[], pa.RecordBatch | None]
 
 
 class ReadAhead:
-    """Reads pieces on a daemon thread of its own, which begins when it is first needed.
+    """Reads pieces on a daemon thread of its own, which begins when it is first needed. Thread-safe.
 
     An error reaches the one who takes next, after all that was read before it; the one who then takes again gets
     another try.
@@ -145,65 +143,68 @@ class ReadAhead:
     def __init__(self, reader: PieceReader, max_bytes: int) -> None:
         self._reader = reader
         self._max_bytes = max_bytes
-        self._changed = threading.Condition()
-        self._pieces: deque[Piece] = deque()
-        self._bytes = 0
+        # The lock itself is taken, not the condition: its `with` is one step, which no signal handler can cut in two.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        # With the bytes that were read up to the end of each: a count of those that wait could be cut in two.
+        self._pieces: deque[tuple[Piece, int]] = deque()
+        self._read_bytes = 0
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._reading = False
         self._closed = False
         self._waiting: Future[None] | None = None
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes that were read and not yet taken."""
-        return self._bytes
+    def waiting_bytes(self, taken: Piece | None = None) -> int:
+        """Bytes that were read and not yet taken; without this piece."""
+        with self._lock:
+            if not self._pieces:
+                return 0
+            first, first_end = self._pieces[0]
+            _, last_end = self._pieces[-1]
+            return last_end - first_end + (0 if first is taken else _size(first))
 
     def ready(self) -> Future[None]:
-        """Done as soon as `take` has an answer; begins to read if nothing does."""
-        with self._changed:
+        """Done as soon as `peek` has an answer; begins to read if nothing does."""
+        with self._lock:
             if self._has_answer():
                 done: Future[None] = Future()
                 done.set_result(None)
                 return done
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="paimon-read-ahead", daemon=True)
-                self._thread.start()
             if self._waiting is None:
                 self._waiting = Future()
+            if not self._reading:
+                threading.Thread(target=self._run, name="paimon-read-ahead", daemon=True).start()
             return self._waiting
 
-    def wait(self) -> None:
-        """Block until `take` has an answer."""
-        ready = self.ready()
-        while not wait((ready,), _TICK_SECONDS).done:
-            pass
-
-    def take(self) -> Piece | None:
-        """The next piece, if there is one by now.
+    def peek(self) -> Piece | None:
+        """The next piece, if there is one by now; it stays here until `drop`.
 
         Raises:
             EndOfScan: The stream has ended, or is closed.
             PaimonStreamError: Reading failed.
         """
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise EndOfScan("the stream is closed")
             if self._pieces:
-                piece = self._pieces.popleft()
-                self._bytes -= _size(piece)
-                self._changed.notify_all()
-                return piece
+                return self._pieces[0][0]
             error, self._error = self._error, None
             if error is not None:
                 raise error
             return None
 
+    def drop(self, piece: Piece | None) -> None:
+        """A piece that was seen is the caller's now. Idempotent."""
+        with self._lock:
+            if self._pieces and self._pieces[0][0] is piece:
+                self._pieces.popleft()
+                self._changed.notify_all()
+
     def close(self) -> None:
         """End at once; what was read is thrown away. Idempotent."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._pieces.clear()
-            self._bytes = 0
             self._tell()
         self._reader.close()
 
@@ -211,24 +212,31 @@ class ReadAhead:
         return bool(self._pieces) or self._error is not None or self._closed
 
     def _run(self) -> None:
+        with self._lock:
+            if self._reading:
+                return
+            self._reading = True
         while True:
             try:
                 piece = self._reader.next()
             except BaseException as error:  # noqa: BLE001 - it belongs to the one who takes next
-                with self._changed:
+                with self._lock:
                     self._error = error
-                    self._thread = None
+                    self._reading = False
                     self._tell()
                 return
-            with self._changed:
+            with self._lock:
                 if self._closed:
                     return
-                self._pieces.append(piece)
-                self._bytes += _size(piece)
+                self._read_bytes += _size(piece)
+                self._pieces.append((piece, self._read_bytes))
                 self._tell()
-                self._changed.wait_for(lambda: self._closed or not self._pieces or self._bytes < self._max_bytes)
+                self._changed.wait_for(self._may_read)
                 if self._closed:
                     return
+
+    def _may_read(self) -> bool:
+        return self._closed or not self._pieces or self.waiting_bytes() < self._max_bytes
 
     def _tell(self) -> None:
         """Wake who waits; called with the lock held."""
