@@ -199,11 +199,13 @@ def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
         raise SchemaChangedError(older, newer, f"{error} (in {path})") from error
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, f"the data file is missing: {error}", path) from error
-    except (ValueError, EOFError, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except (PaimonStreamError, MemoryError):
+        raise
+    except (LookupError, TypeError, RecursionError) as error:
+        raise CorruptTableError(path, f"the file is damaged: {error!r}") from error
+    except (ValueError, EOFError, pa.ArrowException) as error:
         raise CorruptTableError(path, f"the file is damaged: {error}") from error
     except OSError as error:
-        if isinstance(error, PaimonStreamError):
-            raise
         # Arrow's decoders and its stores raise the same class; a local disk that fails gives an errno.
         on_disk = "://" not in path and error.errno is None
         if on_disk or any(word in str(error) for word in _DAMAGE_WORDS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.orc as orc
 
-from pypaimon.streaming.files.orc_tail import read_tail
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.held_stream import HeldStream
+from pypaimon.streaming.metadata.orc_checks import open_orc
+from pypaimon.streaming.metadata.orc_tail import reads_of
 
 _ORC_EPOCH = 1_420_070_400
 """2015-01-01 in seconds: what ORC counts timestamps from."""
@@ -26,7 +30,10 @@ class OrcSource:
     """
 
     def __init__(self, stream: Any) -> None:
-        self._file = orc.ORCFile(stream)
+        # What is in memory or on a disk may be read twice.
+        self._held = None if isinstance(stream, (pa.NativeFile, io.BytesIO)) else HeldStream(stream)
+        stream = self._held or stream
+        self._checks, self._file = open_orc(stream, self._held.hold if self._held else reads_of(stream))
         self._seconds: orc.ORCFile | None = None
         self.schema: pa.Schema = self._file.schema
         self.num_rows: int = self._file.nrows
@@ -36,6 +43,7 @@ class OrcSource:
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
         """All rows in stored order; of the columns named, at least one. One stripe is in memory at a time."""
         for index in range(self._file.nstripes):
+            self._check(index, columns)
             stripe = self._file.read_stripe(index, columns=list(columns))
             if self._seconds is not None:
                 seconds = self._seconds.read_stripe(index, columns=list(columns))
@@ -44,9 +52,16 @@ class OrcSource:
             for start in range(0, stripe.num_rows, batch_size):
                 yield stripe.slice(start, batch_size)
 
+    def _check(self, index: int, columns: Sequence[str]) -> None:
+        if self._held is not None:
+            self._held.forget()
+        if self._checks is not None:
+            self._checks.check_stripe(index, columns)
+
     def _mend(self, stream: Any) -> None:
-        size = stream.seek(0, 2)
-        tail = read_tail(stream, size)
+        if self._checks is None:
+            raise UnsupportedTableError("Timestamps of ORC files compressed in this way cannot be read.")
+        tail = self._checks.tail
         types = tail.overflowing()
         if types:
             stream.seek(0)

@@ -6,6 +6,7 @@ The first bytes tell the format: the table's `manifest.format` may change during
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.orc
 import pyarrow.parquet
 
 from pypaimon.streaming.metadata import avro_blocks
+from pypaimon.streaming.metadata.orc_checks import open_orc
 
 Records: TypeAlias = avro_blocks.Container | pa.Table
 
@@ -32,13 +34,22 @@ def parse(data: bytes) -> Records:
             file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
             groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
             if sum(group.total_byte_size for group in groups) > _MOST_BYTES:
-                raise ValueError("the Parquet file holds more than 1 GiB")
+                raise ValueError("it holds more than 1 GiB")
             return file.read(use_threads=False)
         if data.startswith(b"ORC"):
-            return pyarrow.orc.ORCFile(io.BytesIO(data)).read()
-    except (pa.ArrowException, OSError) as error:
+            return pa.Table.from_batches(_orc_stripes(data))
+    except (ValueError, pa.ArrowException, OSError) as error:
         raise ValueError(f"not a sound file of records: {error}") from error
     return avro_blocks.parse(data)
+
+
+def _orc_stripes(data: bytes) -> Iterator[pa.RecordBatch]:
+    checks, file = open_orc(io.BytesIO(data), lambda start, end: data[start:end])
+    yield pa.RecordBatch.from_pylist([], file.schema)
+    for index in range(file.nstripes):
+        if checks is not None:
+            checks.check_stripe(index)
+        yield file.read_stripe(index)
 
 
 def count(records: Records) -> int:

@@ -1,4 +1,4 @@
-"""Blocks of a compressed ORC footer: a header of three bytes, then data that is compressed or not."""
+"""Blocks of the compressed parts of an ORC file: a header of three bytes, then data that is compressed or not."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[
     position = 0
     while position < len(stored):
         header = int.from_bytes(stored[position : position + 3], "little")
-        position += 3
-        block = stored[position : position + (header >> 1)]
-        position += header >> 1
+        start, position = position + 3, position + 3 + (header >> 1)
+        if position > len(stored):
+            raise ValueError("a block is cut off")
+        block = stored[start:position]
+        if header & 1 and len(block) > block_size:
+            raise ValueError("a block is larger than the block size")
         try:
             yield block if header & 1 else decompress(block, block_size)
         except (IndexError, OSError, zlib.error) as error:
@@ -86,7 +89,7 @@ def _zstd(block: bytes, block_size: int) -> bytes:
     try:
         if zstandard.frame_content_size(block) > block_size:
             raise ValueError("a block is larger than the block size")
-        return zstandard.ZstdDecompressor().decompress(block, max_output_size=block_size)
+        return zstandard.ZstdDecompressor().decompress(block, max_output_size=block_size, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise ValueError(f"a block cannot be decompressed: {error}") from error
 
