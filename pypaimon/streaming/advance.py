@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 
 from pypaimon.streaming.clock import until_done
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.metrics import PlanSize
+from pypaimon.streaming.metrics import PlanSize, ScanMetrics
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.prefetch import Ahead, Prefetcher
 from pypaimon.streaming.settings.options import StreamOptions
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a scan stands.
+
+    Attributes:
+        state: The planner goes on from it.
+        position: Of that state; None before the start is found.
+        metrics: What was handed out up to it.
+    """
+
+    state: PlannerState
+    position: Position | None
+    metrics: ScanMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,40 @@ class Stretch:
     opened: bool = False
     begun: bool = False
     left: bool = False
+
+
+class Asked:
+    """An advance that was asked for. However often a worker is told to make it, it is made once.
+
+    Args:
+        stretch: What belongs to the state.
+        state: Where the stream stands.
+        max_age: See `Prefetcher.request`.
+    """
+
+    def __init__(self, stretch: Stretch, state: PlannerState, max_age: float) -> None:
+        self.state = state
+        self.is_told = False
+        self.found: Future[Advance] = Future()
+        self._stretch = stretch
+        self._max_age = max_age
+        self._claim = threading.Lock()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended in an error."""
+        return self.found.done() and self.found.exception() is not None
+
+    def make(self, advancer: Advancer, stopping: Callable[[], bool]) -> None:
+        """Make it, unless that was begun before."""
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            found = advancer.advance(self._stretch, self.state, self._max_age, stopping)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits for it
+            self.found.set_exception(error)
+        else:
+            self.found.set_result(found)
 
 
 class Advancer:

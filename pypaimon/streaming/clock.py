@@ -88,6 +88,18 @@ class Sleeper:
             if not over():
                 await self._clock.wait_async(woken, seconds)
 
+    def pause_until(self, due: float, over: Callable[[], bool]) -> None:
+        """Block until a time of the monotonic clock, or until it is over."""
+        seconds = due - self._clock.monotonic()
+        if seconds > 0 and not over():
+            self.pause(seconds, over)
+
+    async def pause_until_async(self, due: float, over: Callable[[], bool]) -> None:
+        """Wait until a time of the monotonic clock, or until it is over."""
+        seconds = due - self._clock.monotonic()
+        if seconds > 0 and not over():
+            await self.pause_async(seconds, over)
+
     async def until_done_async(self, future: Future[Any], over: Callable[[], bool]) -> bool:
         """Wait until a call on another thread is done, or it is over; says whether the call is done."""
         with self._awake() as (woken, wake):

@@ -23,6 +23,10 @@ class _Loop:
     def _is_over(self) -> bool:
         return self._finished or (self._started and not self._scan.is_current(self))
 
+    def _check(self) -> None:
+        if self._is_over():
+            raise EndOfScan("the loop was left")
+
     def _finish(self) -> None:
         if not self._is_over():
             self._finished = True
@@ -48,23 +52,24 @@ class PlanStream(_Loop):
     async def __anext__(self) -> Plan:
         if self._is_over():
             raise StopAsyncIteration
+        handover = self._scan.handover
+        try:
+            await handover.alone_async(self._find)
+        except EndOfScan:
+            self._finish()
+            raise StopAsyncIteration from None
+        return handover.take()
+
+    async def _find(self) -> None:
         scan = self._scan
-        with scan.driven(self):
-            self._started = True
-            try:
-                while True:
-                    await scan.pause_async(self._is_over)
-                    if self._is_over():
-                        raise StopAsyncIteration
-                    advance = await scan.next_advance_async(scan.poll_seconds, self._is_over)
-                    if self._is_over():
-                        raise StopAsyncIteration
-                    step = scan.accept(advance)
-                    if step is not None and step.plan is not None:
-                        return step.plan
-            except EndOfScan:
-                self._finish()
-                raise StopAsyncIteration from None
+        scan.begin_call(self)
+        self._started = True
+        while not scan.handover.waits:
+            await scan.pause_async(self._is_over)
+            self._check()
+            advance = await scan.next_advance_async(scan.poll_seconds, self._is_over)
+            self._check()
+            scan.accept(advance)
 
     async def aclose(self) -> None:
         """End the loop, also one that another task is waiting in; confirms nothing. Idempotent."""
@@ -86,23 +91,24 @@ class BlockingPlanStream(_Loop):
     def __next__(self) -> Plan:
         if self._is_over():
             raise StopIteration
+        handover = self._scan.handover
+        try:
+            handover.alone(self._find)
+        except EndOfScan:
+            self._finish()
+            raise StopIteration from None
+        return handover.take()
+
+    def _find(self) -> None:
         scan = self._scan
-        with scan.driven(self):
-            self._started = True
-            try:
-                while True:
-                    scan.pause(self._is_over)
-                    if self._is_over():
-                        raise StopIteration
-                    advance = scan.next_advance(scan.poll_seconds, self._is_over)
-                    if self._is_over():
-                        raise StopIteration
-                    step = scan.accept(advance)
-                    if step is not None and step.plan is not None:
-                        return step.plan
-            except EndOfScan:
-                self._finish()
-                raise StopIteration from None
+        scan.begin_call(self)
+        self._started = True
+        while not scan.handover.waits:
+            scan.pause(self._is_over)
+            self._check()
+            advance = scan.next_advance(scan.poll_seconds, self._is_over)
+            self._check()
+            scan.accept(advance)
 
     def close(self) -> None:
         """End the loop, also one that another thread is waiting in; confirms nothing. Idempotent."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import Any
 
-from pypaimon.streaming.advance import Advance, Advancer, Stretch
+from pypaimon.streaming.advance import Advance, Advancer, Asked, At, Stretch
 from pypaimon.streaming.bridge import awaited
 from pypaimon.streaming.clock import Clock, Sleeper, until_done
 from pypaimon.streaming.consumers.keep_alive import KeepAlive
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
+from pypaimon.streaming.handover import Handover
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.lag import Lag, LagMeter
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -21,10 +20,12 @@ from pypaimon.streaming.metrics import ScanMetrics
 from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.plan_stream import BlockingPlanStream, PlanStream
 from pypaimon.streaming.planning.planner import Planner
-from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.prefetch import Prefetcher
 from pypaimon.streaming.settings.options import StreamOptions
+
+_BUSY = "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
 
 
 class AsyncStreamingTableScan:
@@ -66,17 +67,16 @@ class AsyncStreamingTableScan:
         self._lag_meter = LagMeter(directory, planner, clock)
         self._sleeper = Sleeper(clock)
         self._keep_alive = None if progress is None else KeepAlive(progress, clock)
-        self._driving = threading.Lock()
         self._current: object | None = None
         self._stretch = Stretch()
-        self._state = planner.initial()
-        self._position: Position | None = planner.position(self._state)
-        self._pending: tuple[PlannerState, Future[Advance]] | None = None
+        start = planner.initial()
+        self.handover: Handover[Plan, At] = Handover(At(start, planner.position(start), ScanMetrics()), _BUSY)
+        self._untold: tuple[Position, int | None] | None = None
+        self._pending: Asked | None = None
         self._is_left = False
         self._next_poll = 0.0
         self._stopping = False
         self._closed = False
-        self._metrics = ScanMetrics()
 
     # ---- driving ----
 
@@ -97,25 +97,29 @@ class AsyncStreamingTableScan:
             EndOfScan: The stream has reached its bound, or was stopped.
             PaimonStreamError: See the class; the scan stays usable.
         """
-        with self.driven():
-            while True:
-                step = self.accept(self.next_advance(0.0))
-                if step is not None:
-                    return step.plan
+        self.handover.alone(self._look)
+        return self.handover.take() if self.handover.waits else None
 
     async def plan_async(self) -> Plan | None:
         """As `plan`, without blocking the event loop. A cancelled call loses nothing."""
-        with self.driven():
-            while True:
-                step = self.accept(await self.next_advance_async(0.0))
-                if step is not None:
-                    return step.plan
+        await self.handover.alone_async(self._look_async)
+        return self.handover.take() if self.handover.waits else None
+
+    def _look(self) -> None:
+        self.begin_call()
+        while not (self.handover.waits or self.accept(self.next_advance(0.0))):
+            pass
+
+    async def _look_async(self) -> None:
+        self.begin_call()
+        while not (self.handover.waits or self.accept(await self.next_advance_async(0.0))):
+            pass
 
     # ---- position ----
 
     def checkpoint(self) -> Position | None:
         """The position after the last plan that was handed out; None before the start is found. No IO."""
-        return self._position
+        return self.handover.state.position
 
     def restore(self, position: Position | int | None) -> None:
         """Go on at a saved position, at a snapshot id, or (None) at the configured start. No IO.
@@ -127,25 +131,29 @@ class AsyncStreamingTableScan:
         """
         if position is not None and (isinstance(position, bool) or not isinstance(position, (int, Position))):
             raise StreamConfigError(f"cannot restore {position!r}: give a Position, a snapshot id, or None")
-        with self.driven():
-            if position is None:
-                state = self._planner.initial()
-            elif isinstance(position, Position):
-                state = self._planner.at(position)
-            else:
-                state = self._planner.at_snapshot(position)
-            self._stretch.left = True
-            self._stretch = Stretch(opened=self._stretch.opened and position is not None)
-            self._prefetcher.clear()
-            self._pending = None
-            self._next_poll = 0.0
-            self._directory.snapshots.forget()
-            self._go_to(state, self._planner.position(state))
+        self.handover.alone(lambda: self._seek(position))
+
+    def _seek(self, position: Position | int | None) -> None:
+        if position is None:
+            state = self._planner.initial()
+        else:
+            state = (
+                self._planner.at(position) if isinstance(position, Position) else self._planner.at_snapshot(position)
+            )
+        left = self._stretch
+        self._stretch = Stretch(opened=left.opened and position is not None)
+        left.left = True
+        self._prefetcher.clear()
+        self._pending = None
+        self._next_poll = 0.0
+        self._directory.snapshots.forget()
+        self._go_to(state, self._planner.position(state))
 
     @property
     def next_snapshot_id(self) -> int | None:
         """Snapshot of the position, None before the start is found; setting it is `restore`."""
-        return None if self._position is None else self._position.snapshot
+        position = self.checkpoint()
+        return None if position is None else position.snapshot
 
     @next_snapshot_id.setter
     def next_snapshot_id(self, snapshot_id: int | None) -> None:
@@ -154,7 +162,7 @@ class AsyncStreamingTableScan:
     @property
     def watermark(self) -> int | None:
         """Watermark of the last snapshot that was planned, epoch milliseconds; None if it has none. No IO."""
-        return self._state.watermark
+        return self.handover.state.state.watermark
 
     # ---- progress ----
 
@@ -192,13 +200,14 @@ class AsyncStreamingTableScan:
 
         Blocks, for one listing and for snapshots that are not known yet; before the start is found also for that.
         """
-        state, progress = self._state, self._progress
+        state, progress = self.handover.state.state, self._progress
+        saved = None if progress is None else progress.saved
         if position is not None:
-            return self._lag_meter.measure_at(position, None if progress is None else progress.saved)
-        if progress is None or self._stretch.opened:
-            return self._lag_meter.measure(state, None if progress is None else progress.saved)
-        committed = progress.committed()
-        return self._lag_meter.measure(self._advancer.start_at(state, committed), committed)
+            return self._lag_meter.measure_at(position, saved)
+        if progress is not None and not self._stretch.opened:
+            saved = progress.committed()
+            state = self._advancer.start_at(state, saved)
+        return self._lag_meter.measure(state, saved)
 
     async def lag_async(self, position: Position | None = None) -> Lag:
         """As `lag`, without blocking the event loop."""
@@ -208,7 +217,7 @@ class AsyncStreamingTableScan:
     def metrics(self) -> ScanMetrics:
         """Counters of this scan, and the requests of its table handle. No IO."""
         store = self._directory.store
-        return self._metrics.with_requests(store.requests, store.pool.abandoned)
+        return self.handover.state.metrics.with_requests(store.requests, store.pool.abandoned)
 
     # ---- ending ----
 
@@ -246,19 +255,14 @@ class AsyncStreamingTableScan:
 
     # ---- for the loops in plan_stream ----
 
-    @contextmanager
-    def driven(self, loop: object | None = None) -> Iterator[None]:
-        """Hold the scan for one call; a second one at the same time is an error. A loop ends the loop before."""
-        if not self._driving.acquire(blocking=False):
-            raise StreamConfigError(
-                "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
-            )
-        try:
-            if loop is not None:
-                self._current = loop
-            yield
-        finally:
-            self._driving.release()
+    def begin_call(self, loop: object | None = None) -> None:
+        """A call begins, or ends with EndOfScan where the scan is closed. A loop ends the loop before."""
+        if loop is not None:
+            self._current = loop
+        if self._closed:
+            raise EndOfScan("the scan is closed")
+        if self.handover.waits:
+            self._tell_progress()
 
     def is_current(self, loop: object) -> bool:
         """Whether this loop was the last to drive the scan."""
@@ -277,18 +281,11 @@ class AsyncStreamingTableScan:
 
     def pause(self, over: Callable[[], bool]) -> None:
         """Block until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
-        seconds = self._until_next_poll()
-        if seconds > 0:
-            self._sleeper.pause(seconds, lambda: self._stopping or over())
+        self._sleeper.pause_until(self._next_poll, lambda: self._stopping or over())
 
     async def pause_async(self, over: Callable[[], bool]) -> None:
         """Wait until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
-        seconds = self._until_next_poll()
-        if seconds > 0:
-            await self._sleeper.pause_async(seconds, lambda: self._stopping or over())
-
-    def _until_next_poll(self) -> float:
-        return 0.0 if self._stopping else self._next_poll - self._clock.monotonic()
+        await self._sleeper.pause_until_async(self._next_poll, lambda: self._stopping or over())
 
     def next_advance(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
         """What a worker finds next; None if the scan is closed, or the loop over, before that is there. Blocks."""
@@ -303,20 +300,20 @@ class AsyncStreamingTableScan:
         return advance.result() if done else None
 
     def _begin_advance(self, max_age: float) -> Future[Advance]:
-        """Let a worker take the next step, or go on waiting for the one that a cancelled caller left."""
+        """Let a worker take the next step, or go on waiting for the one that an interrupted call has left."""
         if self._closed:
             raise EndOfScan("the scan is closed")
-        pending = self._pending
-        self._is_left = pending is not None and pending[0] is self._state and not _has_failed(pending[1])
+        pending, state = self._pending, self.handover.state.state
+        self._is_left = pending is not None and pending.state is state and not pending.has_failed
         if pending is None or not self._is_left:
             if self._progress is not None:
                 self._progress.confirm_handed_out()
-            advance = self._pool.submit(
-                self._advancer.advance, self._stretch, self._state, max_age, lambda: self._stopping
-            )
-            pending = self._pending = self._state, advance
+            pending = self._pending = Asked(self._stretch, state, max_age)
+        if not pending.is_told:
+            self._pool.submit(pending.make, self._advancer, lambda: self._stopping)
             self._keep_files()
-        return pending[1]
+            pending.is_told = True
+        return pending.found
 
     def _keep_files(self) -> None:
         if self._keep_alive is not None:
@@ -325,38 +322,46 @@ class AsyncStreamingTableScan:
                 # By another thread, since it was looked at last.
                 self._keep_alive.end()
 
-    def accept(self, advance: Advance | None) -> Step | None:
-        """On the caller's side: go on to what a worker found. None: nothing to hand out yet, ask again."""
-        self._pending = None
+    def accept(self, advance: Advance | None) -> bool:
+        """On the caller's side: go on to what a worker found, or EndOfScan. False: nothing to tell yet, ask again."""
         if advance is None or advance.ended or self._closed:
+            self._pending = None
             self._release()
             raise EndOfScan("the stream was stopped" if self._stopping else "the stream has reached its end")
-        if self._stopping:
-            return None
-        taken, step = advance.taken, advance.step
-        if taken is None or step is None:
-            self._go_to(advance.state, advance.position)
-            return None
-        self._prefetcher.accept(taken)
-        if self._progress is not None and advance.position is not None:
-            if step.plan is not None:
-                self._progress.on_plan(advance.position, step.first_snapshot)
-            else:
-                self._progress.on_passed_over(advance.position)
-        self._go_to(step.state, advance.position)
-        if advance.size is not None:
-            self._metrics = self._metrics.with_plan(advance.size)
-            return step
-        if not step.idle or self._is_left:
-            # A poll that a cancelled call left began before this one: what came in between is asked for.
-            return None
-        self._next_poll = taken.done_at + self.poll_seconds
-        self._metrics = self._metrics.with_poll()
-        return step
+        answers = not self._stopping and self._has_accepted(advance)
+        self._pending = None
+        return answers
 
-    def _go_to(self, state: PlannerState, position: Position | None) -> None:
-        self._state = state
-        self._position = position
+    def _has_accepted(self, advance: Advance) -> bool:
+        taken, step, position = advance.taken, advance.step, advance.position
+        if taken is None or step is None:
+            self._go_to(advance.state, position)
+            return False
+        self._prefetcher.accept(taken)
+        if step.plan is not None and advance.size is not None:
+            self._untold = None if position is None else (position, step.first_snapshot)
+            metrics = self.handover.state.metrics.with_plan(advance.size)
+            self.handover.offer(step.plan, At(step.state, position, metrics))
+            self._tell_progress()
+            return True
+        if self._progress is not None and position is not None:
+            self._progress.on_passed_over(position)
+        # A poll that an interrupted call left began before this one: what came in between is asked for.
+        answers = step.idle and not self._is_left
+        if answers:
+            self._next_poll = taken.done_at + self.poll_seconds
+        self._go_to(step.state, position, polled=answers)
+        return answers
+
+    def _tell_progress(self) -> None:
+        """That the plan which waits is handed out; after an interrupted call perhaps once more."""
+        if self._progress is not None and self._untold is not None:
+            self._progress.on_plan(*self._untold)
+            self._untold = None
+
+    def _go_to(self, state: PlannerState, position: Position | None, polled: bool = False) -> None:
+        metrics = self.handover.state.metrics
+        self.handover.move(At(state, position, metrics.with_poll() if polled else metrics))
 
     def _steps_ahead(self) -> int:
         bound = self._options.max_unconfirmed
@@ -368,7 +373,7 @@ class AsyncStreamingTableScan:
             self._keep_alive.end()
         busy: list[Future[Any]] = list(self._prefetcher.clear())
         if (pending := self._pending) is not None:
-            busy.append(pending[1])
+            busy.append(pending.found)
         self._let_threads_go()
         for future in busy:
             future.add_done_callback(lambda _: self._let_threads_go())
@@ -391,8 +396,3 @@ class AsyncStreamingTableScan:
             confirmed = Position(self._directory.identity, confirmed)
         progress.confirm(confirmed)
         return progress
-
-
-def _has_failed(advance: Future[Advance]) -> bool:
-    """Whether what a cancelled caller left is an error, which nobody has seen: it is tried again."""
-    return advance.done() and advance.exception() is not None

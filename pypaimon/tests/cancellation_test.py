@@ -181,7 +181,7 @@ async def test_a_cancelled_call_does_not_keep_what_it_found_out_for_ever(table: 
         with pytest.raises(asyncio.CancelledError):
             await waiting
         file_io.gate.set()
-        await until(lambda: scan._pending is not None and scan._pending[1].done())
+        await until(lambda: scan._pending is not None and scan._pending.found.done())
         table.commit([table.latest() * 10])
         plan = await scan.plan_async()
         assert plan is not None and plan.snapshot_id == table.latest()

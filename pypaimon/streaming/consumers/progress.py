@@ -205,7 +205,7 @@ class Progress:
             self._flush(now, force=False)
 
     def on_plan(self, position: Position, first_snapshot: int | None = None) -> None:
-        """A plan is handed out.
+        """A plan is handed out. To say so of the last one again changes nothing.
 
         Args:
             position: The plan's `position`.
@@ -215,10 +215,14 @@ class Progress:
             ValueError: The plan does not lie after the one before it.
         """
         with self._state:
-            before = self._advance(position, strictly=True)
-            if first_snapshot is not None and before.phase is Phase.FOLLOW and first_snapshot > before.snapshot:
-                before = Position(position.table, first_snapshot)
-            self._handed_out.append(_HandedOut(before, position))
+            last = self._handed_out[-1].after if self._handed_out else None
+            if last is None or last != position:
+                before = self._checked(position, strictly=True)
+                if first_snapshot is not None and before.phase is Phase.FOLLOW and first_snapshot > before.snapshot:
+                    before = Position(position.table, first_snapshot)
+                self._handed_out.append(_HandedOut(before, position))
+            if self._frontier is None or self._frontier < position:
+                self._frontier = position
 
     def on_passed_over(self, position: Position) -> None:
         """Snapshots before `position` hold nothing for this reader. A full plan without rows is passed over too.
@@ -227,7 +231,8 @@ class Progress:
             ValueError: The position lies before the one reached.
         """
         with self._state:
-            self._advance(position, strictly=False)
+            self._checked(position, strictly=False)
+            self._frontier = position
 
     def confirm(self, position: Position) -> None:
         """Everything before `position` has arrived where it must; `flush` saves it.
@@ -278,13 +283,13 @@ class Progress:
     def _confirmed(self) -> Position | None:
         return self._handed_out[0].before if self._handed_out else self._frontier
 
-    def _advance(self, position: Position, strictly: bool) -> Position:
+    def _checked(self, position: Position, strictly: bool) -> Position:
+        """The frontier, which this position lies after."""
         before = self._frontier
         if before is None:
             raise ValueError(f"{position} before begin()")
         if position < before or (strictly and position.order() == before.order()):
             raise ValueError(f"{position} does not lie after {before}")
-        self._frontier = position
         return before
 
     def _confirm(self, position: Position) -> None:

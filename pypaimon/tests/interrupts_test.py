@@ -1,0 +1,161 @@
+"""Ctrl-C at any line of a call (B30): the same stream goes on, nothing is lost, repeated, or confirmed too early."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from tables import Table
+
+import pypaimon.streaming
+from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
+
+LIBRARY = str(Path(str(pypaimon.streaming.__file__)).parent)
+COMMITS = 3
+STRIDE = 17
+"""Lines from one interrupt to the next; a prime, so that the loops of a call do not keep in step with it."""
+LONG = 60
+"""Seconds after which a call counts as one that does not come back."""
+
+
+class Interrupt:
+    """Raises `KeyboardInterrupt` once, at the n-th line of the library that this thread runs.
+
+    The end of a `with` block counts as a line too, and is left out: a signal handler does not run between the block
+    and the release of its lock.
+
+    Attributes:
+        where: The line, once it came.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.where: str | None = None
+        self._left = number
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """What the function returns, or the interrupt."""
+        before = sys.gettrace()
+        sys.settrace(self._on_call if self.where is None else before)
+        try:
+            return function()
+        finally:
+            sys.settrace(before)
+
+    def _on_call(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(LIBRARY):
+            return None
+        entered: set[int] = set()
+
+        def on_event(frame: FrameType, event: str, _: Any) -> Any:
+            if event == "line" and self.where is None and not self._ends_with(frame, entered):
+                self._left -= 1
+                if self._left == 0:
+                    self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                    raise KeyboardInterrupt
+            return on_event
+
+        return on_event
+
+    @staticmethod
+    def _ends_with(frame: FrameType, entered: set[int]) -> bool:
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+        if not line.startswith("with "):
+            return False
+        known = frame.f_lineno in entered
+        entered.add(frame.f_lineno)
+        return known
+
+
+class Stream:
+    """One face of a stream: how to ask for the next, what it gives, how it is closed."""
+
+    def __init__(self, face: str, builder: StreamReadBuilder) -> None:
+        self.face = face
+        if face == "batches":
+            self._batches = builder.open_sync(batch_bytes=1, on_progress=lambda status: None)
+            self.close: Callable[[], None] = self._batches.close
+            return
+        self._read = builder.new_read()
+        self._scan = builder.with_prefetch(3 if face == "loop ahead" else 0).new_streaming_scan()
+        self._loop = self._scan.stream_sync()
+        self.close = self._scan.close
+
+    def next(self) -> Any:
+        """A plan or batch; None for no answer yet. The end is `StopIteration` or `EndOfScan`."""
+        if self.face == "batches":
+            return next(self._batches)
+        return self._scan.plan() if self.face == "plan" else next(self._loop)
+
+    def keys(self, found: Any) -> list[int]:
+        """Keys of the rows."""
+        data = found.data if self.face == "batches" else self._read.to_arrow(found.splits())
+        keys: list[int] = data["k"].to_pylist()
+        return keys
+
+    def confirms(self, found: Any) -> int:
+        """The most that this one allows to be saved."""
+        if self.face == "batches" and not found.is_last:
+            return int(found.snapshot_id)
+        return int(found.snapshot_id) + 1
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Snapshot n with the keys 10 n and 10 n + 1."""
+    table = Table(tmp_path_factory.mktemp("interrupts") / "w")
+    for number in range(1, COMMITS + 1):
+        table.commit([number * 10, number * 10 + 1])
+    return table
+
+
+@pytest.mark.parametrize("face", ["loop", "loop ahead", "plan", "batches"])
+def test_interrupted_at_any_line_a_stream_goes_on(table: Table, face: str) -> None:
+    for number in itertools.count(1, STRIDE):
+        interrupt = Interrupt(number)
+        outcome: list[Any] = []
+        thread = threading.Thread(target=follow, args=(table, face, interrupt, outcome), daemon=True)
+        thread.start()
+        thread.join(LONG)
+        assert outcome, f"interrupted at {interrupt.where}, it does not come back or fails"
+        wanted = [number * 10 + each for number in range(1, COMMITS + 1) for each in (0, 1)]
+        assert outcome == [(wanted, COMMITS + 1)], f"interrupted at {interrupt.where}"
+        if interrupt.where is None:
+            break
+
+
+def follow(table: Table, face: str, interrupt: Interrupt, outcome: list[Any]) -> None:
+    """Keep what comes of it, if it comes back."""
+    outcome.append(followed(table, face, interrupt))
+
+
+def followed(table: Table, face: str, interrupt: Interrupt) -> tuple[list[int], int | None]:
+    """Follow a table to its end; the keys in order, and what is saved at last."""
+    consumers = ConsumerManager(table.handle().file_io, str(table.path))
+    consumers.delete_consumer("c")
+    builder = table.builder().with_start("earliest").with_catch_up("replay").with_end(snapshot_id=COMMITS)
+    stream = Stream(face, builder.with_poll_interval_ms(1).with_consumer_id("c"))
+    keys: list[int] = []
+    allowed = 1
+    try:
+        while True:
+            try:
+                found = interrupt.call(stream.next)
+            except KeyboardInterrupt:
+                found = None
+            saved = consumers.consumer("c")
+            assert saved is None or saved.next_snapshot <= allowed, f"saved {saved} after {keys}"
+            if found is not None:
+                keys += stream.keys(found)
+                allowed = max(allowed, stream.confirms(found))
+    except (StopIteration, EndOfScan):
+        saved = consumers.consumer("c")
+        return keys, None if saved is None else saved.next_snapshot
+    finally:
+        stream.close()
