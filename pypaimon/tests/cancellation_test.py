@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ from fault_file_io import RESET, FaultFileIO, failing
 from tables import Table, available, keys, snapshots
 from virtual_clock import VirtualClock
 
-from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError
+from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError, StreamReadBuilder
 
 
 @pytest.fixture(autouse=True)
 def _no_scan_is_left() -> Iterator[None]:
     """After each test the threads of its scans are gone."""
     yield
-    _assert_ended("paimon-scan", "paimon-plan")
+    _assert_ended("paimon-scan", "paimon-plan", "paimon-read-ahead", "paimon-batches")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -111,6 +112,81 @@ async def test_cancelled_at_any_await_the_stream_hands_out_the_same_plans(
                     break
         assert found == [1, 2, 3, 4]
         scan.close()
+
+
+class Cancel:
+    """Cancels once, at the n-th time that the calls wait for anything: as it begins, or as the wait is over.
+
+    Attributes:
+        came: It has come.
+    """
+
+    def __init__(self, number: int, late: bool) -> None:
+        self.came = False
+        self._left = number
+        self._late = late
+
+    async def call(self, coroutine: Any) -> Any:
+        """The result of a call, unless it is cancelled."""
+        return await _Steps(self._steps(coroutine.__await__()))
+
+    def _steps(self, steps: Any) -> Generator[Any, Any, Any]:
+        give = steps.send, None
+        while True:
+            try:
+                waits_for = give[0](give[1])
+            except StopIteration as end:
+                return end.value
+            self._left -= 1
+            cancels = self._left == 0
+            if self._late or not cancels:
+                yield waits_for
+            self.came = self.came or cancels
+            give = (steps.throw, asyncio.CancelledError()) if cancels else (steps.send, None)
+
+
+class _Steps:
+    def __init__(self, steps: Generator[Any, Any, Any]) -> None:
+        self._steps = steps
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._steps
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("start", ["earliest", "latest-full"])
+async def test_cancelled_at_any_await_a_stream_hands_out_the_same_batches(table: Table, start: str, late: bool) -> None:
+    """From `earliest` one batch a plan, from `latest-full` several batches of one plan, each confirmed by asking."""
+    wanted = [number * 10 + each for number in range(1, 5) for each in (0, 1)]
+    for number in itertools.count(1):
+        for path in (table.path / "consumer").glob("*"):
+            path.unlink()
+        builder = table.builder().with_catch_up("replay").with_end(latest=True).with_consumer_id("c")
+        builder.with_poll_interval_ms(1).with_start(start)
+        cancel = Cancel(number, late)
+        assert await batches_through(cancel, builder) == (wanted, 5)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        if not cancel.came:
+            assert number > 3
+            break
+
+
+async def batches_through(cancel: Cancel, builder: StreamReadBuilder) -> tuple[list[int], int | None]:
+    """Keys of all batches, and what is saved at last; nothing is saved that was not handed out."""
+    keys: list[int] = []
+    allowed = 1
+    async with builder.open(batch_bytes=1, read_ahead_bytes=0) as stream:
+        while True:
+            try:
+                batch = await cancel.call(stream.__anext__())
+            except asyncio.CancelledError:
+                batch = None
+            except StopAsyncIteration:
+                return keys, stream.scan.committed()
+            assert (stream.scan.committed() or 0) <= allowed
+            if batch is not None:
+                keys += batch.data["k"].to_pylist()
+                allowed = allowed if batch.position is None else batch.position.snapshot
 
 
 async def test_cancelled_while_each_request_is_under_way_nothing_is_lost(table: Table, file_io: FaultFileIO) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import linecache
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -19,30 +19,33 @@ from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
 
 LIBRARY = str(Path(str(pypaimon.streaming.__file__)).parent)
 COMMITS = 3
-STRIDE = 17
-"""Lines from one interrupt to the next; a prime, so that the loops of a call do not keep in step with it."""
 LONG = 60
 """Seconds after which a call counts as one that does not come back."""
 
 
 class Interrupt:
-    """Raises `KeyboardInterrupt` once, at the n-th line of the library that this thread runs.
+    """Raises `KeyboardInterrupt` once, as this thread comes to a line of the library for the n-th time.
 
     The end of a `with` block counts as a line too, and is left out: a signal handler does not run between the block
     and the release of its lock.
 
+    Args:
+        line: File and line number; None: it raises nothing.
+        number: n, from 1.
+
     Attributes:
-        where: The line, once it came.
+        seen: How often each line was come to.
     """
 
-    def __init__(self, number: int) -> None:
-        self.where: str | None = None
-        self._left = number
+    def __init__(self, line: str | None = None, number: int = 0) -> None:
+        self.seen: Counter[str] = Counter()
+        self._at = line, number
+        self._came = False
 
     def call(self, function: Callable[[], Any]) -> Any:
         """What the function returns, or the interrupt."""
         before = sys.gettrace()
-        sys.settrace(self._on_call if self.where is None else before)
+        sys.settrace(before if self._came else self._on_call)
         try:
             return function()
         finally:
@@ -54,10 +57,11 @@ class Interrupt:
         entered: set[int] = set()
 
         def on_event(frame: FrameType, event: str, _: Any) -> Any:
-            if event == "line" and self.where is None and not self._ends_with(frame, entered):
-                self._left -= 1
-                if self._left == 0:
-                    self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            if event == "line" and not self._came and not self._ends_with(frame, entered):
+                line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                self.seen[line] += 1
+                if (line, self.seen[line]) == self._at:
+                    self._came = True
                     raise KeyboardInterrupt
             return on_event
 
@@ -83,7 +87,7 @@ class Stream:
             self.close: Callable[[], None] = self._batches.close
             return
         self._read = builder.new_read()
-        self._scan = builder.with_prefetch(3 if face == "loop ahead" else 0).new_streaming_scan()
+        self._scan = builder.with_prefetch(3 if face == "loop" else 0).new_streaming_scan()
         self._loop = self._scan.stream_sync()
         self.close = self._scan.close
 
@@ -115,19 +119,20 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return table
 
 
-@pytest.mark.parametrize("face", ["loop", "loop ahead", "plan", "batches"])
+@pytest.mark.parametrize("face", ["loop", "plan", "batches"])
 def test_interrupted_at_any_line_a_stream_goes_on(table: Table, face: str) -> None:
-    for number in itertools.count(1, STRIDE):
-        interrupt = Interrupt(number)
+    wanted = [number * 10 + each for number in range(1, COMMITS + 1) for each in (0, 1)]
+    lines = Interrupt()
+    assert followed(table, face, lines) == (wanted, COMMITS + 1)
+    assert len(lines.seen) > 100
+    for line, count in lines.seen.items():
+        # The second time, where there is one: what opens a stream is over by then.
         outcome: list[Any] = []
+        interrupt = Interrupt(line, min(count, 2))
         thread = threading.Thread(target=follow, args=(table, face, interrupt, outcome), daemon=True)
         thread.start()
         thread.join(LONG)
-        assert outcome, f"interrupted at {interrupt.where}, it does not come back or fails"
-        wanted = [number * 10 + each for number in range(1, COMMITS + 1) for each in (0, 1)]
-        assert outcome == [(wanted, COMMITS + 1)], f"interrupted at {interrupt.where}"
-        if interrupt.where is None:
-            break
+        assert outcome == [(wanted, COMMITS + 1)], f"interrupted at {line}: nothing, if it hangs or fails"
 
 
 def follow(table: Table, face: str, interrupt: Interrupt, outcome: list[Any]) -> None:
