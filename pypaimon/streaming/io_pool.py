@@ -68,7 +68,9 @@ class IOPool:
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        self._lock = threading.Condition()
+        # The lock itself is taken, not the condition: its `with` is one step, which no signal handler can cut in two.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._jobs: deque[_Job] = deque()
         self._workers: set[threading.Thread] = set()
         self._idle = 0
@@ -147,13 +149,13 @@ class IOPool:
         """Let idle threads end now, and busy ones once they are done, unless there is more work; may be used again."""
         with self._lock:
             self._released = True
-            self._lock.notify_all()
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End the threads once their calls are done; waits for none. Idempotent."""
         with self._lock:
             self._closed = True
-            self._lock.notify_all()
+            self._changed.notify_all()
 
     def _abandon_overdue(self) -> None:
         limit = time.monotonic() - self.timeout
@@ -188,12 +190,17 @@ class IOPool:
     def _employ(self) -> None:
         """See to it that a thread takes the newest job; called with the lock held."""
         if self._idle >= len(self._jobs):
-            self._lock.notify()
+            self._changed.notify()
         elif len(self._workers) < self.size:
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._workers)}", daemon=True)
-            self._workers.add(thread)
-            _before_exit()
-            thread.start()
+            try:
+                self._workers.add(thread)
+                _before_exit()
+                thread.start()
+            finally:
+                # A signal handler may have raised before it began.
+                if thread.ident is None:
+                    self._workers.discard(thread)
 
     def _work(self) -> None:
         thread = threading.current_thread()
@@ -211,7 +218,7 @@ class IOPool:
             while True:
                 if not (self._jobs or self._closed or self._released):
                     self._idle += 1
-                    self._lock.wait_for(lambda: self._jobs or self._closed or self._released, self._idle_seconds)
+                    self._changed.wait_for(lambda: self._jobs or self._closed or self._released, self._idle_seconds)
                     self._idle -= 1
                 if not self._jobs:
                     self._workers.discard(thread)

@@ -16,6 +16,7 @@ from tables import Table
 
 import pypaimon.streaming
 from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
+from pypaimon.streaming.io_pool import IOPool
 
 LIBRARY = str(Path(str(pypaimon.streaming.__file__)).parent)
 COMMITS = 3
@@ -164,3 +165,19 @@ def followed(table: Table, face: str, interrupt: Interrupt) -> tuple[list[int], 
         return keys, None if saved is None else saved.next_snapshot
     finally:
         stream.close()
+
+
+def test_interrupted_at_any_line_a_pool_of_one_thread_goes_on() -> None:
+    for _ in range(2):  # the first pool of a process does more
+        lines = Interrupt()
+        pool = IOPool(1, LONG)
+        assert lines.call(lambda pool=pool: pool.submit(int)).result(LONG) == 0  # type: ignore[misc]
+        pool.close()
+    assert len(lines.seen) > 10
+    for line in lines.seen:
+        pool = IOPool(1, LONG)
+        interrupt = Interrupt(line, 1)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.call(lambda pool=pool: pool.submit(int))  # type: ignore[misc]
+        assert pool.submit(int).result(LONG) == 0, line
+        pool.close()
