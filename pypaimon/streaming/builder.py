@@ -119,7 +119,8 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         Args:
             read_ahead_bytes: Reading ahead pauses while so many bytes of rows wait; one batch always may.
             batch_bytes: A plan with more bytes of rows comes as several batches.
-            on_progress: Called with the status after each batch, by the one who asks for it.
+            on_progress: Called with the status after each batch, by the one who asks for it. If it raises, the same
+                batch comes again.
 
         Raises:
             TableChangedError: The table is gone.

@@ -50,7 +50,7 @@ class _BatchLoop(Generic[B]):
         scan: Commits by hand; asks for plans when the reading ahead does.
         ahead: Reads them.
         commit: Who confirms batches; None: there is no progress to save.
-        on_progress: Called with the status after each batch, or None.
+        on_progress: Called with the status after each batch, before it is handed out; or None.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class _BatchLoop(Generic[B]):
     def stop(self) -> None:
         """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes.
 
-        What belongs to a later plan is not waited for.
+        What belongs to a later plan is not waited for, also if its data file hangs.
         """
         self._stopping = True
         self.scan.stop()
