@@ -225,6 +225,21 @@ async def test_awaited_batches_end_though_a_data_file_hangs(table: Table, data_i
     await stream.aclose()
 
 
+def test_stopped_in_the_middle_of_a_plan_the_rest_is_waited_for(table: Table, data_io: HangingData) -> None:
+    table.commit([3])
+    builder = table.builder(data_io).with_consumer_id("c").with_poll_interval_ms(1)
+    found: list[int] = []
+    with builder.open_sync(batch_bytes=1) as stream:
+        for batch in stream:
+            found += batch.data["k"].to_pylist()
+            if found == [1, 2]:
+                assert data_io.hangs.wait(SOON)
+                stream.stop()
+                data_io.over.set()
+    assert found == [1, 2, 3]
+    assert stream.scan.committed() == 4
+
+
 def saved_through(scan: AsyncStreamingTableScan, next_snapshot: int) -> None:
     """Wait until the consumer's file names this snapshot."""
     deadline = time.monotonic() + SOON
