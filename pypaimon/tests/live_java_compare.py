@@ -128,9 +128,18 @@ class _Comparison:
         return replace(outcome, end=self._end(outcome, scenario, read))
 
     def _end(self, outcome: Outcome, scenario: Scenario, read: Read) -> End | None:
-        """Java waits forever behind the oldest long-lived changelog (B13)."""
-        decoupled = "changelog.num-retained.max" in scenario.table_options
-        if outcome.end is not End.WAITING or not decoupled or outcome.final_next is None:
+        """Java waits forever behind the oldest long-lived changelog (B13).
+
+        Restored behind a snapshot whose watermark is beyond the bound, Java also waits, for the next one, at which it
+        ends; ours ends at once, as a start there does in both (B7).
+        """
+        if outcome.end is not End.WAITING or outcome.final_next is None:
             return outcome.end
-        there = [*self.written.snapshots(read.branch), *self.written.snapshots(read.branch, "changelog")]
-        return End.EXPIRED if there and outcome.final_next < min(there) else outcome.end
+        snapshots = self.written.snapshots(read.branch)
+        bound = read.options.get("scan.bounded.watermark")
+        before = snapshots.get(outcome.final_next - 1, {}).get("watermark")
+        if read.restore is not None and None not in (bound, before) and before > int(bound):
+            return End.END_OF_SCAN
+        decoupled = "changelog.num-retained.max" in scenario.table_options
+        there = [*snapshots, *self.written.snapshots(read.branch, "changelog")]
+        return End.EXPIRED if decoupled and there and outcome.final_next < min(there) else outcome.end
