@@ -109,6 +109,23 @@ def test_damage(change: Callable[[bytes], bytes], message: str) -> None:
         deletion_vectors.parse(change(data), file)
 
 
+def _runs(rows: int) -> BitMap:
+    bitmap = BitMap(range(rows))
+    bitmap.run_optimize()
+    return bitmap
+
+
+def test_rows_beyond_the_file_are_damage_before_they_are_listed() -> None:
+    content = struct.pack(">I", 1581511376) + _runs(1 << 27).serialize()
+    file = DeletionFile("p", 0, len(content))
+    with pytest.raises(ValueError, match="beyond the 100 rows"):
+        deletion_vectors.parse(_framed(content), file, 100)
+    data, length = _vector_64({0, 99})
+    assert deletion_vectors.parse(data, DeletionFile("p", 0, length), 100).positions.tolist() == [0, 99]
+    with pytest.raises(ValueError, match="beyond the 99 rows"):
+        deletion_vectors.parse(data, DeletionFile("p", 0, length), 99)
+
+
 def test_a_vector_is_a_value() -> None:
     vector = DeletionVector(np.array([3], dtype=np.uint64))
     with pytest.raises(AttributeError):

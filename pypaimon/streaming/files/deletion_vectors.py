@@ -45,17 +45,20 @@ class DeletionVector:
         return pa.array(mask)
 
 
-def read(store: Store, deletion_file: DeletionFile) -> DeletionVector:
+def read(store: Store, deletion_file: DeletionFile, row_count: int | None = None) -> DeletionVector:
     """Read a deletion vector, of Java's 32-bit or 64-bit format. One request.
+
+    Args:
+        row_count: Rows of the data file: what is deleted beyond them is damage.
 
     Raises:
         FileNotFoundError: The index file is missing.
         CorruptTableError: It does not hold this deletion vector, or the vector is damaged.
     """
-    return store.parse(deletion_file.dv_index_path, partial(parse, deletion_file=deletion_file))
+    return store.parse(deletion_file.dv_index_path, partial(parse, deletion_file=deletion_file, row_count=row_count))
 
 
-def parse(data: bytes, deletion_file: DeletionFile) -> DeletionVector:
+def parse(data: bytes, deletion_file: DeletionFile, row_count: int | None = None) -> DeletionVector:
     """Take one deletion vector out of an index file.
 
     It is a length (big-endian), a magic number and a bitmap of that length together, and a CRC32 of those. The recorded
@@ -79,6 +82,9 @@ def parse(data: bytes, deletion_file: DeletionFile) -> DeletionVector:
         raise ValueError(f"a deletion vector of {deletion_file.length} bytes was recorded, {recorded_size} are there")
     if deletion_file.cardinality is not None and deletion_file.cardinality != len(rows):
         raise ValueError(f"a deletion vector of {deletion_file.cardinality} rows was recorded, {len(rows)} are there")
+    # A few bytes can stand for any number of rows: none is listed before it is known that there are not more.
+    if row_count is not None and len(rows) and rows.max() >= row_count:
+        raise ValueError(f"a row is deleted beyond the {row_count} rows of the data file")
     return DeletionVector(np.fromiter(rows, dtype=np.uint64, count=len(rows)))
 
 

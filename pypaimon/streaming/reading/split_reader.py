@@ -225,7 +225,7 @@ class SplitReader:
         files = self._files(split)
         deletions = {file.file_name: each for file, each in files.files}
         for group in row_id_groups(files.metas):
-            vectors = [self._vector(deletions[file.file_name]) for file in group.files]
+            vectors = [self._vector(deletions[file.file_name], file.row_count) for file in group.files]
             position = 0
             for batch in self._joined(group, files.constants):
                 records = Records(batch)
@@ -284,8 +284,8 @@ class SplitReader:
             path = runs[error.run][0].file_path
             raise CorruptTableError(path, "its records are not in the order of their keys") from error
 
-    def _vector(self, deletions: DeletionFile | None) -> DeletionVector | None:
-        return None if deletions is None else deletion_vectors.read(self._directory.store, deletions)
+    def _vector(self, deletions: DeletionFile | None, row_count: int) -> DeletionVector | None:
+        return None if deletions is None else deletion_vectors.read(self._directory.store, deletions, row_count)
 
     def _file(
         self,
@@ -297,7 +297,7 @@ class SplitReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a file that are not deleted."""
         try:
-            vector = self._vector(deletions)
+            vector = self._vector(deletions, file.row_count)
             position = 0
             for batch in read_file(
                 self._directory,
