@@ -12,6 +12,8 @@ from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
 
 DELETION_VECTORS = "DELETION_VECTORS"
 _DELETE = 1
+_MOST_BYTES, _MOST_PER_BYTE = 1 << 20, 64
+"""Of the records, decompressed: each entry and range names a file of its own, which compresses to half at best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,12 @@ def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
     """Decode an index manifest of any release, in its order; what it says is deleted is left out.
 
     Raises:
-        ValueError: It cannot be decoded.
+        ValueError: It cannot be decoded, or grows beyond what names that differ allow.
     """
-    records = record_files.to_records(record_files.parse(data))
+    parsed = record_files.parse(data)
+    if record_files.size(parsed) > _MOST_BYTES + _MOST_PER_BYTE * len(data):
+        raise ValueError(f"the index manifest of {len(data)} bytes holds {record_files.size(parsed)} decompressed")
+    records = record_files.to_records(parsed)
     try:
         deleted = {record["_FILE_NAME"] for record in records if record["_KIND"] == _DELETE}
         return tuple(_entry(record) for record in records if record["_FILE_NAME"] not in deleted)

@@ -21,6 +21,8 @@ Records: TypeAlias = avro_blocks.Container | pa.Table
 # From so many records on polars is faster than fastavro, in spite of what it costs to start.
 _MANY = 100
 _MOST_BYTES = 1 << 30
+_TOO_MUCH = "it holds more than 1 GiB"
+_ROWS_AT_ONCE = 1 << 12
 
 
 def parse(data: bytes) -> Records:
@@ -34,13 +36,24 @@ def parse(data: bytes) -> Records:
             file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
             groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
             if sum(group.total_byte_size for group in groups) > _MOST_BYTES:
-                raise ValueError("it holds more than 1 GiB")
-            return file.read(use_threads=False)
+                raise ValueError(_TOO_MUCH)
+            batches = file.iter_batches(_ROWS_AT_ONCE, use_threads=False)
+            return pa.Table.from_batches(_bounded(batches), file.schema_arrow)
         if data.startswith(b"ORC"):
-            return pa.Table.from_batches(_orc_stripes(data))
+            return pa.Table.from_batches(_bounded(_orc_stripes(data)))
     except (ValueError, pa.ArrowException, OSError) as error:
         raise ValueError(f"not a sound file of records: {error}") from error
     return avro_blocks.parse(data)
+
+
+def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same; what a file stores once may come out many times."""
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > _MOST_BYTES:
+            raise ValueError(_TOO_MUCH)
+        yield batch
 
 
 def _orc_stripes(data: bytes) -> Iterator[pa.RecordBatch]:
@@ -55,6 +68,11 @@ def _orc_stripes(data: bytes) -> Iterator[pa.RecordBatch]:
 def count(records: Records) -> int:
     """Number of records."""
     return records.num_rows if isinstance(records, pa.Table) else records.count
+
+
+def size(records: Records) -> int:
+    """Bytes that they take, decompressed."""
+    return records.nbytes if isinstance(records, pa.Table) else sum(len(block) for _, block in records.blocks)
 
 
 def to_arrow(records: Records) -> pa.Table | None:
