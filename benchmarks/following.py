@@ -99,7 +99,7 @@ def _requests() -> list[Figure]:
         with _switched("on"):
             fast = _our_requests(warehouse, requests, table)
         peer = _peer_requests(warehouse, requests, table)
-    # At the end of what it is behind by, the stream looks for one snapshot more.
+    # Beside: the hint LATEST, the snapshot before each of three windows once more, and the end of the last window.
     behind = f"per snapshot, {BEHIND} behind"
     goals = {"idle poll": (1.0, 1.0), "one new snapshot": (7.0, 4.0), behind: (6 + 2 / BEHIND, 3 + 2 / BEHIND)}
     found = []

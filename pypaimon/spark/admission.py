@@ -1,4 +1,4 @@
-"""How much one micro-batch takes: Paimon's and Spark's limits, several at once (J§7.4)."""
+"""How much one micro-batch takes: Paimon's and Spark's limits, several at once."""
 
 from __future__ import annotations
 

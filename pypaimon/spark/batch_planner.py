@@ -9,10 +9,16 @@ from pypaimon.spark.admission import Size, exceeds, left
 from pypaimon.spark.engine_builder import EngineReadBuilder
 from pypaimon.spark.offset import Offset
 from pypaimon.spark.options import Admission
-from pypaimon.streaming.errors import PositionBeyondLatestError, TableChangedError
+from pypaimon.streaming.errors import (
+    PaimonStreamError,
+    PositionBeyondLatestError,
+    StoreError,
+    TableChangedError,
+)
 from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.prepared import LastPrepared
 from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.settings.options import Limits
 
@@ -37,6 +43,7 @@ class BatchPlanner:
         self._table = builder.directory.identity
         self._states: OrderedDict[Offset, PlannerState] = OrderedDict()
         self._plans: OrderedDict[tuple[Offset, Offset], list[Plan]] = OrderedDict()
+        self._last_prepared = LastPrepared()
         self._frozen: int | None = None
         self._initial: PlannerState | None = None
         self._polled: tuple[Offset, float] | None = None
@@ -44,13 +51,14 @@ class BatchPlanner:
         self._lag = Lag(None, None, None, None, None, None, None)
 
     def freeze(self, saved: int | None) -> None:
-        """From now on nothing is planned beyond the snapshot that is the latest now (`Trigger.AvailableNow`)."""
-        self._initial = self._begun(saved)
+        """From now on nothing is planned beyond the snapshot that is the latest now (`Trigger.AvailableNow`).
+
+        Where a new query begins is found now too, so that its first full plan is of no later snapshot.
+        """
+        self._initial = self._begun(self._planner.initial(saved))
         before_the_first = Offset(self._table)
-        begun = self._planner.begun(self._state_of(before_the_first))
-        self._remembered(before_the_first, begun)
-        found = [state.full.id for state in (self._initial, begun) if state.full is not None]
-        self._frozen = max(found, default=self._builder.directory.snapshots.latest_id() or 0)
+        self._remembered(before_the_first, self._begun(self._state_of(before_the_first)))
+        self._frozen = self._builder.directory.snapshots.latest_id() or 0
 
     def initial(self, saved: int | None) -> Offset:
         """Where a new query begins.
@@ -58,7 +66,7 @@ class BatchPlanner:
         Args:
             saved: The next snapshot that a consumer has saved, or None.
         """
-        state = self._initial if self._initial is not None else self._begun(saved)
+        state = self._initial if self._initial is not None else self._begun(self._planner.initial(saved))
         position = self._planner.position(state)
         return self._remembered(Offset(self._table, position, position), state)
 
@@ -112,14 +120,25 @@ class BatchPlanner:
         """How far the last batch that was planned is behind the table; no IO."""
         return self._lag
 
-    def _begun(self, saved: int | None) -> PlannerState:
-        return self._planner.begun(self._planner.initial(saved))
+    def _begun(self, state: PlannerState) -> PlannerState:
+        """The state after finding the start, or the same where that cannot be found.
+
+        The step from that state tells why. Spark asks where a query begins also where it goes on at a checkpoint, which
+        must not fail because of a tag that is gone meanwhile.
+        """
+        try:
+            return self._planner.begun(state)
+        except StoreError:
+            raise
+        except PaimonStreamError:
+            return state
 
     def _taken(self, start: Offset, admission: Admission) -> tuple[list[Plan], PlannerState, Position | None, bool]:
         """Plans until nothing is left or the batch is full; the state then, the origin, whether nothing is left."""
         state, origin = self._state_of(start), start.origin
         plans: list[Plan] = []
-        if self._frozen == 0:
+        self._check_frozen(state)
+        if self._frozen == 0 and self._planner.position(state) is None:
             return plans, state, origin, True
         taken = Size()
         while (limits := left(admission, taken)) is not None:
@@ -136,10 +155,26 @@ class BatchPlanner:
                 return plans, state, origin, step.idle
         return plans, state, origin, False
 
+    def _check_frozen(self, state: PlannerState) -> None:
+        """Check that what was read behind the frozen snapshot is still there: then an earlier run has read it.
+
+        Raises:
+            PositionBeyondLatestError: It is not there: the table was rolled back since.
+        """
+        position = self._planner.position(state)
+        if self._frozen is None or position is None or position.table != self._table:
+            # That of another table is refused by its first step.
+            return
+        inside = position.unit is not None or position.phase is Phase.FULL
+        read = position.snapshot if inside else position.snapshot - 1
+        if read <= self._frozen or self._builder.directory.snapshots.refreshed(read) is not None:
+            return
+        raise PositionBeyondLatestError(position.snapshot, self._builder.directory.snapshots.latest_id())
+
     def _step(self, state: PlannerState, limits: Limits) -> Step:
         if not limits and self._frozen is None:
             return self._planner.step(state)
-        return self._builder.new_planner(limits, self._frozen).step(state)
+        return self._builder.new_planner(limits, self._frozen, self._last_prepared).step(state)
 
     def _replayed(self, begin: Position, end: Position) -> list[Plan]:
         """The plans from one position to another, whatever limits there were when they were made first."""
@@ -184,6 +219,11 @@ class BatchPlanner:
             return known
         if offset.position is not None:
             return self._planner.at(offset.position)
+        if offset.table != self._table:
+            raise TableChangedError(
+                "The query began on a table that was empty, and that is not this one: it was re-created since, or the "
+                "checkpoint is of another query. Start with a new checkpoint directory."
+            )
         return replace(self._planner.initial(), was_empty=True)
 
     def _remembered(self, offset: Offset, state: PlannerState) -> Offset:

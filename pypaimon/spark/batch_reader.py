@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from pypaimon.spark.metadata import ORDINAL, ROW_KIND, SNAPSHOT_ID, data_columns
 from pypaimon.spark.options import parse
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.streaming.files import row_kinds
+from pypaimon.streaming.forking import ForkSafeLock
 
 if TYPE_CHECKING:
     from pypaimon.spark.options import SourceOptions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _KEPT = 8
 _reads: OrderedDict[tuple[object, ...], StreamTableRead] = OrderedDict()
-_lock = threading.Lock()
+_lock = ForkSafeLock(_reads.clear)
 
 
 def read_task(
@@ -83,7 +83,7 @@ def _as_spark_wants(batch: pa.RecordBatch, target: pa.Schema, snapshot_id: int, 
 def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamTableRead:
     """The reader of a table; a Python worker serves many tasks and keeps the last few."""
     key = (frozenset(options.items()), columns, task.table, task.schema_id, batch)
-    with _lock:
+    with _lock.held:
         known = _reads.get(key)
         if known is None:
             parsed = batch_options(parse(options)) if batch else parse(options)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pypaimon.spark.errors import readable
-from pypaimon.spark.sink import Sink, TaskFiles
+from pypaimon.spark.sink import Sink, TaskFiles, task_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,9 +21,11 @@ class BatchTaskMessage(WriterCommitMessage):
 
     Attributes:
         files: What was written.
+        origin: Spark's id of the streaming query within whose `foreachBatch` it ran, or None.
     """
 
     files: TaskFiles
+    origin: str | None = None
 
 
 class PaimonBatchWriter(DataSourceArrowWriter):
@@ -33,19 +35,28 @@ class PaimonBatchWriter(DataSourceArrowWriter):
         self._sink = sink
 
     @readable
+    def __getstate__(self) -> dict[str, Any]:
+        """For the tasks: Spark pickles the writer that it sends to them, before the first one begins."""
+        self._sink = self._sink.for_tasks()
+        return vars(self)
+
+    @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchTaskMessage:
         """Write the rows of one task; if that fails, delete what was written."""
-        return BatchTaskMessage(self._sink.write(iterator, *self._sink.identity))
+        return BatchTaskMessage(
+            self._sink.write(iterator, *self._sink.identity), task_property("sql.streaming.queryId")
+        )
 
     @readable
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit everything in one snapshot."""
-        files = [message.files for message in messages if isinstance(message, BatchTaskMessage)]
+        tasks = [message for message in messages if isinstance(message, BatchTaskMessage)]
+        files = [task.files for task in tasks]
         query, batch = self._sink.identity
         if query is None:
             self._sink.commit_batch(files)
         else:
-            self._sink.commit_once(query, batch, files)
+            self._sink.commit_once(query, batch, files, origin=next((task.origin for task in tasks), None))
 
     @readable
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

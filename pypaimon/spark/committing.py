@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.spark.commit_ledger import CommitLedger, CommitUnknownError, Standing
+from pypaimon.spark.commit_ledger import BatchOrderError, CommitLedger, CommitUnknownError, Standing
 from pypaimon.spark.internals import StreamTableCommit
-from pypaimon.spark.publishing import FencedSnapshotCommit
+from pypaimon.spark.publishing import Claim, FencedSnapshotCommit
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
+_LOG = StreamLog(__name__)
 _WHOLE_TABLE: dict[str, Any] = {}
 # What Paimon takes for the identifier of a commit that has none.
 _UNNUMBERED = 2**63 - 1
@@ -74,48 +76,75 @@ class Assumption:
 
 
 def commit_once(
-    table: Any, user: str, batch: int, messages: Sequence[Any], *, overwrite: bool, assumption: Assumption
+    table: Any,
+    user: str,
+    batch: int,
+    messages: Sequence[Any],
+    *,
+    overwrite: bool,
+    assumption: Assumption,
+    ordered: bool = True,
+    origin: str | None = None,
+    schema_id: int | None = None,
 ) -> CommitReport:
     """Commit a batch unless it is in the table.
 
     Args:
-        table: pypaimon's table.
+        table: pypaimon's table, under the schema that the messages were written with.
         user: Commit user of the query.
-        batch: Commit identifier; later batches have greater ones.
+        batch: Commit identifier.
         messages: pypaimon's commit messages of all tasks.
         overwrite: Whether they replace what is there: whole partitions with `dynamic-partition-overwrite`, else
             everything.
         assumption: Beats what would be `CommitUnknownError`.
+        ordered: Whether batches are committed in order, as those of a stream are. Otherwise any batch that is not in
+            the table is committed, whatever was committed before.
+        origin: What counts the batches, where that is known: Spark's id of the streaming query.
+        schema_id: The table's latest schema, which its snapshots name; None: that of `table`.
 
     Raises:
         CommitUnknownError: It cannot be known whether the batch was committed before.
+        BatchOrderError: A later batch of the stream is in the table, and this one is not.
+        QueryReusedError: The batches before it came from another streaming query.
         CommitFailedError: pypaimon gave up; where the commit surely is not there, its files are deleted.
         StoreError: The store failed before anything was published.
     """
     directory = TableDirectory.of(table)
-    ledger = CommitLedger(directory, user)
+    ledger = CommitLedger(directory, user, origin)
     written = Written.of(messages)
-    standing = _standing(ledger, batch, assumption)
-    if standing.holds(batch):
-        return _repeated(table, directory, standing.snapshot, batch, messages)
+    standing = ledger.standing(batch)
+    if batch in standing.batches:
+        return _repeated(table, directory, standing.snapshot, messages)
     if not overwrite and not any(not message.is_empty() for message in messages):
         return CommitReport(None, written)
+    if standing.unknown is not None and batch <= standing.unknown:
+        if assumption.committed == batch:
+            ledger.assume(batch, standing)
+            return CommitReport(None, written, repeated=True)
+        if assumption.missing != batch:
+            raise CommitUnknownError(user, batch, standing.why)
+    _check_order(user, batch, standing, ordered)
     ledger.begin(batch, standing)
-    fence = _publish(table, user, batch, messages, overwrite, standing.examined, f"Batch {batch} of '{user}'")
-    if fence.found is not None:
-        return _repeated(table, directory, fence.found, batch, messages)
-    return CommitReport(fence.published, written)
+    claim = Claim(user, batch, standing.examined, ordered, schema_id)
+    fence = _publish(table, claim, messages, overwrite, f"Batch {batch} of '{user}'")
+    if fence.refused is not None:
+        raise fence.refused
+    if fence.found is None:
+        return CommitReport(fence.published, written)
+    if fence.uncertain:
+        _log_kept(table)
+        return CommitReport(fence.found.id, written, repeated=True)
+    return _repeated(table, directory, fence.found, messages)
 
 
-def commit_batch(table: Any, messages: Sequence[Any], *, overwrite: bool) -> CommitReport:
-    """Commit a batch write, which happens once as far as Spark calls it once.
+def commit_batch(table: Any, messages: Sequence[Any], *, overwrite: bool, schema_id: int | None = None) -> CommitReport:
+    """Commit a batch write, which happens once as far as Spark calls it once. Arguments as those of `commit_once`.
 
     Raises:
         CommitFailedError: pypaimon gave up.
     """
     user = table.new_batch_write_builder().commit_user
-    latest = TableDirectory.of(table).snapshots.latest_id() or 0
-    fence = _publish(table, user, _UNNUMBERED, messages, overwrite, latest, "The write")
+    fence = _publish(table, Claim(user, _UNNUMBERED, None, False, schema_id), messages, overwrite, "The write")
     return CommitReport(fence.published, Written.of(messages))
 
 
@@ -143,53 +172,54 @@ def discard_unfinished(table: Any, tasks: Sequence[Any | None], messages: Sequen
     return True
 
 
-def _standing(ledger: CommitLedger, batch: int, assumption: Assumption) -> Standing:
-    try:
-        return ledger.standing(batch)
-    except CommitUnknownError as error:
-        if assumption.committed == batch:
-            return Standing(batch, None, error.latest)
-        if assumption.missing == batch:
-            return Standing(None, None, error.latest)
-        raise
+def _check_order(user: str, batch: int, standing: Standing, ordered: bool) -> None:
+    latest = standing.batches.greatest
+    if ordered and latest is not None and latest > batch:
+        raise BatchOrderError(user, batch, latest)
 
 
-def _publish(
-    table: Any, user: str, batch: int, messages: Sequence[Any], overwrite: bool, examined: int, what: str
-) -> FencedSnapshotCommit:
+def _publish(table: Any, claim: Claim, messages: Sequence[Any], overwrite: bool, what: str) -> FencedSnapshotCommit:
     """Commit through pypaimon, behind a fence that says what became of it.
 
     Raises:
         CommitFailedError: pypaimon gave up; where the commit surely is not there, its files are deleted.
     """
-    commit = StreamTableCommit(table, user)
+    commit = StreamTableCommit(table, claim.user)
     if overwrite:
         commit.overwrite_partition = _WHOLE_TABLE
-    publisher = commit.file_store_commit.snapshot_commit
-    fence = FencedSnapshotCommit(publisher, TableDirectory.of(table), user, batch, examined)
+    fence = FencedSnapshotCommit(commit.file_store_commit.snapshot_commit, TableDirectory.of(table), claim)
     commit.file_store_commit.snapshot_commit = fence
     try:
         # Properties, though none: without them pypaimon may publish past the fence, through its native library.
-        commit.commit(list(messages), batch, {})
+        commit.commit(list(messages), claim.batch, {})
     except Exception as error:
-        if not fence.uncertain:
-            discard(table, messages)
-        raise CommitFailedError(_why(what, fence, error)) from error
+        raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, fence, messages)}") from error
     finally:
         commit.close()
+    if fence.gone is not None:
+        raise CommitFailedError(
+            f"{what} failed: snapshot {fence.gone}, which had to be looked at first, expired meanwhile, as when "
+            f"another job of the same query goes on. {_left(table, fence, messages)}"
+        )
+    fence.settle()
     return fence
 
 
 def _repeated(
-    table: Any, directory: TableDirectory, snapshot: Snapshot | None, batch: int, messages: Sequence[Any]
+    table: Any, directory: TableDirectory, snapshot: Snapshot | None, messages: Sequence[Any]
 ) -> CommitReport:
     """The batch is in the table; what was written for it again is deleted if its commit surely names other files."""
     written = Written.of(messages)
-    if snapshot is None or snapshot.commit_identifier != batch:
+    if snapshot is None:
         return CommitReport(None, written, repeated=True)
     if not _files_of(directory, snapshot) & {file.file_name for message in messages for file in message.new_files}:
         discard(table, messages)
     return CommitReport(snapshot.id, written, repeated=True)
+
+
+def _log_kept(table: Any) -> None:
+    text = "files of a commit of %(table)s whose outcome is not known are kept, for a snapshot may name them"
+    _LOG.warning("sink_files_kept", text, table=str(table.identifier))
 
 
 def _files_of(directory: TableDirectory, snapshot: Snapshot) -> set[str]:
@@ -197,15 +227,19 @@ def _files_of(directory: TableDirectory, snapshot: Snapshot) -> set[str]:
     return set(directory.manifests.entries(manifests).column("file_name").to_pylist())
 
 
-def _why(what: str, fence: FencedSnapshotCommit, error: BaseException) -> str:
+def _why(error: BaseException) -> str:
     reasons: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(reasons) < 3:
         reasons.append(str(cause))
         cause = cause.__cause__
-    state = (
-        "may have been committed all the same; its files are kept, and a restart of the query finds out"
-        if fence.uncertain
-        else "was not committed, and its files are deleted"
-    )
-    return f"{what} failed: {'; because: '.join(reasons)}. It {state}."
+    return "; because: ".join(reasons)
+
+
+def _left(table: Any, fence: FencedSnapshotCommit, messages: Sequence[Any]) -> str:
+    """Delete the files of a commit that surely is not there; says what became of it."""
+    if fence.uncertain:
+        _log_kept(table)
+        return "It may have been committed all the same; its files are kept, and a restart of the query finds out."
+    discard(table, messages)
+    return "It was not committed, and its files are deleted."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.tables import load_table
@@ -18,6 +19,7 @@ from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.lag import LagMeter
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.prepared import LastPrepared
 from pypaimon.streaming.reading.read_layout import ReadSettings, layout
 from pypaimon.streaming.settings.options import End, Limits, StreamOptions
 from pypaimon.streaming.settings.table_traits import TableTraits
@@ -48,7 +50,7 @@ class EngineReadBuilder(StreamReadBuilder):
     def __init__(self, table: Any, view: View | None = None, schema_id: int | None = None) -> None:
         super().__init__(table, view)
         if schema_id is not None and schema_id != self._schema.id:
-            self._schema = self.directory.schema(schema_id).copy(new_options=table.table_schema.options)
+            self._schema = self.directory.reading_schema(schema_id)
             self._traits = TableTraits.of(self._schema)
 
     @staticmethod
@@ -94,10 +96,10 @@ class EngineReadBuilder(StreamReadBuilder):
         builder.with_on_expired("fail" if options.fail_on_data_loss else "earliest")
         return builder
 
-    @property
+    @cached_property
     def directory(self) -> TableDirectory:
-        """The table's files."""
-        return TableDirectory.of(self.table, self._io_timeout)
+        """The table's files, as all planners of this builder know them."""
+        return self._directory()
 
     @property
     def schema(self) -> TableSchema:
@@ -131,17 +133,24 @@ class EngineReadBuilder(StreamReadBuilder):
         settings = ReadSettings(schema=self._schema, projection=self._projection, view=self._view)
         return [DataField(each.ids[-1], each.name, each.type) for each in layout(settings).outputs]
 
-    def new_planner(self, limits: Limits | None = None, last_snapshot: int | None = None) -> Planner:
+    def new_planner(
+        self,
+        limits: Limits | None = None,
+        last_snapshot: int | None = None,
+        last_prepared: LastPrepared | None = None,
+    ) -> Planner:
         """The state machine by itself.
 
         Args:
             limits: Of each of its plans.
             last_snapshot: Nothing is planned beyond this snapshot.
+            last_prepared: Shared with the planners of this builder that have other limits.
         """
         options = replace(self.options, limits=limits or Limits())
         if last_snapshot is not None:
             options = replace(options, end=End(snapshot_id=last_snapshot))
-        return Planner(self.directory, self._schema, options, self._read_columns(), self._clock.time_millis)
+        columns, clock = self._read_columns(), self._clock
+        return Planner(self.directory, self._schema, options, columns, clock.time_millis, last_prepared)
 
     def new_lag_meter(self) -> LagMeter:
         """What measures the lag of a planner's state."""
@@ -149,4 +158,4 @@ class EngineReadBuilder(StreamReadBuilder):
 
     def new_progress(self) -> Progress | None:
         """The progress of the consumer id; None without one."""
-        return self._progress(self.options)
+        return self._progress(self.options, self.directory)

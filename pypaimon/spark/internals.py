@@ -13,23 +13,31 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.snapshot.renaming_snapshot_commit import RenamingSnapshotCommit
 from pypaimon.snapshot.snapshot_commit import SnapshotCommit
 from pypaimon.table.bucket_mode import BucketMode
+from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.row.generic_row import GenericRowDeserializer
 from pypaimon.table.row.row_kind import RowKind
 from pypaimon.write.file_store_write import FileStoreWrite
 from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
 from pypaimon.write.table_commit import StreamTableCommit
+from pypaimon.write.writer.append_only_data_writer import AppendOnlyDataWriter
+from pypaimon.write.writer.data_writer import DataWriter
 from pypaimon.write.writer.key_value_data_writer import KeyValueDataWriter
 from pypaimon.write.writer.postpone_data_writer import PostponeDataWriter
 
 __all__ = [
     "JSON",
+    "AppendOnlyDataWriter",
     "BucketMode",
     "CatalogFactory",
     "ChangelogProducer",
     "ConfigOption",
     "CoreOptions",
     "DataFileMeta",
+    "DataWriter",
+    "FileStoreTable",
     "FileStoreWrite",
     "FixedBucketRowKeyExtractor",
+    "GenericRowDeserializer",
     "KeyValueDataWriter",
     "MergeEngine",
     "PostponeDataWriter",

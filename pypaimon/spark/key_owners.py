@@ -12,9 +12,10 @@ from pypaimon.spark.internals import DataFileMeta
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.settings.table_traits import MergeEngine, merge_engine_of
 
 _BATCH_SIZE = 65536
-_ORDERED_ENGINES = ("deduplicate", "partial-update", "first-row")
+_ORDERED_ENGINES = (MergeEngine.DEDUPLICATE, MergeEngine.PARTIAL_UPDATE, MergeEngine.FIRST_ROW)
 
 
 class KeyOwnersError(PaimonStreamError):
@@ -35,8 +36,8 @@ def check_owners(table: Any, tasks: Sequence[Sequence[Any]]) -> None:
         KeyOwnersError: A key came from two tasks.
     """
     raw = table.options.options.to_map()
-    engine = str(raw.get("merge-engine", "deduplicate"))
-    if not table.is_primary_key_table or "sequence.field" in raw or engine not in _ORDERED_ENGINES:
+    ordered = merge_engine_of(raw) in _ORDERED_ENGINES
+    if not table.is_primary_key_table or "sequence.field" in raw or not ordered:
         return
     buckets: dict[tuple[Any, ...], dict[int, list[DataFileMeta]]] = {}
     for number, messages in enumerate(tasks):

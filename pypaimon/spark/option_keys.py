@@ -135,7 +135,7 @@ def _unknown(key: str, known: Mapping[str, str], vocabulary: Vocabulary) -> Stre
 
 def _table_keys() -> Iterable[str]:
     from pypaimon.spark.internals import CoreOptions
-    from pypaimon.streaming.settings.options import KNOWN_STREAM_KEYS
+    from pypaimon.streaming.settings.known_options import KNOWN_STREAM_KEYS
 
     return (*KNOWN_STREAM_KEYS, *_keys_of(CoreOptions), *_JAVA_KEYS)
 

@@ -132,7 +132,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     given = sort_options(options, _VOCABULARY)
     own, catalog, table_options = given.own, given.catalog, given.table
     check_place(own, catalog, "load(path)")
-    values = OptionValues(own)
+    values = OptionValues(own, strict=True)
     mode, include = _kinds(own, values)
     start, start_tag = own.get("start"), own.get("start.tag")
     if start is not None and start_tag is not None:

@@ -1,4 +1,4 @@
-"""Progress of a query under a consumer id: fence and saves, for Spark's order of calls (J§7.6)."""
+"""Progress of a query under a consumer id: fence and saves, for Spark's order of calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class QueryProgress:
         if self._progress is None:
             return None
         if not self._opened:
-            self._saved = self._progress.open(self._clock.monotonic())
+            self._saved = self._progress.open(self._clock.monotonic()).next_snapshot
             self._opened = True
         return None if self._ignores_saved else self._saved
 

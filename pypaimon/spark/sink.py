@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.committing import Assumption, CommitReport, commit_batch, commit_once, discard, discard_unfinished
 from pypaimon.spark.key_owners import KeyOwnersError, check_owners
 from pypaimon.spark.record_writer import RecordWriter
 from pypaimon.spark.schema_check import RowLayout, row_layout
+from pypaimon.spark.schema_pin import SchemaPin
 from pypaimon.spark.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.sink_table import kind_column, kind_rules, load_sink_table, prepare_sink_table
+from pypaimon.spark.write_state import WriteState, write_state
 from pypaimon.streaming.logs import StreamLog
 
 if TYPE_CHECKING:
@@ -31,10 +33,12 @@ class TaskFiles:
     Attributes:
         messages: pypaimon's commit messages.
         rows: Rows that came.
+        pin: The schema under which they were written.
     """
 
     messages: tuple[Any, ...]
     rows: int
+    pin: SchemaPin
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +48,18 @@ class Sink:
     Attributes:
         options: What the user said.
         layout: How the DataFrame's columns become the table's.
+        pin: The schema that has those columns.
         overwrite: Whether what is written replaces what is there.
         streaming: Whether it is a micro-batch; an overwrite is of the whole table then (output mode "complete").
+        state: What tasks must know of the files that are there; None: each task finds it out.
     """
 
     options: SinkOptions
     layout: RowLayout
+    pin: SchemaPin
     overwrite: bool
     streaming: bool
+    state: WriteState | None = None
 
     @staticmethod
     def of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> Sink:
@@ -76,7 +84,11 @@ class Sink:
             case_sensitive=parsed.case_sensitive,
             shown={field.name: field.dataType.simpleString() for field in schema},
         )
-        return Sink(parsed, layout, overwrite, streaming)
+        return Sink(parsed, layout, SchemaPin.of(table), overwrite, streaming)
+
+    def for_tasks(self) -> Sink:
+        """The same, with what tasks must know of the table: found out here once, not by each of them."""
+        return self if self.state is not None else replace(self, state=write_state(self.pin.apply(self._table())))
 
     @property
     def identity(self) -> tuple[str | None, int]:
@@ -88,8 +100,10 @@ class Sink:
 
         Raises:
             BadRowError: A row does not fit the table.
+            TableChangedError: The schema that the write was planned with is gone.
         """
-        writer = RecordWriter(self._table(), commit_user(query or "batch"), self.overwrite)
+        table = self.pin.apply(self._table())
+        writer = RecordWriter(table, commit_user(query or "batch"), self.overwrite, self.state)
         rows = 0
         try:
             for each in batches:
@@ -100,11 +114,22 @@ class Sink:
             writer.abort()
             raise
         writer.close()
-        return TaskFiles(tuple(messages), rows)
+        return TaskFiles(tuple(messages), rows, self.pin)
 
-    def commit_once(self, query: str, batch: int, tasks: Sequence[TaskFiles]) -> None:
-        """Commit a batch of a query unless the table has it."""
-        table = self._checked(tasks)
+    def commit_once(self, query: str, batch: int, tasks: Sequence[TaskFiles], origin: str | None = None) -> None:
+        """Commit a batch of a query unless the table has it. Errors as those of `committing.commit_once`, and:
+
+        Args:
+            query: The query.
+            batch: Its batch.
+            tasks: What was written.
+            origin: Spark's id of the streaming query that counts the batches, where `query` is another name.
+
+        Raises:
+            KeyOwnersError: Two tasks wrote the same key.
+            TableChangedError: The table was made anew meanwhile, or the schema that was written is gone.
+        """
+        table, schema_id = self._checked(tasks)
         report = commit_once(
             table,
             commit_user(query),
@@ -112,13 +137,17 @@ class Sink:
             _messages(tasks),
             overwrite=self.overwrite,
             assumption=Assumption(self.options.assume_committed, self.options.assume_missing),
+            ordered=self.streaming,
+            origin=origin,
+            schema_id=schema_id,
         )
         self._log(f"batch {batch} of query {query}", report, tasks)
 
     def commit_batch(self, tasks: Sequence[TaskFiles]) -> None:
         """Commit a batch write."""
-        table = self._checked(tasks)
-        self._log("write", commit_batch(table, _messages(tasks), overwrite=self.overwrite), tasks)
+        table, schema_id = self._checked(tasks)
+        report = commit_batch(table, _messages(tasks), overwrite=self.overwrite, schema_id=schema_id)
+        self._log("write", report, tasks)
 
     def commit_nothing(self) -> None:
         """Commit a micro-batch without a single task: nothing to append; an overwrite leaves nothing."""
@@ -132,14 +161,18 @@ class Sink:
             text = "files of a failed commit are kept, for it may have succeeded"
             _LOG.warning("sink_files_kept", text, table=self.options.name)
 
-    def _checked(self, tasks: Sequence[TaskFiles]) -> Any:
-        table = self._table()
+    def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[Any, int]:
+        """The table under the schema of the tasks, and the id of its latest schema."""
+        latest = table = self._table()
+        if tasks:
+            tasks[0].pin.check(latest)
+            table = tasks[0].pin.apply(latest)
         try:
             check_owners(table, [task.messages for task in tasks])
         except KeyOwnersError:
             discard(table, _messages(tasks))
             raise
-        return table
+        return table, latest.table_schema.id
 
     def _table(self) -> Any:
         table = load_sink_table(self.options)
@@ -166,6 +199,14 @@ class Sink:
 def commit_user(query: str) -> str:
     """Commit user, and id of the consumer that fences a query's snapshots. The same after each restart of the query."""
     return _USER_PREFIX + query
+
+
+def task_property(name: str) -> str | None:
+    """What Spark tells the running task under a name, None if it says nothing."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
 
 
 def _messages(tasks: Sequence[TaskFiles]) -> list[Any]:

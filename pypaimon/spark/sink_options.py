@@ -92,7 +92,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     given = sort_options(options, _VOCABULARY)
     own = given.own
     check_place(own, given.catalog, "save(path)")
-    values = OptionValues(own)
+    values = OptionValues(own, strict=True)
     found = SinkOptions(
         catalog=given.catalog,
         table_options=given.table,

@@ -19,9 +19,15 @@ from pypaimon.spark.schema_check import ROW_KIND, KindRules, fits
 from pypaimon.spark.sink_options import SinkOptions
 from pypaimon.spark.tables import load_table
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.settings.table_traits import (
+    BucketFunctionType,
+    MergeEngine,
+    bucket_function_of,
+    merge_engine_of,
+)
 
 _REFUSED_TYPES = ("BLOB", "VARIANT", "MULTISET", "VECTOR")
-_RETRACTING = "deduplicate"
 
 
 def load_sink_table(options: SinkOptions) -> Any:
@@ -71,9 +77,9 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
             f"{name} has a primary key without all partition columns (cross-partition update): that needs an index of "
             "all keys. Put the partition columns into the primary key."
         )
-    function = table.options.options.to_map().get("bucket-function.type", "default")
-    if mode == BucketMode.HASH_FIXED and str(function).lower() != "default":
-        raise UnsupportedTableError(f"{name} has 'bucket-function.type' = '{function}'; wanted 'default'.")
+    function = bucket_function_of(table.options.options.to_map())
+    if mode == BucketMode.HASH_FIXED and function is not BucketFunctionType.DEFAULT:
+        raise UnsupportedTableError(f"{name} has 'bucket-function.type' = '{function.value}'; wanted 'default'.")
     for field in table.fields:
         kind = str(field.type).upper()
         if any(refused in kind for refused in _REFUSED_TYPES):
@@ -88,13 +94,13 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
 def kind_rules(table: Any) -> KindRules:
     """What the table makes of row kinds."""
     raw = table.options.options.to_map()
-    engine = str(raw.get("merge-engine", _RETRACTING))
+    engine = merge_engine_of(raw)
     return KindRules(
         keyed=bool(table.is_primary_key_table),
-        retracts=bool(table.is_primary_key_table) and engine == _RETRACTING,
-        engine=engine,
+        retracts=bool(table.is_primary_key_table) and engine is MergeEngine.DEDUPLICATE,
+        engine=engine.value,
         ignore_deletes=bool(table.options.ignore_delete()),
-        ignore_before=str(raw.get("ignore-update-before", "false")).lower() == "true",
+        ignore_before=OptionValues(raw).boolean("ignore-update-before", False),
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pypaimon.spark.errors import readable
-from pypaimon.spark.sink import Sink, TaskFiles
+from pypaimon.spark.sink import Sink, TaskFiles, task_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,13 +41,15 @@ class PaimonStreamWriter(DataSourceStreamArrowWriter):
         self._sink = sink
 
     @readable
+    def __getstate__(self) -> dict[str, Any]:
+        """For the tasks: Spark pickles the writer that it sends to them, before the first one begins."""
+        self._sink = self._sink.for_tasks()
+        return vars(self)
+
+    @readable
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task; if that fails, delete what was written."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        query, batch = task_property("sql.streaming.queryId"), task_property("streaming.sql.batchId")
         if query is None or batch is None:
             raise RuntimeError("Spark did not tell the task its query and batch; without them nothing is exactly once.")
         return TaskMessage(query, int(batch), self._sink.write(iterator, query, int(batch)))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pypaimon.streaming.clock import until_done
 from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.errand import Errand
+from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metrics import PlanSize, ScanMetrics
 from pypaimon.streaming.planning.planner import Planner
@@ -16,6 +19,7 @@ from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.prefetch import Ahead, Prefetcher
 from pypaimon.streaming.settings.options import StreamOptions
+from pypaimon.streaming.settings.start_options import Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,24 @@ class Stretch:
 
     Attributes:
         opened: The consumer's file was taken over, and a position in it has had its say.
+        saved: The start that its file led to, where that is none of the group's; else None.
         begun: Progress knows where this stretch begins.
+        instead_of: Position after the plan in whose place it comes, for files of that one have expired; else None.
+        errand: What is asked for its sake.
         left: The reader has gone elsewhere: a worker that is still on it must save nothing any more.
     """
 
     opened: bool = False
+    saved: Start | None = None
     begun: bool = False
+    instead_of: Position | None = None
+    errand: Errand = field(default_factory=Errand)
     left: bool = False
+
+    def leave(self) -> None:
+        """Go elsewhere. Requests for what comes next here are given up; a save that is under way is not."""
+        self.left = True
+        self.errand.give_up()
 
 
 class Asked:
@@ -99,7 +114,8 @@ class Asked:
         if not self._claim.acquire(blocking=False):
             return
         try:
-            found = advancer.advance(self._stretch, self.state, self._max_age, stopping)
+            with self._stretch.errand.on():
+                found = advancer.advance(self._stretch, self.state, self._max_age, stopping)
         except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits for it
             self.found.set_exception(error)
         else:
@@ -154,7 +170,7 @@ class Advancer:
         if stopping() or state.ended:
             return Advance(state, self._planner.position(state), ended=True)
         try:
-            taken = self._take(state, max_age, lambda: stopping() or stretch.left)
+            taken = self._take(stretch, state, max_age, lambda: stopping() or stretch.left)
             step = None if taken is None else taken.future.result()
         except CancelledError:
             # Thrown away by a seek or by closing: nobody waits for this one, or the caller asks again.
@@ -164,8 +180,11 @@ class Advancer:
         position = self._planner.position(step.state)
         if progress is not None:
             with self._saving:
-                if not stretch.left and not self._begin(stretch, progress, state, step, position):
-                    return self._nothing(state)
+                if not stretch.left:
+                    elsewhere = self._begin(stretch, progress, state, step, position)
+                    if elsewhere is not None:
+                        self._prefetcher.clear()
+                        return self._nothing(elsewhere)
         return Advance(step.state, position, taken, None if step.plan is None else PlanSize.of(step.plan))
 
     def start_at(self, state: PlannerState, saved: int | None) -> PlannerState:
@@ -176,14 +195,14 @@ class Advancer:
             return state
         return self._planner.initial(saved)
 
-    def _take(self, state: PlannerState, max_age: float, over: Callable[[], bool]) -> Ahead | None:
+    def _take(self, stretch: Stretch, state: PlannerState, max_age: float, over: Callable[[], bool]) -> Ahead | None:
         """The next step; None if nobody waits for it any more before it is done, for a request may hang."""
-        taken = self._prefetcher.request(state, max_age)
+        taken = self._prefetcher.request(state, stretch.errand, max_age)
         if not until_done(taken.future, over):
             return None
         if taken.future.result().idle and taken.unasked and not max_age:
             # The poll began before the call: it may have missed what was committed in between.
-            taken = self._prefetcher.request(state, max_age)
+            taken = self._prefetcher.request(state, stretch.errand, max_age)
             if not until_done(taken.future, over):
                 return None
         return taken
@@ -192,30 +211,58 @@ class Advancer:
         return Advance(state, self._planner.position(state))
 
     def _open(self, stretch: Stretch, state: PlannerState, progress: Progress) -> Advance:
-        saved = progress.open(self._now())
+        opened = progress.open(self._now())
+        configured = state.next_id is None and state.start is self._options.start
+        if opened.start is not None and configured:
+            start = self._joined(opened.start, state, progress)
+        else:
+            start = self.start_at(state, opened.next_snapshot)
+            stretch.saved = start.start if start is not state else None
         stretch.opened = True
-        start = self.start_at(state, saved)
-        self._planner.log.consumer_opened(progress.name.text, saved, used=start is not state)
+        used = start is not state and opened.start is None
+        self._planner.log.consumer_opened(progress.name.text, opened.next_snapshot, used=used)
         return self._nothing(start)
+
+    def _joined(self, start: SharedStart, configured: PlannerState, progress: Progress) -> PlannerState:
+        """Where a stream begins that is to begin at a start that was found before, by another reader or another run.
+
+        One that is gone, or of a table that is not there any more, is found anew as long as nobody has got further.
+        """
+        end = self._options.end
+        shared_end = start.end if end is not None and end.latest and not progress.is_plain else None
+        try:
+            state = self._planner.resumption.resumed(PlannerState(None, end_id=shared_end), start.position)
+        except (PositionExpiredError, TableChangedError) as error:
+            if progress.has_saved():
+                return replace(self._planner.at(start.position), end_id=shared_end)
+            self._planner.log.start_lost(start.position, error)
+            return configured
+        self._planner.log.resumed(start.position)
+        return state
 
     def _begin(
         self, stretch: Stretch, progress: Progress, state: PlannerState, step: Step, position: Position | None
-    ) -> bool:
+    ) -> PlannerState | None:
         """Tell progress where the stretch begins: before the plan of this step, if it has one.
 
         Returns:
-            False: the snapshot of the first full plan has gone before the fence stood; the start is to be found again.
+            Where to go on instead, or None: here. The group has another start; or the snapshot of the first full plan
+            has gone before the fence stood, and the start is to be found again.
         """
         if position is None:
             stretch.begun = False
         elif not stretch.begun:
             before = self._planner.position(state)
-            progress.begin(position if before is None or step.plan is None else before, self._now())
+            begun = position if before is None or step.plan is None else before
+            found = state.start is not None and state.start.position is None and state.start is not stretch.saved
+            other = progress.begin(begun, self._now(), found, step.state.end_id, stretch.instead_of)
+            if other is not None:
+                return self._joined(other, self._planner.initial(), progress)
             if not self._stands(step.state.full):
-                self._prefetcher.clear()
-                return False
+                gone = replace(self._planner.at(begun), end_id=step.state.end_id)
+                return state if state.start is not None else gone
             stretch.begun = True
-        return True
+        return None
 
     def _stands(self, full: Snapshot | None) -> bool:
         """Whether the snapshot of the first full plan is still there; that of a tag need not be."""

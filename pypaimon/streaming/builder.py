@@ -10,16 +10,19 @@ from typing import Any, cast
 
 from pypaimon.streaming import builder_checks as checks
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-from pypaimon.streaming.batches.read_ahead import BATCH_BYTES, READ_AHEAD_BYTES, PieceReader, ReadAhead
+from pypaimon.streaming.batches.pieces import BATCH_BYTES, PieceReader
+from pypaimon.streaming.batches.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.builder_settings import BuilderSettings
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.consumers.consumer import ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError, UnsupportedTableError
-from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import PaimonStreamReadBuilder, PredicateBuilder, TableSchema
+from pypaimon.streaming.filtering.filters import columns_of, conjunction
+from pypaimon.streaming.filtering.partition_option import chosen_partitions
+from pypaimon.streaming.internals import PaimonStreamReadBuilder, Predicate, PredicateBuilder
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.planning.planner import Planner
@@ -34,6 +37,7 @@ from pypaimon.streaming.settings.options import (
     Unmatched,
     overwrite_policy,
     refuse_unmergeable,
+    refuse_unshared_start,
     table_settings,
 )
 from pypaimon.streaming.settings.table_traits import TableTraits
@@ -46,8 +50,9 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
     Made by `table.new_stream_read_builder()` or `stream_read_builder(table)`. A builder call beats the table option of
     the same meaning; contradictions within one layer are errors, raised before the first read.
 
-    Making a builder asks the store for the newest schema, which the stream reads with; each `new_streaming_scan()` asks
-    for the table's identity.
+    Making a builder asks the store for the newest schema, which the stream reads with, and which table it is, so that
+    no stream goes on in another one that takes its place. `new_streaming_scan()` and `new_read()` make no request, and
+    share nothing that a rollback could change: each asks for itself.
 
     Args:
         table: pypaimon's table.
@@ -64,26 +69,28 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
         # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
-        BuilderSettings.__init__(self, _latest_schema(table), view)
+        with _table_gone():
+            directory = TableDirectory.of(table)
+            self._newest = directory.latest_schema()
+            self._identity = directory.identity
+        BuilderSettings.__init__(self, directory.reading_schema(self._newest.id), view)
         self.table = table
         self._clock = clock or Clock()
         self._traits = TableTraits.of(self._schema)
 
     def new_streaming_scan(self) -> AsyncStreamingTableScan:
-        """A scan with the settings as they are now. One request: which table it is, should another take its place.
+        """A scan with the settings as they are now.
 
         Raises:
-            TableChangedError: The table is gone.
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
         options = self._options()
         self._check_read(options)
-        directory = TableDirectory.of(self.table, self._io_timeout)
-        with _table_gone():
-            _ = directory.identity
+        refuse_unshared_start(self._traits, options)
+        directory = self._directory()
         planner = Planner(directory, self._schema, options, self._read_columns(), self._clock.time_millis)
-        return AsyncStreamingTableScan(directory, planner, options, self._progress(options), self._clock)
+        return AsyncStreamingTableScan(directory, planner, options, self._progress(options, directory), self._clock)
 
     def new_read(self) -> StreamTableRead:
         """A read with the settings as they are now.
@@ -105,7 +112,13 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             include_row_kind=self._includes_row_kind(),
             view=self._view,
         )
-        return StreamTableRead(TableDirectory.of(self.table, self._io_timeout), settings)
+        directory = self._directory()
+        directory.know(self._newest)
+        return StreamTableRead(directory, settings)
+
+    def _directory(self) -> TableDirectory:
+        """The table as one scan or read gets to know it."""
+        return TableDirectory.of(self.table, self._io_timeout, self._identity)
 
     def open(
         self,
@@ -166,6 +179,8 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         settings["read_overwrite"] = overwrite_policy(
             self._traits, OptionValues(self._schema.options), cast("OnOverwrite | None", chosen)
         )
+        own, of_table = settings.get("predicate"), chosen_partitions(self._schema)
+        settings["predicate"] = conjunction([each for each in (of_table, own) if isinstance(each, Predicate)])
         options = StreamOptions(io_timeout=self._io_timeout, **cast("dict[str, Any]", settings))
         if options.shard is not None and options.bucket_filter is not None:
             raise StreamConfigError(
@@ -199,7 +214,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
     def _read_columns(self) -> frozenset[str] | None:
         return None if self._projection is None else frozenset(self._projection)
 
-    def _progress(self, options: StreamOptions) -> Progress | None:
+    def _progress(self, options: StreamOptions, directory: TableDirectory) -> Progress | None:
         consumer = options.consumer
         if consumer is None:
             return None
@@ -209,7 +224,6 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             member=consumer.member,
             some_buckets=options.bucket_filter is not None,
         )
-        directory = TableDirectory.of(self.table, self._io_timeout)
         manager = ConsumerManager(self.table.file_io, self.table.table_path, directory.branch, store=directory.store)
         expiration = OptionValues(self._schema.options).duration_millis("consumer.expiration-time")
         return Progress(
@@ -219,6 +233,12 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             commit=consumer.commit,
             poll_interval=options.poll_interval_ms / 1000,
             expiration=None if expiration is None else expiration / 1000,
+            start=StartSettings(
+                options.start.text,
+                explicit=options.start.position is not None,
+                ignore_progress=consumer.ignore_progress,
+                rows_move=self._traits.rows_move,
+            ),
         )
 
 
@@ -230,12 +250,6 @@ def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuild
         view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
     """
     return StreamReadBuilder(table, view)
-
-
-def _latest_schema(table: Any) -> TableSchema:
-    """The newest schema in the store, with the options that this table handle has."""
-    with _table_gone():
-        return TableDirectory.of(table).latest_schema().copy(new_options=table.table_schema.options)
 
 
 @contextmanager

@@ -10,16 +10,17 @@ from typing import Any, TypeVar, cast
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import FileStoreTable
 from pypaimon.streaming.position import Position
+from pypaimon.streaming.settings.option_values import OptionValues
 from pypaimon.streaming.settings.options import End
 from pypaimon.streaming.settings.start_options import Start, StartMode
 
 E = TypeVar("E", bound=Enum)
-_UNSTREAMABLE_OPTIONS = (
+_CHAIN = "chain-table.enabled"
+_OTHER_BRANCHES = (
     "scan.fallback-branch",
     "scan.primary-branch",
     "scan.fallback-snapshot-branch",
     "scan.fallback-delta-branch",
-    "chain-table.enabled",
 )
 _NAMED_STARTS = (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST, StartMode.COMPACTED_FULL)
 _TIMED_STARTS = {
@@ -40,11 +41,11 @@ def refuse_unstreamable(table: Any) -> None:
             f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow. "
             "For a view of one (audit_log, binlog, ro, row_tracking) use stream_read_builder(table, view=...)."
         )
-    for key in _UNSTREAMABLE_OPTIONS:
-        value = str(table.table_schema.options.get(key, "false"))
-        if value.lower() != "false":
+    options = OptionValues(table.table_schema.options)
+    for key in (*_OTHER_BRANCHES, *((_CHAIN,) if options.boolean(_CHAIN, False) else ())):
+        if options.text(key) is not None:
             raise UnsupportedTableError(
-                f"Tables with '{key}' = '{value}' cannot be streamed: a stream follows one branch. "
+                f"Tables with '{key}' = '{options.text(key)}' cannot be streamed: a stream follows one branch. "
                 "Load the branch to follow, 'db.table$branch_<name>', without this option."
             )
 

@@ -246,7 +246,8 @@ class BuilderSettings:
     def with_io_timeout(self: B, seconds: float) -> B:
         """Seconds that one request may take; a longer one becomes a retriable `IOTimeoutError`.
 
-        Batches of data count like requests, but for those that a blocking read takes from files on a disk.
+        Waiting for a turn, pauses before a request is repeated, decoding and merging do not count. Files on a disk are
+        limited where batches are read on a thread of ours (`open`, `open_sync`, `to_arrow_async`).
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
             raise StreamConfigError(f"with_io_timeout({seconds!r}): give a number of seconds above 0")
@@ -254,7 +255,11 @@ class BuilderSettings:
         return self
 
     def with_on_expired(self: B, policy: str) -> B:
-        """Where to go on when a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`."""
+        """Where to go on when a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`.
+
+        With `open()` also when data files of a plan expire before they are read. Rows that were given of that plan stay
+        given; with `"full"` the next batch says by `begins_state` that they are void.
+        """
         self._settings["on_expired"] = checks.choice(OnExpired, "with_on_expired", policy)
         return self
 

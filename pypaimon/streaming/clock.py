@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
+from pypaimon.streaming.forking import Origin
+
 # Waiting is cut into pieces: on Windows a thread that waits for a lock does not see Ctrl-C before it wakes up, and a
 # signal handler must not take the lock that it may have interrupted.
 _TICK_SECONDS = 0.25
@@ -65,9 +67,12 @@ class Sleeper:
         # Unlike an event, it may be used by a signal handler that has interrupted a use of it.
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._wakers: tuple[Callable[[], None], ...] = ()
+        self._origin = Origin()
 
     def wake(self) -> None:
-        """Have the waits of now look again whether they are over."""
+        """Have the waits of now look again whether they are over; in a process that was forked there are none."""
+        if not self._origin.is_here:
+            return
         if self._woken.empty():
             self._woken.put(None)
         for wake in self._wakers:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.forking import Origin
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -28,6 +29,24 @@ class Handover(Generic[T, S]):
         self._standing: tuple[S, list[tuple[S, T]]] = (state, [])
         self._calls: dict[str, object] = {}
         self._busy = busy
+        self._origin = Origin()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the stream was made in this process: one that was forked must neither drive nor end it."""
+        return self._origin.is_here
+
+    def refuse_elsewhere(self) -> None:
+        """Only the process that made the stream may drive it.
+
+        Raises:
+            StreamConfigError: This process was forked after the stream was made.
+        """
+        if not self.is_here:
+            raise StreamConfigError(
+                "this stream was made before the process was forked, and belongs to its parent: make a new one from "
+                "the builder in this process"
+            )
 
     @property
     def state(self) -> S:
@@ -60,7 +79,7 @@ class Handover(Generic[T, S]):
         """Do something while no other call does.
 
         Raises:
-            StreamConfigError: Another call is at it.
+            StreamConfigError: Another call is at it, or the stream belongs to another process.
         """
         call = object()
         try:
@@ -86,6 +105,7 @@ class Handover(Generic[T, S]):
             self._leave(call)
 
     def _enter(self, call: object) -> None:
+        self.refuse_elsewhere()
         if self._calls.setdefault("now", call) is not call:
             raise StreamConfigError(self._busy)
 

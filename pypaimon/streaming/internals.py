@@ -86,6 +86,7 @@ __all__ = [
     "bucket_of_hash",
     "build_variant_schema",
     "compile_auth_masking_rules",
+    "dynamic_options",
     "hash_words",
     "is_shredded_variant",
     "latest_auth_fields",
@@ -99,6 +100,11 @@ __all__ = [
 def local_path(uri: str) -> str:
     """The path of a `file:` URI on this machine, decoded as pypaimon's local FileIO does."""
     return str(LocalFileIO()._to_file(uri))
+
+
+def dynamic_options(table: Any) -> dict[str, Any]:
+    """What `table.copy({...})` added to the options of a table, all copies taken together; None: it was taken away."""
+    return dict(getattr(table, "_applied_dynamic_options", {}))
 
 
 def arrow_file_io(file_io: Any, path: str) -> Any:

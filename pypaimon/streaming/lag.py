@@ -1,4 +1,4 @@
-"""How far a stream is behind its table (B32)."""
+"""How far a stream is behind its table."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ Field = str | int | float | bool | None
 Event = Literal[
     "start",
     "start_raised",
+    "start_lost",
     "start_damaged",
     "waiting",
     "resume",
@@ -29,8 +30,10 @@ Event = Literal[
     "retry",
     "store_client",
     "store_client_left",
+    "store_unconditional",
     "look_ahead_failed",
     "file_skipped",
+    "merge_staged",
     "row_kinds_hidden",
     "lag_unknown",
     "query_lag",

@@ -59,6 +59,6 @@ class ScanMetrics:
         """One poll more that found nothing."""
         return replace(self, idle_polls=self.idle_polls + 1)
 
-    def with_requests(self, requests: Mapping[str, int], abandoned: int) -> ScanMetrics:
+    def with_requests(self, requests: Mapping[str, int]) -> ScanMetrics:
         """With the requests of the table handle so far."""
-        return replace(self, requests=dict(requests), abandoned_requests=abandoned)
+        return replace(self, requests=dict(requests), abandoned_requests=requests["abandoned"])

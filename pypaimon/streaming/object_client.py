@@ -20,6 +20,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _CAUSE = re.compile(r"\b(TimedOut|UnexpectedEof|BrokenPipe|Connection(?:Refused|Reset|Aborted)|dns error)\b")
+_NO_CONDITIONS = ("400", "405", "501")
 _NO_RANGE = re.compile(r"status code: 416|non-partial|[Cc]ontent.[Rr]ange|CONTENT_RANGE")
 _PATIENCE = 1.5
 """How much longer than `Store` the client waits, in multiples: `Store` says that a request hung."""
@@ -99,7 +100,7 @@ class Bucket:
 
 
 class ObjectClient:
-    """Reads of objects of a bucket: one request each, never repeated. Thread-safe.
+    """Requests for objects of a bucket: one each, never repeated. Thread-safe.
 
     Args:
         bucket: Whose objects.
@@ -108,6 +109,7 @@ class ObjectClient:
         bucket: Whose objects.
         trusted: Whether it was seen to answer as the table's FileIO does.
         given_up: Whether it was seen not to.
+        compares: Whether the store takes writes with conditions, for all that is known.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -116,6 +118,7 @@ class ObjectClient:
         self.bucket = bucket
         self.trusted = False
         self.given_up = False
+        self.compares = True
         limit = timedelta(seconds=bucket.timeout * _PATIENCE)
         # What is not given here obstore takes from environment variables.
         self._store = S3Store(
@@ -171,6 +174,40 @@ class ObjectClient:
         except Exception as error:  # noqa: BLE001 (which classes there are depends on the release)
             failure = _failure(error, key)
         # Out here nothing refers to the first error: it quotes what the store said, which may quote credentials.
+        raise failure
+
+    def tagged(self, key: str) -> tuple[bytes, str | None]:
+        """All bytes of an object, and its entity tag. Raises as `get`."""
+        try:
+            result = self._store.get(key)
+            return bytes(result.bytes()), result.meta.get("e_tag")
+        except Exception as error:  # noqa: BLE001 (as in `get`)
+            failure = _failure(error, key)
+        raise failure
+
+    def put(self, key: str, data: bytes, tag: str | None) -> None:
+        """Write an object, if the one that is there has this tag; None: if none is there.
+
+        Raises:
+            FileExistsError: There is one, or another one.
+            FileNotFoundError: There is none to replace.
+            NotServedError: The store takes no conditions.
+            PermissionError: It may not be written.
+            OSError: The request failed otherwise.
+        """
+        mode: Any = "create" if tag is None else {"e_tag": tag}
+        try:
+            self._store.put(key, data, mode=mode, use_multipart=False)
+            return
+        except Exception as error:  # noqa: BLE001 (as in `get`)
+            status = _STATUS.search(str(error))
+            if type(error).__name__ in ("AlreadyExistsError", "PreconditionError"):
+                missing = status is not None and status[1] == "404"
+                failure: Exception = (FileNotFoundError if missing else FileExistsError)(errno.EEXIST, "", key)
+            elif type(error).__name__ == "NotSupportedError" or (status is not None and status[1] in _NO_CONDITIONS):
+                failure = NotServedError(_reason(str(error)))
+            else:
+                failure = _failure(error, key)
         raise failure
 
     def _credentials(self) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pypaimon.streaming import object_client
 from pypaimon.streaming.internals import arrow_file_io
+from pypaimon.streaming.io_requests import one_request
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.object_client import Bucket, BusyError, NotServedError, ObjectClient, Part
 
@@ -67,6 +68,38 @@ class ObjectReads:
         """
         return self._ask(path, lambda client, key: client.get(key, start, length), otherwise)
 
+    def tagged(self, path: str, otherwise: Callable[[], tuple[bytes, str | None]]) -> tuple[bytes, str | None]:
+        """All bytes of an object, and the store's entity tag of them (None by the FileIO). Raises as `read`."""
+        return self._ask(path, lambda client, key: client.tagged(key), otherwise)
+
+    def put(self, path: str, data: bytes, tag: str | None, create: bool, otherwise: Callable[[], None]) -> None:
+        """Write an object, if none is there (`create`), or if the one that is there has this tag.
+
+        Args:
+            path: Of the object.
+            data: Its content.
+            tag: Of what it replaces; None if that is not known, and for a new one.
+            create: It is a new one.
+            otherwise: Writes it by the FileIO, where the store cannot compare.
+
+        Raises:
+            FileExistsError: There is one, or another one.
+            FileNotFoundError: There is none to replace.
+            OSError: The request failed.
+        """
+        served = self._client(path)
+        if served is None or not (create or tag) or not served[0].trusted or not served[0].compares:
+            return otherwise()
+        client, key = served
+        try:
+            with one_request():
+                client.put(key, data, None if create else tag)
+        except NotServedError as refused:
+            client.compares = False
+            text = "%(bucket)s does not compare before it writes (%(reason)s): a late save of a reader is undone later"
+            _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=str(refused))
+            otherwise()
+
     def _ask(self, path: str, request: Callable[[ObjectClient, str], T], otherwise: Callable[[], T]) -> T:
         served = self._client(path)
         if served is None:
@@ -75,7 +108,8 @@ class ObjectReads:
         try:
             answer = request(client, key)
         except NotServedError:
-            return otherwise()
+            with one_request():
+                return otherwise()
         except OSError as error:
             if client.trusted or isinstance(error, BusyError):
                 raise
@@ -123,7 +157,8 @@ def _second_opinion(client: ObjectClient, error: OSError, otherwise: Callable[[]
     """What the FileIO says where a client failed that is not trusted yet; tells which of the two serves from now on."""
     missing = isinstance(error, FileNotFoundError)
     try:
-        answer = otherwise()
+        with one_request():
+            answer = otherwise()
     except FileNotFoundError:
         if missing:
             client.trusted = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -54,6 +55,8 @@ class SplitMode(str, Enum):
     """Files of row-id groups, joined column by column."""
     NET = "net"
     """`files` merged against `before_files` merged: one change per key."""
+    DIFF = "diff"
+    """As NET, but of what was there before only that it is gone: rows of `files` that are new or changed, as stored."""
 
 
 class FileSource(Protocol):
@@ -83,11 +86,15 @@ class StreamSplit(DataSplit):
         mode: How rows come from the files.
         before_deletion_files: Deletion files of `before_files`, one each or None.
         schema: The schema to read with, where it is not the one of the reader (`on_schema_change="follow"`).
+        fingerprint: Tells the snapshot from another one with its id, where a stream planned it.
+        before_snapshot_id: The snapshot that `before_files` are of, where it is known: it may expire before this one.
     """
 
     mode: SplitMode
     before_deletion_files: list[DeletionFile | None] | None
     schema: TableSchema | None
+    fingerprint: str | None = None
+    before_snapshot_id: int | None = None
     _source: list[DataFileMeta] | FileSource
     _before: list[DataFileMeta] | FileSource
 
@@ -133,10 +140,20 @@ class StreamSplit(DataSplit):
 
     @property
     def before_files(self) -> list[DataFileMeta]:
-        """Files whose rows are retracted (modes OVERWRITE and NET), else empty."""
+        """Files whose rows are retracted (modes OVERWRITE, NET and DIFF), else empty."""
         if not isinstance(self._before, list):
             self._before = self._before.make()
         return self._before
+
+    def needed_by(self, path: str) -> int:
+        """The snapshot that one of its files belongs to: a file of data, or one of deletion vectors."""
+        before = {file.file_name for file in self.before_files}
+        before |= {posixpath.basename(file.dv_index_path) for file in self.before_deletion_files or () if file}
+        after = {file.file_name for file in self.files}
+        after |= {posixpath.basename(file.dv_index_path) for file in self.data_deletion_files or () if file}
+        if self.before_snapshot_id is not None and posixpath.basename(path) in before - after:
+            return self.before_snapshot_id
+        return int(self.snapshot_id)
 
     @property
     def row_count(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from pypaimon.streaming.errand import Errand
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
 
@@ -18,12 +19,14 @@ class Ahead:
 
     Attributes:
         state: The state it is taken from.
+        errand: What it is taken for.
         unasked: It was begun before anybody asked for it.
         future: Its outcome.
         done_at: When it was done, on the monotonic clock.
     """
 
     state: PlannerState
+    errand: Errand
     unasked: bool
     future: Future[Step] = field(init=False)
     done_at: float = 0.0
@@ -50,18 +53,19 @@ class Prefetcher:
         self._lock = threading.RLock()
         self._queue: deque[Ahead] = deque()
 
-    def request(self, state: PlannerState, max_age: float = 0.0) -> Ahead:
+    def request(self, state: PlannerState, errand: Errand, max_age: float = 0.0) -> Ahead:
         """The step from this state: made ahead, or begun now. Asking again while it is under way gives the same one.
 
         Args:
             state: Where the caller stands.
+            errand: What the step, and those made ahead after it, are taken for.
             max_age: A poll that found nothing counts for this many seconds; after that it is made again.
         """
         with self._lock:
             head = self._queue[0] if self._queue else None
             if head is None or head.state is not state or self._is_stale(head, max_age):
                 self._drop()
-                head = self._begin(state, unasked=False)
+                head = self._begin(state, errand, unasked=False)
             return head
 
     def accept(self, taken: Ahead) -> None:
@@ -72,7 +76,7 @@ class Prefetcher:
             if self._queue:
                 self._go_on()
             elif self._ahead and not _ends_run(taken.future):
-                self._begin(taken.future.result().state, unasked=True)
+                self._begin(taken.future.result().state, taken.errand, unasked=True)
 
     def clear(self) -> list[Future[Step]]:
         """Throw away what was made ahead. Who waits for a step that had not begun yet gets `CancelledError`.
@@ -99,9 +103,10 @@ class Prefetcher:
         self._queue.clear()
         return [future for future in dropped if not future.cancel() and not future.done()]
 
-    def _begin(self, state: PlannerState, unasked: bool) -> Ahead:
-        entry = Ahead(state, unasked)
-        entry.future = self._pool.submit(self._take, entry)
+    def _begin(self, state: PlannerState, errand: Errand, unasked: bool) -> Ahead:
+        entry = Ahead(state, errand, unasked)
+        with errand.on():
+            entry.future = self._pool.submit(self._take, entry)
         self._queue.append(entry)
         entry.future.add_done_callback(lambda _: self._on_done(entry))
         return entry
@@ -121,7 +126,7 @@ class Prefetcher:
         """Begin the next step ahead if there is room and the last one gave a reason to."""
         last = self._queue[-1]
         if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
-            self._begin(last.future.result().state, unasked=True)
+            self._begin(last.future.result().state, last.errand, unasked=True)
 
 
 def _ends_run(future: Future[Step]) -> bool:

@@ -11,7 +11,7 @@ from pypaimon.streaming.bridge import awaited
 from pypaimon.streaming.clock import Clock, Sleeper, until_done
 from pypaimon.streaming.consumers.keep_alive import KeepAlive
 from pypaimon.streaming.consumers.progress import Progress
-from pypaimon.streaming.errors import EndOfScan, StreamConfigError
+from pypaimon.streaming.errors import EndOfScan, PositionExpiredError, StreamConfigError
 from pypaimon.streaming.handover import Handover
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.lag import Lag, LagMeter
@@ -34,10 +34,10 @@ class AsyncStreamingTableScan:
     Made by `StreamReadBuilder.new_streaming_scan()`. Each plan is delivered at least once over restarts by consumer,
     and exactly once over restarts by `Position`; within one scan nothing is repeated or left out, whatever errors,
     cancellations or seeks happen between plans. One driver at a time (`stream`, `stream_sync`, `plan`); `stop`,
-    `commit`, `checkpoint`, `lag` and `metrics` may be called from any thread.
+    `commit`, `checkpoint`, `lag` and `metrics` may be called from any thread, but not in a forked process.
 
     Requests: one per poll that finds nothing; for a new snapshot itself, its manifest list and its manifests, once
-    each.
+    each, and the snapshot before it once more.
 
     Args:
         directory: The table.
@@ -63,7 +63,10 @@ class AsyncStreamingTableScan:
         self._clock = clock
         self._prefetcher = Prefetcher(planner.step, self._steps_ahead(), clock.monotonic)
         self._advancer = Advancer(planner, self._prefetcher, options, progress, clock.monotonic)
+        # One may be left by a seek. Others have threads of their own, so that none waits for a step that hangs.
         self._pool = IOPool(2, timeout=float("inf"), name="paimon-scan")
+        self._commits = IOPool(2, timeout=float("inf"), name="paimon-scan-commit")
+        self._lags = IOPool(2, timeout=float("inf"), name="paimon-scan-lag")
         self._lag_meter = LagMeter(directory, planner, clock)
         self._sleeper = Sleeper(clock)
         self._keep_alive = None if progress is None else KeepAlive(progress, clock)
@@ -140,13 +143,28 @@ class AsyncStreamingTableScan:
             state = (
                 self._planner.at(position) if isinstance(position, Position) else self._planner.at_snapshot(position)
             )
-        left = self._stretch
-        self._stretch = Stretch(opened=left.opened and position is not None)
-        left.left = True
+        self._leave_for(state, Stretch(self._stretch.opened and position is not None))
+
+    def begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
+        """Go on where `with_on_expired` says: files of the plan that was handed out last expired before they were read.
+
+        Raises:
+            PositionExpiredError: That one: the policy is to fail.
+            StreamConfigError: Another call is driving the scan.
+        """
+        self.handover.alone(lambda: self._begin_anew(plan, expired))
+
+    def _begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
+        state = self._planner.expired_while_read(self.handover.state.state, plan, expired)
+        self._leave_for(state, Stretch(self._stretch.opened, instead_of=plan.position))
+
+    def _leave_for(self, state: PlannerState, stretch: Stretch) -> None:
+        left, self._stretch = self._stretch, stretch
         self._prefetcher.clear()
+        left.leave()
         self._pending = None
         self._next_poll = 0.0
-        self._directory.snapshots.forget()
+        self._planner.forget()
         self._go_to(state, self._planner.position(state))
 
     @property
@@ -179,7 +197,7 @@ class AsyncStreamingTableScan:
     async def commit_async(self, confirmed: Plan | Position | int) -> None:
         """As `commit`, without blocking the event loop."""
         progress = self._confirm(confirmed)
-        await awaited(self._pool.submit(progress.flush, self._clock.monotonic()))
+        await awaited(self._commits.submit(progress.flush, self._clock.monotonic()))
 
     def notify_checkpoint_complete(self, next_snapshot: Position | int) -> None:
         """`commit` under its Java name."""
@@ -200,6 +218,7 @@ class AsyncStreamingTableScan:
 
         Blocks, for one listing and for snapshots that are not known yet; before the start is found also for that.
         """
+        self.handover.refuse_elsewhere()
         state, progress = self.handover.state.state, self._progress
         saved = None if progress is None else progress.saved
         if position is not None:
@@ -211,13 +230,13 @@ class AsyncStreamingTableScan:
 
     async def lag_async(self, position: Position | None = None) -> Lag:
         """As `lag`, without blocking the event loop."""
-        return await awaited(self._pool.submit(self.lag, position))
+        return await awaited(self._lags.submit(self.lag, position))
 
     @property
     def metrics(self) -> ScanMetrics:
         """Counters of this scan, and the requests of its table handle. No IO."""
         store = self._directory.store
-        return self.handover.state.metrics.with_requests(store.requests, store.pool.abandoned)
+        return self.handover.state.metrics.with_requests(store.requests)
 
     # ---- ending ----
 
@@ -290,8 +309,7 @@ class AsyncStreamingTableScan:
     def next_advance(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
         """What a worker finds next; None if the scan is closed, or the loop over, before that is there. Blocks."""
         advance = self._begin_advance(max_age)
-        done = until_done(advance, lambda: self._closed or over())
-        return advance.result() if done else None
+        return advance.result() if until_done(advance, lambda: self._closed or over()) else None
 
     async def next_advance_async(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
         """As `next_advance`, awaited. What a cancelled wait has left, the next call waits for."""
@@ -318,8 +336,7 @@ class AsyncStreamingTableScan:
     def _keep_files(self) -> None:
         if self._keep_alive is not None:
             self._keep_alive.begin()
-            if self._closed:
-                # By another thread, since it was looked at last.
+            if self._closed:  # By another thread, since it was looked at last.
                 self._keep_alive.end()
 
     def accept(self, advance: Advance | None) -> bool:
@@ -369,6 +386,8 @@ class AsyncStreamingTableScan:
 
     def _release(self) -> None:
         """Throw away what was made ahead, and let the threads go, those that are at work once they are done."""
+        if not self.handover.is_here:
+            return
         if self._keep_alive is not None:
             self._keep_alive.end()
         busy: list[Future[Any]] = list(self._prefetcher.clear())
@@ -380,10 +399,12 @@ class AsyncStreamingTableScan:
 
     def _let_threads_go(self) -> None:
         self._prefetcher.release()
-        self._pool.release()
+        for pool in (self._pool, self._commits, self._lags):
+            pool.release()
         self._directory.store.pool.release()
 
     def _need_progress(self) -> Progress:
+        self.handover.refuse_elsewhere()
         if self._progress is None:
             raise StreamConfigError("this scan has no consumer id: build it with with_consumer_id(...)")
         return self._progress

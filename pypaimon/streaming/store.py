@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import errno
-import os
 import random
 import re
-import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from pypaimon.streaming.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed
+from pypaimon.streaming.errand import not_given_up
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
-from pypaimon.streaming.internals import local_path
+from pypaimon.streaming.forking import ForkSafeLock
 from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io_requests import Hanging, one_request
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.object_reads import ObjectReads
+from pypaimon.streaming.validated_cache import ValidatedCache
 
 T = TypeVar("T")
 
@@ -49,6 +51,9 @@ _REFUSED_NUMBERS = frozenset(
     (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP)
 )
 
+_LASTING = frozenset(("write", "delete"))
+"""Kinds of requests that change something: who gives one up does not know whether it took effect."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -71,6 +76,19 @@ class RetryPolicy:
         return min(self.max_delay, self.first_delay * 2.0 ** (attempt - 1)) * (0.5 + rng.random() / 2)
 
 
+@dataclass(eq=False)
+class _Common:
+    """What the stores of all readers of a table handle have in common."""
+
+    retry: RetryPolicy
+    sleep: Callable[[float], None]
+    rng: random.Random
+    cache: ValidatedCache = field(default_factory=ValidatedCache)
+    hanging: Hanging = field(default_factory=Hanging)
+    counts: Counter[str] = field(default_factory=Counter)
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+
+
 class Store:
     """The files of a table, as bytes.
 
@@ -89,7 +107,7 @@ class Store:
     Attributes:
         file_io: As it was given.
         pool: The threads that requests run on.
-        objects: Reads that may go past the FileIO, where that saves requests.
+        objects: Requests that may go past the FileIO, where that saves some, or where it cannot put them.
     """
 
     def __init__(
@@ -102,19 +120,25 @@ class Store:
         rng: random.Random | None = None,
     ) -> None:
         self.file_io = file_io
-        self.pool = IOPool(concurrency, timeout)
+        self._common = _Common(retry or RetryPolicy(), sleep, rng or random.Random())
+        self.pool = IOPool(concurrency, timeout, hanging=self._common.hanging)
         self.objects = ObjectReads(file_io, timeout)
-        self._retry = retry or RetryPolicy()
-        self._sleep = sleep
-        self._rng = rng or random.Random()
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._writes = ConditionalWrites(file_io, self.objects)
+
+    def for_reader(self) -> Store:
+        """The same files for one more reader, on threads of its own: what hangs there holds up nobody else.
+
+        Requests of all of them are counted together.
+        """
+        store = copy.copy(self)
+        store.pool = IOPool(self.pool.size, self.pool.timeout, hanging=self._common.hanging)
+        return store
 
     @property
     def requests(self) -> Mapping[str, int]:
         """Requests so far by kind: read, list, write, delete; and how many of them were retried or abandoned."""
-        with self._lock:
-            return {**self._counts, "abandoned": self.pool.abandoned}
+        with self._common.lock.held:
+            return {**self._common.counts, "abandoned": self._common.hanging.abandoned}
 
     def read(self, path: str) -> bytes:
         """The bytes of a file. One request unless retried.
@@ -136,6 +160,10 @@ class Store:
         answers = self._ask("read", paths, self._read)
         return [None if isinstance(answer, FileNotFoundError) else answer for answer in answers]
 
+    def begin_read(self, path: str) -> Callable[[], bytes]:
+        """As `read`, asked for at once: the call that is returned waits for the answer, and raises what `read` does."""
+        return self.begin_call("read", path, self._read)
+
     def parse(self, path: str, parser: Callable[[bytes], T]) -> T:
         """Read a file and parse it, again a few times if that fails, since a writer may be in the middle of it.
 
@@ -149,14 +177,22 @@ class Store:
 
     def parse_data(self, path: str, data: bytes, parser: Callable[[bytes], T]) -> T:
         """As `parse`, for a file that has been read already."""
-        for attempt in range(1, self._retry.attempts + 1):
+        return self._parsed(path, Seen(data), parser, lambda: Seen(self.read(path)))[0]
+
+    def look(self, path: str, parser: Callable[[bytes], T]) -> tuple[T, Seen]:
+        """As `parse`, of a small file that is to be replaced: also what `replace` has to know of it. One request."""
+        read = partial(self._one, "read", path, self._writes.look)
+        return self._parsed(path, read(), parser, read)
+
+    def _parsed(self, path: str, seen: Seen, parser: Callable[[bytes], T], again: Callable[[], Seen]) -> tuple[T, Seen]:
+        for attempt in range(1, self._common.retry.attempts + 1):
             try:
-                return parser(data)
+                return parser(seen.data), seen
             except (ValueError, RecursionError) as error:
-                if attempt == self._retry.attempts:
+                if attempt == self._common.retry.attempts:
                     raise CorruptTableError(path, f"cannot be decoded: {error}") from error
             self._pause(attempt)
-            data = self.read(path)
+            seen = again()
         raise AssertionError("unreachable")
 
     def list_names(self, directory: str) -> list[str]:
@@ -178,10 +214,28 @@ class Store:
         """
         self._one("write", path, partial(self._write, data=data))
 
+    def replace(self, path: str, data: bytes, seen: Seen | None) -> None:
+        """As `write_atomic`, if the file still is what `look` has found. One request where the store compares.
+
+        A write that hung and was given up takes no effect once another one has come, where the store compares: local
+        files, and objects that the extra `fast` serves.
+
+        Args:
+            path: Of the file.
+            data: Its new content; to have written it already is no error.
+            seen: What it replaces; None: nothing.
+
+        Raises:
+            ChangedFileError: It is another one by now; nothing was written.
+            CorruptTableError: It may not be written.
+            StoreError: The store kept failing (retriable).
+        """
+        self._one("write", path, partial(self._writes.replace, data=data, seen=seen))
+
     def delete(self, path: str) -> None:
         """Delete a file; one that does not exist is fine."""
         with suppress(FileNotFoundError):
-            self._one("delete", path, self.file_io.delete)
+            self._one("delete", path, self._writes.delete)
 
     def call(self, kind: str, subject: str, request: Callable[[str], T]) -> T:
         """Any other request that fails by `OSError`, timed out, retried and counted as those to the store.
@@ -193,28 +247,53 @@ class Store:
         """
         return self._one(kind, subject, request)
 
+    def begin_call(self, kind: str, subject: str, request: Callable[[str], T]) -> Callable[[], T]:
+        """As `call`, asked for at once: the call that is returned waits for the answer."""
+        future = self.pool.submit(request, subject)
+        self._count(kind)
+
+        def answer() -> T:
+            first: T | FileNotFoundError | StoreError = self._answer(subject, future)
+            return self._found(self._repeated(kind, (subject,), request, [first]))
+
+        return answer
+
     def close(self) -> None:
         """End the threads; idempotent."""
         self.pool.close()
 
     def _one(self, kind: str, path: str, request: Callable[[str], T]) -> T:
-        (answer,) = self._ask(kind, (path,), request)
+        return self._found(self._ask(kind, (path,), request))
+
+    @staticmethod
+    def _found(answers: list[T | FileNotFoundError]) -> T:
+        (answer,) = answers
         if isinstance(answer, FileNotFoundError):
             raise answer
         return answer
 
     def _ask(self, kind: str, paths: Sequence[str], request: Callable[[str], T]) -> list[T | FileNotFoundError]:
         """Ask for all paths at the same time, and again for those that failed; what is missing is no failure."""
-        answers = self._round(kind, paths, request)
-        for attempt in range(1, self._retry.attempts + 1):
+        with not_given_up() if kind in _LASTING else nullcontext():
+            return self._repeated(kind, paths, request, self._round(kind, paths, request))
+
+    def _repeated(
+        self,
+        kind: str,
+        paths: Sequence[str],
+        request: Callable[[str], T],
+        answers: list[T | FileNotFoundError | StoreError],
+    ) -> list[T | FileNotFoundError]:
+        """Ask again for those that failed."""
+        for attempt in range(1, self._common.retry.attempts + 1):
             failed = [place for place, answer in enumerate(answers) if isinstance(answer, StoreError)]
             if not failed:
                 break
             errors = [answers[place] for place in failed]
             hung = [error for error in errors if isinstance(error, IOTimeoutError)]
-            if hung and attempt >= self._retry.hung_attempts:
+            if hung and attempt >= self._common.retry.hung_attempts:
                 raise hung[0]
-            if attempt == self._retry.attempts:
+            if attempt == self._common.retry.attempts:
                 raise cast("StoreError", errors[0])
             self._count("retried", len(failed))
             cause = errors[0].__cause__ if isinstance(errors[0], StoreError) else None
@@ -257,46 +336,31 @@ class Store:
             return failure
 
     def _pause(self, attempt: int) -> None:
-        self._sleep(self._retry.delay(attempt, self._rng))
+        self._common.sleep(self._common.retry.delay(attempt, self._common.rng))
 
     def _count(self, kind: str, number: int = 1) -> None:
-        with self._lock:
-            self._counts[kind] += number
+        with self._common.lock.held:
+            self._common.counts[kind] += number
 
     def _read(self, path: str) -> bytes:
         return self.objects.read(path, partial(self._read_stream, path))
 
     def _read_stream(self, path: str) -> bytes:
-        with self.file_io.new_input_stream(path) as stream:
-            data: bytes = stream.read()
-        return data
+        # To open a file is a request too, in most stores.
+        with self.file_io.new_input_stream(path) as stream, one_request():
+            return self._common.cache.read(path, stream)
 
     def _statuses(self, directory: str) -> list[Any]:
         return list(self.file_io.list_status(directory))
 
     def _write(self, path: str, data: bytes) -> None:
-        if not is_local(path):
-            with self.file_io.new_output_stream(path) as stream:
+        if is_renamed(path):
+            self._writes.write_renamed(path, data)
+        elif is_local(path):
+            self._writes.write_local(path, data, lambda: self.pool.given_up)
+        else:
+            with self.file_io.new_output_stream(path) as stream, one_request():
                 stream.write(data)
-            return
-        directory, name = path.rsplit("/", 1)
-        temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
-        try:
-            with self.file_io.new_output_stream(temporary) as stream:
-                stream.write(data)
-            if self.pool.given_up:
-                raise IOTimeoutError("the write was given up; a later one must not be undone by it")
-            os.replace(local_path(temporary), local_path(path))
-        except BaseException:
-            # What made the write fail is what counts, not that nothing can be tidied up either.
-            with suppress(OSError):
-                self.file_io.delete(temporary)
-            raise
-
-
-def is_local(path: str) -> bool:
-    """Whether a path lies in a file system of this machine."""
-    return "://" not in path or path.lower().startswith("file:")
 
 
 def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | CorruptTableError:

@@ -1,16 +1,17 @@
-"""Changes applied elsewhere come to the same rows: in a dict, in DuckDB exactly once, in another Paimon table."""
+"""Changes applied to a dict come to the rows of the table; a full state replaces what it holds."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
-from orders import COLUMNS, append, catalog, change, create_orders, events, orders
+from copied_table import at, batches, changed, keyed, rows_of
+from copied_table import stream as copied
+from orders import COLUMNS, catalog, change, create_orders, orders
 
-from pypaimon.streaming import BlockingBatch, StreamConfigError, StreamReadBuilder, stream_read_builder
-from pypaimon.streaming.apply_changes import DuckDBTarget, PaimonTarget, apply_to_dict, last_changes
+from pypaimon.streaming import StreamConfigError, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.apply_changes import apply_to_dict, last_changes
 
 
 @pytest.fixture
@@ -20,11 +21,6 @@ def tables(tmp_path: Path) -> Any:
 
 def stream(table: Any) -> StreamReadBuilder:
     return stream_read_builder(table).with_projection(COLUMNS).with_start("earliest").with_end(latest=True)
-
-
-def batches(builder: StreamReadBuilder, **settings: Any) -> list[BlockingBatch]:
-    with builder.open_sync(**settings) as opened:
-        return list(opened)
 
 
 def busy(tables: Any) -> Any:
@@ -86,96 +82,49 @@ def test_keys_must_be_there(tables: Any) -> None:
             last_changes(first, keys)
 
 
-# ---- DuckDB ----
+# ---- full states ----
 
 
-def rows(database: duckdb.DuckDBPyConnection, table: str = "orders") -> dict[int, dict[str, Any]]:
-    found = database.execute(f"SELECT * FROM {table}").fetchall()
-    return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in found}
+def values(state: dict[Any, Any]) -> list[tuple[Any, ...]]:
+    return sorted(((row["k"], row["v"]) for row in state.values()), key=str)
 
 
-def test_duckdb_follows(tables: Any) -> None:
-    database = duckdb.connect()
-    target = DuckDBTarget(database, "orders", keys=["id"])
-    for batch in batches(stream(busy(tables))):
-        target.apply(batch)
-    assert rows(database) == STATE
-    position = target.position()
-    assert position is not None and position.snapshot == 10
-
-
-@pytest.mark.parametrize("applied", range(9))
-def test_duckdb_goes_on_exactly_once_after_a_crash(tables: Any, tmp_path: Path, applied: int) -> None:
-    table, file = busy(tables), str(tmp_path / "orders.db")
-    with duckdb.connect(file) as database:
-        target = DuckDBTarget(database, "orders", keys=["id"])
-        for batch in batches(stream(table))[:applied]:
-            target.apply(batch)
-    with duckdb.connect(file) as database:
-        target = DuckDBTarget(database, "orders", keys=["id"])
-        builder, position = stream(table), target.position()
-        if position is not None:
-            builder.with_start(position=position)
-        for batch in batches(builder):
-            target.apply(batch)
-        assert rows(database) == STATE
-
-
-def test_without_keys_a_plan_that_was_half_applied_comes_again_as_a_whole(tables: Any, tmp_path: Path) -> None:
-    table, file = events(tables, commits=2), str(tmp_path / "events.db")
-    builder = stream_read_builder(table).with_end(latest=True)
-    with duckdb.connect(file) as database:
-        target = DuckDBTarget(database, "main.events")
-        first, *_ = batches(builder, batch_bytes=1)
-        assert not first.is_last
-        target.apply(first)
-    append(table, 2)
-    with duckdb.connect(file) as database:
-        target = DuckDBTarget(database, "main.events")
-        assert target.position() is None
-        for batch in batches(builder, batch_bytes=1):
-            target.apply(batch)
-        values = database.execute("SELECT value FROM events ORDER BY value").fetchall()
-    assert values == [(n * 10 + day,) for n in range(3) for day in range(3)]
-
-
-def test_without_keys_deletes_are_refused_and_nothing_is_kept(tables: Any) -> None:
-    database = duckdb.connect()
-    target = DuckDBTarget(database, "orders")
-    first, second, *_ = batches(stream(orders(tables)))
-    target.apply(first)
-    with pytest.raises(StreamConfigError, match="cannot be appended"):
-        target.apply(second)
-    assert set(rows(database)) == {1, 2}
-    assert target.position() == first.position
-
-
-# ---- another Paimon table ----
-
-
-def test_another_paimon_table_follows(tables: Any) -> None:
-    source, target = busy(tables), create_orders(tables, "db.copy")
-    applied = PaimonTarget(target)
-    for batch in [*batches(stream(source)), *batches(stream(source))]:
-        applied.apply(batch)
+@pytest.mark.parametrize("limits", [{}, {"max_splits": 1}])
+def test_a_full_state_in_the_midst_replaces_what_a_dict_holds(tmp_path: Path, limits: dict[str, int]) -> None:
+    table = keyed(tmp_path)
     state: dict[Any, Any] = {}
-    for batch in batches(stream(target)):
-        apply_to_dict(batch, state, "id")
-    assert state == STATE
+    first, second = copied(table).with_limits(**limits), copied(table).with_limits(**limits).with_on_expired("full")
+    for batch in batches(first, batch_bytes=1):
+        apply_to_dict(batch, state, "k")
+    position = batch.position
+    changed(table)
+    for batch in batches(second.with_start(position=position), batch_bytes=1):
+        apply_to_dict(batch, state, "k")
+    assert values(state) == rows_of(table)
 
 
-def test_an_append_table_takes_inserts(tables: Any) -> None:
-    source, target = events(tables), events(tables, "db.copy", commits=0)
-    applied = PaimonTarget(target)
-    for batch in batches(stream_read_builder(source).with_end(latest=True)):
-        applied.apply(batch)
-    (copy,) = batches(stream_read_builder(target).with_end(latest=True))
-    assert sorted(copy.data["value"].to_pylist()) == [n * 10 + day for n in range(3) for day in range(3)]
+def test_a_full_state_that_is_empty_empties_a_dict(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    state: dict[Any, Any] = {7: {"k": 7, "v": "old"}}
+    table.commit([("-D", key, "") for key in range(10)])
+    table.expire(4)
+    for batch in batches(copied(table).with_start(position=at(table, 2)).with_on_expired("full")):
+        apply_to_dict(batch, state, "k")
+    assert state == {}
 
 
-def test_a_target_that_cannot_take_deletes_says_so(tables: Any) -> None:
-    table = orders(tables)
-    target = events(tables, "db.copy", commits=0)
-    _, deleting, *_ = batches(stream(table))
-    with pytest.raises(StreamConfigError, match="cannot be appended"):
-        PaimonTarget(target).apply(deleting)
+def test_a_second_stream_from_the_state_on_leaves_nothing_of_the_first(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    state: dict[Any, Any] = {}
+    for _ in range(2):
+        for batch in batches(copied(table)):
+            apply_to_dict(batch, state, "k")
+        assert values(state) == rows_of(table)
+        changed(table)
+
+
+def test_a_key_that_is_missing_leaves_a_dict_as_it_is(tmp_path: Path) -> None:
+    state = {1: {"k": 1}}
+    with pytest.raises(StreamConfigError, match="the batch has columns"):
+        apply_to_dict(batches(copied(keyed(tmp_path)))[0], state, "nothing")
+    assert state == {1: {"k": 1}}

@@ -8,7 +8,7 @@ one of them at least; those that it does not fit are given up.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,9 @@ from table_model import (
 
 from pypaimon.streaming import Plan, PlanKind, Position
 from pypaimon.streaming.position import Phase
+
+Moment = tuple[int, int]
+"""The earliest and the latest snapshot of the table at a moment."""
 
 STATES = (PlanKind.FULL, PlanKind.OVERWRITE)
 FOLLOWING = (PlanKind.DELTA, PlanKind.CHANGELOG, PlanKind.OVERWRITE, PlanKind.COLLAPSED, PlanKind.NET)
@@ -286,14 +289,23 @@ class Expectations:
         """Behind snapshots that hold nothing."""
         if belief.left is not None and belief.next < until:
             raise Mismatch("it is inside of a snapshot")
-        schema = belief.schema
+        schema, unchanged = belief.schema, 0
         for commit, phase in self._ahead(belief):
             if commit.id >= until and phase == "follow":
                 break
             schema = self._schema_at(schema, commit, phase)
-            if self._to_come(commit, phase):
-                raise Mismatch(f"there are rows in snapshot {commit.id}")
+            if commit.id > unchanged and self._to_come(commit, phase):
+                unchanged = self._unchanged_until(commit.id, until) if phase == "follow" else 0
+                if not unchanged:
+                    raise Mismatch(f"there are rows in snapshot {commit.id}")
         return Belief("follow", max(until, belief.next), schema)
+
+    def _unchanged_until(self, first: int, until: int) -> int:
+        """The last of several snapshots that change nothing together, which net catch-up passes over; 0 if they do."""
+        if self._settings.catch_up != "net" or not self._model.keyed:
+            return 0
+        before = self._state(first - 1)
+        return max((number for number in range(first + 1, until) if self._state(number) == before), default=0)
 
     def _followed(self, belief: Belief) -> Belief:
         """Behind a first plan that was not handed out, since it held nothing."""
@@ -310,41 +322,51 @@ class Expectations:
 
     # ---- what may have happened ----
 
-    def branched(self, beliefs: list[Belief]) -> list[Belief]:
-        """With what the stream would do if it looked at the table now."""
+    def branched(self, beliefs: list[Belief], moments: Sequence[Moment]) -> list[Belief]:
+        """With what the stream would do if it looked at the table at one of these moments, or at several of them."""
         found = list(beliefs)
-        for belief in beliefs:
-            if belief.phase == "start":
-                found += self._starts(belief)
-            elif self.expired(belief) or self.replaces_expired(belief):
-                found += self._alternatives(belief)
-        known = {(each.phase, each.next, each.schema.id, each.left and len(each.left)): each for each in found[::-1]}
-        return list(known.values())[::-1]
+        for number, (earliest, latest) in enumerate(moments):
+            later = [each for each, _ in moments[number + 1 :]]
+            for belief in list(found):
+                if belief.phase == "start":
+                    found += self._starts(belief, earliest, latest, later)
+            # The start may be one that has expired, or an overwrite of what has.
+            for belief in list(found):
+                if belief.phase != "start" and (belief.next < earliest or self.replaces_expired(belief)):
+                    found += self._alternatives(belief, earliest, latest)
+            found = _once_each(found)
+        return found
 
-    def _starts(self, belief: Belief) -> Iterator[Belief]:
-        start, table = self._settings.start, self._table
-        if not table.commits:
+    def _starts(self, belief: Belief, earliest: int, latest: int, later: list[int]) -> Iterator[Belief]:
+        """Where a stream begins at a moment; it looks for the earliest snapshot a little later than for the latest."""
+        start = self._settings.start
+        shared = self._table.start_of(self._settings.consumer)
+        if shared is not None:
+            yield Belief(*shared, self._schema)
+        elif not latest:
             yield replace(belief, next=1)
         elif start == "latest" and belief.next:
             yield Belief("follow", 1, self._schema)
         elif start == "earliest":
-            yield Belief("follow", table.earliest, self._schema)
+            yield Belief("follow", earliest, self._schema)
         elif start == "latest":
-            yield Belief("follow", table.latest + 1, self._schema)
+            yield Belief("follow", latest + 1, self._schema)
         else:
-            ids = range(table.earliest, table.latest + 1)
-            compacted = [number for number in ids if table.commits[number].kind == "COMPACT"]
-            chosen = compacted[-1] if compacted and start == "compacted-full" else table.latest
+            ids = range(earliest, latest + 1)
+            compacted = [number for number in ids if self._table.commits[number].kind == "COMPACT"]
+            chosen = compacted[-1] if compacted and start == "compacted-full" else latest
             yield Belief("full", chosen, self._schema)
+            if any(each > chosen for each in later):
+                yield Belief("full", latest, self._schema)
 
-    def _alternatives(self, belief: Belief) -> Iterator[Belief]:
-        policy, table = self._settings.on_expired, self._table
+    def _alternatives(self, belief: Belief, earliest: int, latest: int) -> Iterator[Belief]:
+        policy = self._settings.on_expired
         if policy == "latest":
-            yield Belief("follow", table.latest + 1, belief.schema)
+            yield Belief("follow", latest + 1, belief.schema)
         elif policy == "full":
-            yield Belief("full", table.latest, belief.schema)
-        elif policy == "earliest" and belief.next < table.earliest:
-            yield Belief(belief.phase, table.earliest, belief.schema)
+            yield Belief("full", latest, belief.schema)
+        elif policy == "earliest" and belief.next < earliest:
+            yield Belief(belief.phase, earliest, belief.schema)
 
     def expired(self, belief: Belief) -> bool:
         """Whether the next snapshot is gone."""
@@ -362,3 +384,9 @@ class Expectations:
         if commit is None or number == 1 or not self._model.keyed or not self._settings.overwrites:
             return False
         return commit.kind == "OVERWRITE" and belief.phase == "follow" and belief.next == number
+
+
+def _once_each(beliefs: list[Belief]) -> list[Belief]:
+    """The first of those that say the same."""
+    known = {(each.phase, each.next, each.schema.id, each.left and len(each.left)): each for each in beliefs[::-1]}
+    return list(known.values())[::-1]

@@ -48,6 +48,7 @@ class BelievingReader:
     def open(self, settings: Settings, position: str | None = None) -> None:
         """Build a stream at a position; without one at its consumer's progress or its start."""
         self.settings = settings
+        self._looked = len(self._table.moments) - 1
         self.expected = Expectations(self._table, self._model, self._by_file, settings)
         builder = self._builder(position)
         self.scan: AsyncStreamingTableScan = builder.new_streaming_scan()
@@ -56,7 +57,7 @@ class BelievingReader:
 
     def _builder(self, position: str | None) -> StreamReadBuilder:
         settings, handle = self.settings, self._table.handle()
-        TableDirectory.of(handle).store._sleep = lambda _: None
+        TableDirectory.of(handle).store._common.sleep = lambda _: None
         builder = StreamReadBuilder(handle).with_start(settings.start).with_include_row_kind()
         builder.with_prefetch(settings.prefetch).with_catch_up(settings.catch_up).with_limits(**dict(settings.limits))
         builder.with_on_expired(settings.on_expired).with_on_schema_change(settings.on_schema_change)
@@ -77,6 +78,9 @@ class BelievingReader:
         """Go away, perhaps with a plan in hand, and come back: by the consumer's progress, else at the position."""
         self.scan.close()
         if self.settings.consumer is not None:
+            if self._cancelled:
+                self._branch()
+                self._confirmable = max(self._confirmable, *map(self.expected.first_with_rows, self.beliefs))
             saved = self.scan.committed()
             assert saved is None or saved <= self._confirmable, f"{saved} was saved, not confirmed"
             self.plans.clear()
@@ -111,7 +115,7 @@ class BelievingReader:
 
     async def step(self, cancel_after: int | None = None) -> bool:
         """Ask for a plan, perhaps cancelled after so many rounds of the event loop; whether more may be there."""
-        self.beliefs = self.expected.branched(self.beliefs)
+        self._branch()
         before, position, reading = self.beliefs, self.scan.checkpoint(), False
         self._confirmable, self._cancelled = max(map(self.expected.first_with_rows, before)), cancel_after is not None
         waiting = asyncio.ensure_future(self.scan.plan_async())
@@ -140,6 +144,13 @@ class BelievingReader:
         self.plans.append((plan.position, self.beliefs))
         return True
 
+    def _branch(self) -> None:
+        """Believe all that can have been found by now: a cancelled call goes on, and plans are made ahead."""
+        moments = self._table.moments
+        since = self._looked if self._cancelled or self.settings.prefetch else len(moments) - 1
+        self.beliefs = self.expected.branched(self.beliefs, moments[since:])
+        self._looked = len(moments) - 1
+
     async def catch_up(self) -> None:
         """Until nothing new is there; a position that has expired must be found out by then."""
         idle = 0
@@ -166,7 +177,8 @@ class BelievingReader:
 
     def _rows(self, plan: Plan) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Columns and rows of a plan, the row kind first; updates of a state are like inserts."""
-        table = self._read.to_arrow(plan.splits())
+        # A state in the midst of a stream is told though it has no rows, which could tell its schema.
+        table = self._read.to_arrow(plan.splits()) if plan.splits() else self._read.schema_of(plan).empty_table()
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
         if plan.kind in STATES:
             rows = [("+I" if row[0] == "+U" else row[0], *row[1:]) for row in rows]
@@ -193,7 +205,9 @@ class BelievingReader:
     def _check_expired(self, error: PositionExpiredError, beliefs: list[Belief], reading: bool) -> None:
         # On an empty table `latest` has no position yet that a consumer could save.
         unsaved = self.settings.start == "latest" and any((each.phase, each.next) == ("start", 1) for each in beliefs)
-        assert self.settings.consumer is None or unsaved, f"the table expired under its consumer: {error}"
+        # What a consumer keeps is its next snapshot, not the rows of the one before that an overwrite retracts.
+        kept = not unsaved and not any(map(self.expected.replaces_expired, beliefs))
+        assert self.settings.consumer is None or not kept, f"the table expired under its consumer: {error}"
         fails = reading or self.settings.on_expired == "fail"
         gone = self.expected.expired if fails else self.expected.replaces_expired
         assert any(gone(each) or self.expected.replaces_expired(each) for each in beliefs), f"{error}: {beliefs}"

@@ -78,6 +78,7 @@ def test_statistics_that_java_serialised(archive: str) -> None:
             for entry in parse_manifest(path.read_bytes()).to_pylist():
                 schema = TableSchema.from_json((table / f"schema/schema-{entry['schema_id']}").read_text())
                 fields = [field for field in schema.fields if isinstance(field.type, AtomicType)]
+                fields = [field for field in fields if field.type.type != "BLOB"]
                 if entry["value_stats_cols"] is not None or len(fields) != len(schema.fields):
                     continue
                 for side in ("value_min", "value_max"):

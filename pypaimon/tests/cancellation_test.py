@@ -1,4 +1,4 @@
-"""Asyncio and threads around a scan (B30, B31, B39): cancelled, left, collected, interrupted; nothing lost."""
+"""Asyncio and threads around a scan: cancelled, left, collected, interrupted; nothing lost."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from virtual_clock import VirtualClock
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError, StreamReadBuilder
 
+PATIENCE = 120
+"""Seconds after which what should have happened will not; how busy the machine is must not show."""
+
 
 @pytest.fixture(autouse=True)
 def _no_scan_is_left() -> Iterator[None]:
@@ -41,7 +44,7 @@ def _no_thread_is_left() -> Iterator[None]:
 
 def _assert_ended(*names: str) -> None:
     gc.collect()
-    deadline = time.monotonic() + 8
+    deadline = time.monotonic() + PATIENCE
     while living := [thread for thread in threading.enumerate() if thread.name.startswith(names)]:
         assert time.monotonic() < deadline, f"threads are left: {living}"
         living[0].join(0.05)
@@ -77,7 +80,7 @@ async def steps_of_the_loop(count: int) -> None:
 
 async def until(condition: Callable[[], object]) -> None:
     """Let the loop run until something holds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)
@@ -119,10 +122,15 @@ class Cancel:
 
     Attributes:
         came: It has come.
+        file_io: Reads a data file only for a wait, so that there are as many waits as files.
     """
 
     def __init__(self, number: int, late: bool) -> None:
         self.came = False
+        self.file_io = FaultFileIO()
+        self.file_io.wherever(self._read)
+        # One ahead: a batch is handed out once the one after it was read.
+        self._waits = threading.Semaphore(1)
         self._left = number
         self._late = late
 
@@ -138,11 +146,17 @@ class Cancel:
             except StopIteration as end:
                 return end.value
             self._left -= 1
+            self._waits.release()
             cancels = self._left == 0
             if self._late or not cancels:
                 yield waits_for
             self.came = self.came or cancels
             give = (steps.throw, asyncio.CancelledError()) if cancels else (steps.send, None)
+
+    def _read(self, call: Any) -> Any:
+        if call.path.endswith(".parquet"):
+            assert self._waits.acquire(timeout=PATIENCE)
+        return call.answer()
 
 
 class _Steps:
@@ -161,9 +175,9 @@ async def test_cancelled_at_any_await_a_stream_hands_out_the_same_batches(table:
     for number in itertools.count(1):
         for path in (table.path / "consumer").glob("*"):
             path.unlink()
-        builder = table.builder().with_catch_up("replay").with_end(latest=True).with_consumer_id("c")
-        builder.with_poll_interval_ms(1).with_start(start)
         cancel = Cancel(number, late)
+        builder = table.builder(cancel.file_io).with_catch_up("replay").with_end(latest=True).with_consumer_id("c")
+        builder.with_poll_interval_ms(1).with_start(start)
         assert await batches_through(cancel, builder) == (wanted, 5)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         if not cancel.came:
@@ -508,7 +522,7 @@ async def test_a_hung_request_stalls_nothing_but_its_own_stream(table: Table, fi
 async def test_a_request_that_hangs_for_good_is_an_error_that_may_be_tried_again(
     table: Table, file_io: FaultFileIO
 ) -> None:
-    scan = stream_of(table, file_io, io_timeout=0.05, prefetch=0)
+    scan = stream_of(table, file_io, io_timeout=0.3, prefetch=0)
     file_io.gate.clear()
     with pytest.raises(StoreError) as caught:
         await scan.plan_async()
@@ -553,12 +567,12 @@ def test_stopped_from_another_thread_a_waiting_loop_ends_at_once(table: Table, f
 
     thread = threading.Thread(target=follow)
     thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while scan.metrics.idle_polls == 0:
         assert time.monotonic() < deadline
         thread.join(0.001)
     scan.stop()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert found == [1, 2, 3, 4]
     assert scan.committed() == 5
@@ -591,7 +605,7 @@ def test_exit_does_not_wait_for_a_request_that_hangs(table: Table, tmp_path: Pat
         tmp_path,
         """
         file_io = FaultFileIO()
-        scan = table.builder(file_io).with_start("earliest").new_streaming_scan()
+        scan = table.builder(file_io, io_timeout=3600).with_start("earliest").new_streaming_scan()
         print(scan.plan().snapshot_id, flush=True)
         file_io.gate.clear()
         file_io.asked.clear()
@@ -601,9 +615,7 @@ def test_exit_does_not_wait_for_a_request_that_hangs(table: Table, tmp_path: Pat
         """,
     ) as process:
         assert first_lines(process, 2) == ["1", "hangs"]
-        started = time.monotonic()
-        _, errors = process.communicate(timeout=30)
-        assert time.monotonic() - started < 5
+        _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (0, "")
 
 
@@ -627,7 +639,7 @@ def test_ctrl_c_interrupts_a_blocking_loop_and_loses_nothing(table: Table, tmp_p
         process.send_signal(signal.SIGINT)
         assert first_lines(process, 1) == ["interrupted at 5"]
         table.commit([50])
-        output, errors = process.communicate("\n", timeout=30)
+        output, errors = process.communicate("\n", timeout=PATIENCE)
         assert (output.strip(), errors, process.returncode) == ("[5]", "", 0)
 
 
@@ -660,7 +672,7 @@ def test_stop_in_a_sigterm_handler_finishes_the_plan_in_hand_and_saves_it(
     with run(tmp_path, textwrap.dedent(body) + textwrap.dedent(loop) + 'print("end", scan.committed())\n') as process:
         assert first_lines(process, 4) == ["1", "2", "3", "4"]
         process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert (output.strip(), errors, process.returncode) == ("end 5", "", 0)
 
 

@@ -1,17 +1,33 @@
-"""Catching up: collapsed plans hold what replay hands out, in its order; net plans lead to the same table (B8)."""
+"""Catching up: collapsed plans hold what replay hands out, in its order; net plans lead to the same table."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from commit_seed import seeded
+from crafted_table import CraftedTable
+from planner_drive import EARLIEST, Drive
 from pypaimon import CatalogFactory, Schema
+from table_model import Record
+from tables import Table, available
+from tables import rows as table_rows
 
-from pypaimon.streaming import CorruptTableError, IncrementalDiffScanner, PlanKind, StreamConfigError
+from pypaimon.streaming import (
+    CorruptTableError,
+    IncrementalDiffScanner,
+    PlanKind,
+    StreamConfigError,
+    TableChangedError,
+)
+from pypaimon.streaming.settings.options import CatchUp, OnOverwrite
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
@@ -49,7 +65,7 @@ def commits(table: Any, count: int, first: int = 0) -> None:
 def plans(table: Any, mode: str, start: int, **settings: Any) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
     builder = table.new_stream_read_builder().with_catch_up(mode)
     if "shard" in settings:
-        builder.with_shard(*settings["shard"])
+        builder.with_shard(*settings["shard"]).with_start(snapshot_id=start)
     if "max_splits" in settings:
         builder.with_limits(max_splits=settings["max_splits"])
     read = builder.new_read()
@@ -188,3 +204,113 @@ def test_the_diff_scanner_is_usable_alone(catalog: Any) -> None:
     assert sorted(read.to_arrow(plan.splits())["v"].to_pylist()) == ["a4", "a5", "a6", "b4", "b5", "b6"]
     with pytest.raises(StreamConfigError, match="must lie before"):
         IncrementalDiffScanner(table).scan(7, 7)
+
+
+def changes_of(states: list[dict[int, str]], draw: random.Random) -> list[tuple[str, int, str]]:
+    """A commit of some inserts, updates and deletes; the state after it is added."""
+    state, changes = dict(states[-1]), []
+    for key in draw.sample(range(8), draw.randint(1, 5)):
+        value = f"{len(states)}.{key}"
+        if key in state and draw.random() < 0.5:
+            changes.append(("-D", key, state.pop(key)))
+        else:
+            changes.append(("+U" if key in state else "+I", key, value))
+            state[key] = value
+    states.append(state)
+    return changes
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+def test_a_net_plan_of_deletes_leads_to_the_same_table(tmp_path: Path, producer: str) -> None:
+    """From each snapshot on: a key that is gone is taken away as it was, one that came and went shows nowhere."""
+    table, draw = Table(tmp_path / "w", primary_key=True, changelog_producer=producer), seeded(f"net {producer}")
+    states: list[dict[int, str]] = [{}]
+    for _ in range(12):
+        table.commit(changes_of(states, draw))
+    assert any(before.keys() - after.keys() for before, after in itertools.pairwise(states))
+    for start in range(2, len(states) - 2):
+        builder = table.builder().with_catch_up("net").with_end(latest=True).with_start(snapshot_id=start)
+        read, state, found = builder.new_read(), dict(states[start - 1]), []
+        for plan in builder.new_streaming_scan().stream_sync():
+            assert plan.kind is PlanKind.NET
+            found += table_rows(read, plan)
+        for kind, key, value in found:
+            if kind in ("-U", "-D"):
+                assert state.pop(key) == value
+            else:
+                assert key not in state
+                state[key] = value
+        assert state == states[-1]
+        ends = [key for kind, key, _ in found if kind != "-U"]
+        assert len(ends) == len(set(ends)), "one change per key"
+        assert all(states[start - 1].get(key) != states[-1].get(key) for key in ends), "no change that is none"
+
+
+def test_a_collapsed_plan_tells_its_first_snapshot_and_leaves_out_what_is_held_back(tmp_path: Path) -> None:
+    history = Table(tmp_path / "w")
+    for key in range(1, 21):
+        history.commit([key])
+        path = history.snapshot_path(key)
+        path.write_text(json.dumps(history.snapshot(key) | {"timeMillis": 1_000_000 + key}))
+    drive = Drive.of(history, EARLIEST, delay_ms=10, millis=1_000_000 + 15 + 10)
+    steps = [step for step in (drive.step() for _ in range(8)) if step.plan is not None]
+    collapsed = steps[-1]
+    assert collapsed.plan is not None and collapsed.plan.kind is PlanKind.COLLAPSED
+    assert (collapsed.first_snapshot, collapsed.plan.snapshot_id) == (3, 15)
+    assert drive.run() == []
+    drive.millis += 3
+    assert drive.keys() == [16, 17, 18]
+
+
+def test_a_net_plan_needs_the_state_before_it(tmp_path: Path) -> None:
+    history = Table(tmp_path / "w", primary_key=True, bucket="1")
+    for key in range(1, 9):
+        history.commit([key])
+    history.expire(5)
+    plans = Drive.of(history, EARLIEST, catch_up=CatchUp.NET).run()
+    assert [(plan.kind, plan.snapshot_id) for plan in plans] == [(PlanKind.DELTA, 5), (PlanKind.NET, 8)]
+
+
+@pytest.mark.parametrize(("count", "most"), [("9", 9), ("-1", 18)])
+def test_scan_max_snapshot_count_bounds_what_is_not_confirmed(tmp_path: Path, count: str, most: int) -> None:
+    history = Table(tmp_path / "w")
+    for key in range(1, 21):
+        history.commit([key])
+    builder = history.builder(**{"scan.max-snapshot.count": count}).with_start("earliest").with_prefetch(30)
+    with builder.new_streaming_scan() as scan:
+        plans = available(scan)
+        assert max(len(plan.splits()[0].files) for plan in plans) == most
+        assert scan._steps_ahead() == (9 if count == "9" else 30)
+
+
+@pytest.mark.parametrize("policy", [OnOverwrite.SKIP, OnOverwrite.FAIL])
+def test_what_becomes_of_an_overwrite_is_the_same_far_behind(tmp_path: Path, policy: OnOverwrite) -> None:
+    history = Table(tmp_path / "w", primary_key=True, bucket="1")
+    for key in range(4):
+        history.commit([key])
+    history.commit([10, 11], overwrite=True)
+    for key in range(4):
+        history.commit([20 + key])
+    found = []
+    for mode in (CatchUp.REPLAY, CatchUp.NET):
+        drive = Drive.of(history, EARLIEST, catch_up=mode, on_overwrite=policy)
+        keys: list[int] = []
+        try:
+            while not (step := drive.step()).idle:
+                keys += [] if step.plan is None else drive.keys([step.plan])
+        except TableChangedError:
+            keys.append(-1)
+        found.append(keys)
+    assert found[0] == found[1] == [0, 1, 2, 3, *([-1] if policy is OnOverwrite.FAIL else [20, 21, 22, 23])]
+
+
+def test_an_overwrite_that_takes_and_brings_nothing_is_refused_far_behind_too(tmp_path: Path) -> None:
+    table = CraftedTable(tmp_path, keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
+    for number in range(20):
+        if number == 10:
+            table.commit("OVERWRITE")
+        table.commit("APPEND", [table.file((None, 0), [Record("+I", (None, number), number)])])
+    drive = Drive(table.handle(), EARLIEST, on_overwrite=OnOverwrite.FAIL)
+    with pytest.raises(TableChangedError, match="Snapshot 11 overwrites data"):
+        drive.run()
+    assert drive.position is not None and drive.position.snapshot == 11

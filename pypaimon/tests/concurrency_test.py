@@ -1,4 +1,4 @@
-"""Writers commit and expire while readers, shards and consumers follow: every row exactly once (B5, B26 to B28)."""
+"""Writers commit and expire while readers, shards and consumers follow: every row exactly once."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commit_seed import how_to_repeat
 from hypothesis import HealthCheck, settings
 from pypaimon import CatalogFactory
 
@@ -31,6 +32,17 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits long for other programs comes first, so that no worker is left with it at the end."""
     items.sort(key=lambda item: not item.path.name.startswith(FIRST))
+
+
+def pytest_report_header() -> str:
+    """Which samples are drawn."""
+    return how_to_repeat()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """After a failure, how its samples are drawn again."""
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(how_to_repeat())
 
 
 @pytest.fixture

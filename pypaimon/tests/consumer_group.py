@@ -42,10 +42,11 @@ class Group:
         settings = {"commit": "manual", "poll_interval": POLL, **settings}
         return Progress(self.manager, name, owner=next(self._owners), **settings)
 
-    def started(self, position: Position, **settings: Any) -> Progress:
+    def started(self, position: Position, found: bool = False, **settings: Any) -> Progress:
+        """One that begins at a position; `found`: as at a start that it found itself."""
         progress = self.reader(**settings)
         progress.open(0)
-        progress.begin(position, 0)
+        assert progress.begin(position, 0, found) is None
         return progress
 
     def files(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Consumer files: Java's format and place, names, and what is done to a consumer id from outside (B25, B28, B29)."""
+"""Consumer files: Java's format and place, names, and what is done to a consumer id from outside."""
 
 from __future__ import annotations
 

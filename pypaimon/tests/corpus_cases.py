@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from corpus_outcome import BucketRows, End, Outcome, PlanRows
 from corpus_values import wanted_value
 
-ARCHIVES = ("java-2.1", "java-1.4", "java-0.9")
+ARCHIVES = ("java-2.1", "java-1.4", "java-0.9", "java-2.1-more")
 DIRECTORY = Path(__file__).parent / "corpus"
 REJECTING = {
     "IllegalArgumentException",
@@ -26,6 +27,8 @@ REJECTING = {
     "NullPointerException",
 }
 DAMAGED = ("Retry fail", "Failed to read manifest")
+UNSPOKEN = {"DateTimeParseException", "NullPointerException"}
+"""Errors of Java whose text is not meant for users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,20 @@ class Read:
             for name, value in values.items()
             if value is not None and value is not False and value != {}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OnFile:
+    """The snapshots of a table or branch, as their files say.
+
+    Attributes:
+        snapshots: Ids of those that have not expired.
+        fingerprints: What tells each, and each long-lived changelog, from another one with the same id: its uuid, else
+            commit user, identifier and time; None for a damaged file.
+    """
+
+    snapshots: frozenset[int] = frozenset()
+    fingerprints: Mapping[int, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +158,40 @@ def load(archive: str, name: str) -> Scenario:
     """A scenario with its reads and expectations."""
     directory = unpack(archive) / name
     raw = json.loads((directory / "expect.json").read_text())
-    schema = raw["schema"]
+    schema, warehouse = raw["schema"], directory / "wh"
     fields = tuple((field["name"], field["type"]) for field in schema["fields"])
     return Scenario(
         archive=archive,
         name=name,
         description=raw["description"],
-        warehouse=directory / "wh",
+        warehouse=warehouse,
         table_options=raw["table_options"],
         fields=fields,
         partition_keys=tuple(schema["partition_keys"]),
         primary_keys=tuple(schema["primary_keys"]),
         snapshots=tuple(raw["snapshots"]),
-        reads={read["name"]: _read(read, fields) for read in raw["reads"]},
+        reads={read["name"]: _read(read, fields, on_file(warehouse, read.get("branch"))) for read in raw["reads"]},
     )
+
+
+def on_file(warehouse: Path, branch: str | None = None) -> OnFile:
+    """The snapshots of the table `d.t`, or of a branch of it."""
+    (table,) = warehouse.glob("d.db/t")
+    table = table / "branch" / f"branch-{branch}" if branch else table
+    snapshots, changelogs = (_fingerprints(table.glob(f"{kind}/{kind}-[0-9]*")) for kind in ("snapshot", "changelog"))
+    return OnFile(frozenset(snapshots), changelogs | snapshots)
+
+
+def _fingerprints(files: Iterable[Path]) -> dict[int, str | None]:
+    found: dict[int, str | None] = {}
+    for path in files:
+        try:
+            value = json.loads(path.read_text())
+            said = value.get("uuid") or "{commitUser}/{commitIdentifier}/{timeMillis}".format(**value)
+        except ValueError:
+            said = None
+        found[int(path.name.rpartition("-")[2])] = said
+    return found
 
 
 def copy_warehouse(scenario: Scenario, directory: Path) -> Path:
@@ -162,7 +199,7 @@ def copy_warehouse(scenario: Scenario, directory: Path) -> Path:
     return Path(shutil.copytree(scenario.warehouse, directory / "wh"))
 
 
-def _read(raw: dict[str, Any], fields: Sequence[tuple[str, str]]) -> Read:
+def _read(raw: dict[str, Any], fields: Sequence[tuple[str, str]], files: OnFile = OnFile()) -> Read:
     columns = _columns(raw, fields)
     projection = raw.get("projection")
     return Read(
@@ -180,7 +217,7 @@ def _read(raw: dict[str, Any], fields: Sequence[tuple[str, str]]) -> Read:
         notify=bool(raw.get("notify_each_plan")),
         starts_full=raw["restore"] is None and bool(raw["plans"]) and not raw["plans"][0].get("no_snapshot"),
         columns=columns,
-        java=_outcome(raw, columns),
+        java=_outcome(raw, columns, files),
         java_error=_error_text(raw["end"]),
     )
 
@@ -195,27 +232,31 @@ def _columns(raw: dict[str, Any], fields: Sequence[tuple[str, str]]) -> tuple[tu
     return tuple(fields)
 
 
-def _outcome(raw: dict[str, Any], columns: Sequence[tuple[str, str]]) -> Outcome:
-    files = raw.get("consumer_files_after")
-    positions = None if files is None else {path: json.loads(text)["nextSnapshot"] for path, text in files.items()}
+def _outcome(raw: dict[str, Any], columns: Sequence[tuple[str, str]], files: OnFile) -> Outcome:
+    saved = raw.get("consumer_files_after")
+    positions = None if saved is None else {path: json.loads(text)["nextSnapshot"] for path, text in saved.items()}
+    end = _end(raw["end"], files.snapshots)
     return Outcome(
-        plans=tuple(_plan(plan, columns) for plan in raw["plans"]),
-        end=_end(raw["end"]),
+        plans=tuple(_plan(plan, columns, files.fingerprints) for plan in raw["plans"]),
+        end=end,
+        message=_message(raw["end"]) if end is End.REJECTED else None,
         final_next=raw.get("final_next"),
         columns=tuple(name for name, _ in columns),
         consumer_files=positions,
     )
 
 
-def _plan(raw: dict[str, Any], columns: Sequence[tuple[str, str]]) -> PlanRows:
+def _plan(raw: dict[str, Any], columns: Sequence[tuple[str, str]], fingerprints: Mapping[int, str | None]) -> PlanRows:
     sql_types = [sql_type for _, sql_type in columns]
+    fingerprint = fingerprints.get((raw["next"] or 0) - 1)
+    position = None if fingerprint is None else {"snapshot": raw["next"], "fingerprint": fingerprint, "phase": "follow"}
     return PlanRows(
         next=raw["next"],
         watermark=raw["watermark"],
         splits=tuple(
             BucketRows(
-                partition=json.dumps(split["partition"], ensure_ascii=False),
-                bucket=split["bucket"],
+                partition=json.dumps(split.get("partition"), ensure_ascii=False),
+                bucket=split.get("bucket", -1),
                 rows=[
                     [row[0], *(wanted_value(value, kind) for value, kind in zip(row[1:], sql_types, strict=True))]
                     for row in split["rows"]
@@ -223,6 +264,7 @@ def _plan(raw: dict[str, Any], columns: Sequence[tuple[str, str]]) -> PlanRows:
             )
             for split in raw["splits"]
         ),
+        position=position,
     )
 
 
@@ -233,7 +275,7 @@ def _error_text(end: Any) -> str:
     return f"{error['class'].rpartition('.')[2]} at stage {error['stage']}: {error['message']}"
 
 
-def _end(end: Any) -> End:
+def _end(end: Any, snapshots: Collection[int]) -> End:
     if isinstance(end, str):
         return {"waiting": End.WAITING, "end_of_scan": End.END_OF_SCAN}[end]
     error = end["error"]
@@ -242,10 +284,25 @@ def _end(end: Any) -> End:
         return End.REJECTED
     if kind == "OutOfRangeException":
         return End.EXPIRED if "has expired" in message else End.BEYOND_LATEST
-    if message.startswith("Snapshot file") and "does not exist" in message:
-        return End.NO_SUCH_SNAPSHOT
+    if lost := re.match(r"Snapshot file .*/snapshot-(\d+) does not exist", message):
+        return _end_at(int(lost.group(1)), snapshots)
     if message.startswith(DAMAGED) or kind == "FileNotFoundException":
         return End.DAMAGED
     if error["stage"] == "plan" and kind in REJECTING:
         return End.REJECTED
     raise ValueError(f"no category for {end}")
+
+
+def _end_at(snapshot: int, snapshots: Collection[int]) -> End:
+    """How a read must end that asks for the state of a snapshot that is not there."""
+    if not snapshots or snapshot > max(snapshots):
+        return End.BEYOND_LATEST
+    return End.EXPIRED if snapshot < min(snapshots) else End.DAMAGED
+
+
+def _message(end: Any) -> str | None:
+    """What Java says to the user of a read that it rejects."""
+    if isinstance(end, str) or end["error"]["class"].rpartition(".")[2] in UNSPOKEN:
+        return None
+    message: str | None = end["error"]["message"]
+    return None if message is None else message.partition("<warehouse>")[0]

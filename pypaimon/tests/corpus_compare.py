@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 
 from corpus_outcome import End, Failure, Outcome, PlanRows, Row, row_text
 
-BEYOND = ("PositionBeyondLatestError", "TableChangedError")
-REFUSED = ("StreamConfigError", "UnsupportedTableError")
 ACCEPTED: dict[End, tuple[str, ...]] = {
     End.EXPIRED: ("PositionExpiredError",),
-    End.BEYOND_LATEST: BEYOND,
-    End.NO_SUCH_SNAPSHOT: ("PositionExpiredError", *BEYOND, "StreamConfigError", "CorruptTableError"),
-    End.REJECTED: REFUSED,
-    End.DAMAGED: ("CorruptTableError", "PositionExpiredError"),
+    End.BEYOND_LATEST: ("PositionBeyondLatestError", "TableChangedError"),
+    End.REJECTED: ("StreamConfigError", "UnsupportedTableError"),
+    End.DAMAGED: ("CorruptTableError",),
 }
 
 
@@ -27,13 +24,13 @@ class Rules:
 
     Attributes:
         first_plan_unordered: The order of rows in the first plan is not asked for (a full one without buckets).
+        whole_buckets: A (partition, bucket) is one split of a plan: splits may be read side by side.
         partition_order: The order of partitions within a plan is asked for (`scan.plan-sort-partition`).
-        position_zero: The read starts at position 0, which may be refused as a setting too.
     """
 
     first_plan_unordered: bool = False
+    whole_buckets: bool = False
     partition_order: bool = False
-    position_zero: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +38,8 @@ class Difference:
     """One thing that is not as wanted.
 
     Attributes:
-        what: Which rule: `plans`, `rows`, `kinds`, `order`, `columns`, `watermark`, `partition order`, `end`,
-            `final_next` or `consumer files`.
+        what: Which rule: `plans`, `empty plan`, `rows`, `kinds`, `order`, `splits`, `columns`, `watermark`, `position`,
+            `partition order`, `end`, `message`, `final_next` or `consumer files`.
         lines: More than one line of detail, for printing.
     """
 
@@ -54,7 +51,7 @@ class Difference:
 def differences(wanted: Outcome, had: Outcome, rules: Rules) -> list[Difference]:
     """All differences, the gravest first; empty if the read is right."""
     return [
-        *_ends(wanted, had, rules),
+        *_ends(wanted, had),
         *_columns(wanted, had),
         *_plans(wanted, had, rules),
         *_final_position(wanted, had),
@@ -62,25 +59,24 @@ def differences(wanted: Outcome, had: Outcome, rules: Rules) -> list[Difference]
     ]
 
 
-def is_accepted(end: End, failure: Failure, position_zero: bool = False) -> bool:
+def is_accepted(end: End, failure: Failure) -> bool:
     """Whether an error of ours is of the wanted category."""
-    accepted = ACCEPTED.get(end, ())
-    if end is End.EXPIRED and position_zero:
-        accepted = (*accepted, "StreamConfigError")
     if "CorruptTableError" in failure.names and not failure.path:
         return False
-    return any(name in accepted for name in failure.names)
+    return any(name in ACCEPTED.get(end, ()) for name in failure.names)
 
 
-def _ends(wanted: Outcome, had: Outcome, rules: Rules) -> Iterator[Difference]:
+def _ends(wanted: Outcome, had: Outcome) -> Iterator[Difference]:
     assert wanted.end is not None
     if had.failure is None:
         if had.end is not wanted.end:
             assert had.end is not None
             yield Difference("end", f"wanted: {wanted.end.value}; had: {had.end.value}")
-    elif not is_accepted(wanted.end, had.failure, rules.position_zero):
+    elif not is_accepted(wanted.end, had.failure):
         trace = tuple(had.failure.trace.splitlines())
         yield Difference("end", f"wanted: {wanted.end.value}; had: {had.failure}", trace)
+    elif not had.failure.message.startswith(wanted.message or ""):
+        yield Difference("message", f"wanted: {wanted.message}...; had: {had.failure}")
 
 
 def _columns(wanted: Outcome, had: Outcome) -> Iterator[Difference]:
@@ -93,24 +89,34 @@ def _plans(wanted: Outcome, had: Outcome, rules: Rules) -> Iterator[Difference]:
     positions = [plan.next for plan in theirs], [plan.next for plan in ours]
     if positions[0] != positions[1]:
         yield Difference("plans", f"wanted plans with next {positions[0]}; had {positions[1]}")
+    held = {plan.next for plan in wanted.plans if plan.splits}
+    for plan in had.plans:
+        if not plan.splits or not (plan.has_rows() or plan.next in held):
+            yield Difference("empty plan", f"with next {plan.next}")
     counterparts = {plan.next: plan for plan in ours}
     for index, plan in enumerate(theirs):
         if plan.next in counterparts:
             unordered = rules.first_plan_unordered and index == 0
-            columns = wanted.columns or ()
-            yield from _plan(plan, counterparts[plan.next], columns, unordered, rules.partition_order)
+            yield from _plan(
+                plan, counterparts[plan.next], wanted.columns or (), replace(rules, first_plan_unordered=unordered)
+            )
 
 
-def _plan(
-    wanted: PlanRows, had: PlanRows, columns: Sequence[str], unordered: bool, partition_order: bool
-) -> Iterator[Difference]:
+def _plan(wanted: PlanRows, had: PlanRows, columns: Sequence[str], rules: Rules) -> Iterator[Difference]:
+    if wanted.position is not None and had.position != wanted.position:
+        yield Difference("position", f"plan with next {wanted.next}: wanted {wanted.position}, had {had.position}")
     if wanted.watermark != had.watermark:
         yield Difference("watermark", f"plan with next {wanted.next}: wanted {wanted.watermark}, had {had.watermark}")
     ours, theirs = had.by_bucket(), wanted.by_bucket()
     for key in dict.fromkeys((*theirs, *ours)):
         place = f"plan with next {wanted.next}, partition {key[0]}, bucket {key[1]}"
-        yield from _rows(place, columns, theirs.get(key, []), ours.get(key, []), unordered)
-    if partition_order and wanted.partitions() != had.partitions():
+        yield from _rows(place, columns, theirs.get(key, []), ours.get(key, []), rules.first_plan_unordered)
+    spread = {
+        key for key, count in Counter((split.partition, split.bucket) for split in had.splits).items() if count > 1
+    }
+    if rules.whole_buckets and spread:
+        yield Difference("splits", f"plan with next {wanted.next}: several splits of one bucket: {spread}")
+    if rules.partition_order and wanted.partitions() != had.partitions():
         yield Difference(
             "partition order", f"plan with next {wanted.next}: wanted {wanted.partitions()}, had {had.partitions()}"
         )

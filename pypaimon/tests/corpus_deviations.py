@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 FILE = Path(__file__).parent / "deviations.toml"
-STEPS = {"like", "own_first", "keep_buckets", "drop_row", "filter", "end", "either", "without_raw"}
+STEPS = set("like own_first keep_buckets drop_row reorder filter columns end without_raw refused".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class Deviation:
             fnmatchcase(read.name, name) for name in self.read
         )
 
-    def wanted(self, scenario: Scenario, read: Read) -> list[Outcome]:
-        """What the read must come to: any one of these."""
-        if "either" in self.expect:
-            return [self._build(expect, scenario, read) for expect in self.expect["either"]]
-        return [self._build(self.expect, scenario, read)]
+    @property
+    def refused(self) -> str | None:
+        """What the error must name with which a read is refused, though it should equal Java; None: it is not."""
+        return self.expect.get("refused")
 
     def wanted_without_raw(self) -> End | None:
         """How the read must end when raw records are not asked for; None if that is not asked."""
         end = self.expect.get("without_raw")
         return None if end is None else End(end)
 
-    def _build(self, expect: dict[str, Any], scenario: Scenario, read: Read) -> Outcome:
-        base, outcome = read, read.java
+    def wanted(self, scenario: Scenario, read: Read) -> Outcome:
+        """What the read must come to."""
+        expect, base, outcome = self.expect, read, read.java
         if "like" in expect:
             base = scenario.reads[self._other(expect["like"], read.name)]
             outcome = base.java
@@ -65,10 +65,15 @@ class Deviation:
             outcome = _of_shard(outcome, read)
         if "drop_row" in expect:
             outcome = _drop_row(outcome, expect["drop_row"]["next"], expect["drop_row"]["row"])
+        if "reorder" in expect:
+            outcome = _reordered(outcome, **expect["reorder"])
+        if "columns" in expect:
+            names = tuple(expect["columns"].get(name, name) for name in outcome.columns or ())
+            outcome = replace(outcome, columns=names)
         if "filter" in expect:
             outcome = _filtered(outcome, base, read, as_deletes=expect["filter"] == "delete")
         if "end" in expect:
-            outcome = replace(outcome, end=End(expect["end"]))
+            outcome = replace(outcome, end=End(expect["end"]), message=None)
         return outcome
 
     def _other(self, pattern: str, name: str) -> str:
@@ -83,8 +88,7 @@ def all_deviations() -> tuple[Deviation, ...]:
     """The entries of `deviations.toml`, in order."""
     entries = tuple(_entry(**raw) for raw in tomllib.loads(FILE.read_text())["deviation"])
     for entry in entries:
-        unknown = {step for expect in (entry.expect, *entry.expect.get("either", [])) for step in expect} - STEPS
-        if unknown:
+        if unknown := entry.expect.keys() - STEPS:
             raise ValueError(f"{entry.scenario}/{entry.read}: no such step: {unknown}")
     return entries
 
@@ -147,6 +151,20 @@ def _drop_row(outcome: Outcome, position: int, row: Row) -> Outcome:
         return replace(split, rows=[other for other in split.rows if other != row]) if split is held[0] else split
 
     return _map_splits(outcome, change)
+
+
+def _reordered(outcome: Outcome, next: int, partition: str, bucket: int, order: list[int]) -> Outcome:
+    """The rows of one bucket of a plan, by their places in Java's."""
+
+    def change(_: int, plan: PlanRows) -> PlanRows:
+        if plan.next != next:
+            return plan
+        buckets = plan.by_bucket()
+        rows = buckets[partition, bucket]
+        buckets[partition, bucket] = [rows[place] for place in order]
+        return replace(plan, splits=tuple(BucketRows(*key, rows) for key, rows in buckets.items()))
+
+    return _map_plans(outcome, change)
 
 
 def _in_latest_schema(scenario: Scenario, read: Read, renamed: dict[str, str]) -> PlanRows:

@@ -22,8 +22,6 @@ class End(str, Enum):
     """The position is no longer in the table."""
     BEYOND_LATEST = "beyond the latest"
     """The position lies too far ahead."""
-    NO_SUCH_SNAPSHOT = "no such snapshot"
-    """The full state of a snapshot that is not there was asked for."""
     REJECTED = "rejected"
     """Settings, or the table, are refused before any row."""
     DAMAGED = "damaged"
@@ -62,14 +60,22 @@ class BucketRows:
 
 @dataclass(frozen=True, slots=True)
 class PlanRows:
-    """One plan: the position after it (the next snapshot to read), its watermark, its splits in plan order."""
+    """One plan.
+
+    Attributes:
+        next: The position after it: the next snapshot to read.
+        splits: In plan order.
+        position: The same position with all that it says but the table: snapshot, phase, fingerprint, unit as
+            `Position.to_json` writes them. None where it is not known, or not asked for.
+    """
 
     next: int | None
     watermark: int | None
     splits: tuple[BucketRows, ...]
+    position: dict[str, Any] | None = None
 
     def has_rows(self) -> bool:
-        """Whether the plan counts in a comparison (B12)."""
+        """Whether the plan counts in a comparison."""
         return any(split.rows for split in self.splits)
 
     def by_bucket(self) -> dict[tuple[str, int], list[Row]]:
@@ -94,6 +100,7 @@ class Outcome:
         columns: Names of the columns, None where not known.
         final_next: Position at the end.
         consumer_files: Path in the warehouse to next snapshot, after the read was closed; None if not asked for.
+        message: How the message of the error must begin (a wanted one, where Java's is for users); None: not asked for.
     """
 
     plans: tuple[PlanRows, ...]
@@ -102,6 +109,7 @@ class Outcome:
     failure: Failure | None = None
     columns: tuple[str, ...] | None = None
     consumer_files: dict[str, int] | None = None
+    message: str | None = None
 
     def plans_with_rows(self) -> list[PlanRows]:
         """The plans that count."""

@@ -36,6 +36,8 @@ def column_values(column: pa.Array | pa.ChunkedArray, sql_type: str = "") -> lis
     if types.is_map(kind):
         keys, items = column_values(column.keys), column_values(column.items)
         return _slices(column, [[key, item] for key, item in zip(keys, items, strict=True)])
+    if types.is_fixed_size_list(kind):
+        return column_values(pa.array(column.to_pylist(), pa.list_(kind.value_type)), sql_type)
     if types.is_list(kind) or types.is_large_list(kind):
         return _slices(column, column_values(column.values, sql_type))
     if types.is_timestamp(kind):

@@ -48,6 +48,7 @@ class CraftedTable:
         keyed: Whether it has a primary key.
         commits: All snapshots that there ever were, by id.
         columns: Its columns now.
+        moments: Its earliest and latest snapshot, each time that one of them changed; 1 and 0 at first.
     """
 
     def __init__(self, warehouse: Path, *, keyed: bool, partitioned: bool, buckets: int, options: dict[str, str]):
@@ -64,6 +65,7 @@ class CraftedTable:
         self._catalog.create_table(NAME, schema, False)
         self.commits: dict[int, Commit] = {}
         self._lists: dict[int, dict[str, tuple[str, list[Any]]]] = {}
+        self.moments = [(1, 0)]
         self.alter()
 
     # ---- what is there ----
@@ -92,6 +94,12 @@ class CraftedTable:
         found = (self.path / "consumer").glob("consumer-*")
         return [json.loads(file.read_text())["nextSnapshot"] for file in found]
 
+    def start_of(self, consumer: str | None) -> tuple[str, int] | None:
+        """The start that the readers of a consumer id share: phase and snapshot; None if they have none (yet)."""
+        path = self.path / "consumer" / f"consumer-{consumer}.first-plan"
+        position = json.loads(path.read_text())["start"]["position"] if path.exists() else None
+        return None if position is None else (position["phase"], position["snapshot"])
+
     # ---- schema ----
 
     def alter(self, *changes: SchemaChange) -> None:
@@ -114,13 +122,14 @@ class CraftedTable:
         level: int = 0,
         compacted: bool = False,
         suffix: str = "parquet",
+        name: str | None = None,
     ) -> WrittenFile:
         """Write a data or changelog file, not yet committed; values of columns that are no more are left out."""
         kept = tuple(
             replace(record, values={each.id: record.values.get(each.id) for each in self.columns.columns})
             for record in records
         )
-        name = f"{'data' if level or not compacted else 'compacted'}-{uuid.uuid4()}-0.{suffix}"
+        name = name or f"{'data' if level or not compacted else 'compacted'}-{uuid.uuid4()}-0.{suffix}"
         directory = self.path / f"p={place[0]}" if self.partitioned else self.path
         path = directory / ("bucket-postpone" if place[1] == POSTPONED else f"bucket-{place[1]}") / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -224,6 +233,7 @@ class CraftedTable:
         directory.mkdir(exist_ok=True)
         (directory / f"snapshot-{number}").write_text(json.dumps(snapshot))
         (directory / "LATEST").write_text(str(number))
+        self.moments.append((self.earliest, self.latest))
         return self.commits[number]
 
     def _base(self, before: Sequence[DataFile], merges: bool) -> list[Any]:
@@ -250,6 +260,7 @@ class CraftedTable:
         kept_files, kept_meta = self._needed(self._lists)
         for path in (files | meta) - kept_files - kept_meta:
             path.unlink()
+        self.moments.append((self.earliest, self.latest))
 
     def _needed(self, numbers: Iterable[int]) -> tuple[set[Path], set[Path]]:
         """Data and changelog files of snapshots, and their manifests and lists of those."""

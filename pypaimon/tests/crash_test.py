@@ -1,4 +1,4 @@
-"""Reader processes that crash or are stopped (B26, B27, B39): nothing is lost, no more is repeated than is said."""
+"""Reader processes that crash or are stopped: nothing is lost, no more is repeated than is said."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from stream_files import create, meta, put, reader, split, write
 
 from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, UnsupportedTableError
+from pypaimon.streaming.files import parquet_files
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.files.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, read_file
 from pypaimon.streaming.files.schema_mapping import map_columns
@@ -275,6 +276,16 @@ def test_merged_changelog_files_are_read_from_their_range(warehouse: Any, extens
         read_all(table, meta(Path(str(table.table_path)) / fake, 1))
 
 
+def test_wide_rows_come_in_smaller_batches(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(warehouse, "t", FLAT)
+    rows = pa.table({"id": range(300), "v": [f"{number:0100}" for number in range(300)]}, FLAT)
+    file = put(table, "a.parquet", rows)
+    monkeypatch.setattr(parquet_files, "_DECODED_BYTES", 3000)
+    batches = list(reader(table, batch_size=100).iter_batches([split(SplitMode.ROWS, [file])]))
+    assert sum(batch.num_rows for batch in batches) == 300
+    assert max(batch.nbytes for batch in batches) < 4000
+
+
 @pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.avro"])
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"Obj\x01garbage", b"ORC" + bytes(40)])
 def test_garbage_is_a_damaged_file_with_its_path(warehouse: Any, name: str, content: bytes) -> None:
@@ -367,6 +378,25 @@ def test_rows_in_arrays_and_maps_are_mapped_by_field_id() -> None:
         array.validate(full=True)
         assert array.to_pylist() == wanted[start:]
         assert array.type == column.target
+
+
+@pytest.mark.parametrize("depth", ["a row", "rows in a list"])
+def test_rows_that_look_alike_may_hold_other_fields(depth: str) -> None:
+    """Fields that changed their names, or came anew under an old one: names and types of the row are as before."""
+
+    def around(kind: Any, listed: Any) -> Any:
+        return listed(kind) if depth == "rows in a list" else kind
+
+    old_row = RowType(True, [field(1, "a", INT), field(2, "b", INT)])
+    old = field(0, "n", around(old_row, lambda row: ArrayType(True, row)))
+    inner = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    stored = pa.schema([("n", around(inner, pa.list_))])
+    batch = pa.RecordBatch.from_pylist([{"n": around({"a": 1, "b": 2}, lambda row: [row])}], stored)
+    for numbers, row in (((2, 1), {"a": 2, "b": 1}), ((1, 3), {"a": 1, "b": None}), ((1, 2), {"a": 1, "b": 2})):
+        fields = [field(number, name, INT) for number, name in zip(numbers, "ab", strict=True)]
+        new = field(0, "n", around(RowType(True, fields), lambda row: ArrayType(True, row)))
+        [column] = map_columns(stored, [old], [new], exact=False)
+        assert column.read(batch).to_pylist() == [around(row, lambda value: [value])]
 
 
 def test_a_row_that_became_a_number_is_refused() -> None:

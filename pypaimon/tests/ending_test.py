@@ -1,4 +1,4 @@
-"""Ending a stream while a request hangs: at once, with what was confirmed saved (B30, B39)."""
+"""Ending a stream while a request hangs: at once, with what was confirmed saved."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import io
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,6 @@ class FaultFileIO(LocalFileIO):
 
     Attributes:
         calls: What was asked, (kind, path), in order.
-        in_flight: Requests under way.
-        most_in_flight: The most of them at one time.
         gate: Requests wait until it is set.
         asked: Set whenever a request comes.
     """
@@ -53,8 +51,6 @@ class FaultFileIO(LocalFileIO):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[str, str]] = []
-        self.in_flight = 0
-        self.most_in_flight = 0
         self.gate = threading.Event()
         self.gate.set()
         self.asked = threading.Event()
@@ -76,7 +72,6 @@ class FaultFileIO(LocalFileIO):
             self.calls.clear()
             self._faults.clear()
             self._wherever = None
-            self.most_in_flight = 0
 
     def names(self, kind: str | None = None) -> list[str]:
         """Names of what was asked for."""
@@ -116,15 +111,38 @@ class FaultFileIO(LocalFileIO):
             self.calls.append((kind, path))
             call = Call(len(self.calls), kind, path, answer)
             fault = self._faults.pop(call.number, None) or self._wherever
-            self.in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.asked.set()
-        try:
-            self.gate.wait()
-            return answer() if fault is None else fault(call)
-        finally:
+        self.gate.wait()
+        return answer() if fault is None else fault(call)
+
+
+class Meeting:
+    """The first requests for some files wait until several of them are under way; the others pass.
+
+    Args:
+        names: Of the files.
+        parties: How many.
+    """
+
+    def __init__(self, names: Collection[str], parties: int = 2) -> None:
+        self._names = names
+        self._missing = parties
+        self._lock = threading.Lock()
+        self._met = threading.Event()
+
+    @property
+    def met(self) -> bool:
+        """Whether they were."""
+        return self._met.is_set()
+
+    def __call__(self, call: Call) -> Any:
+        if call.name in self._names:
             with self._lock:
-                self.in_flight -= 1
+                self._missing -= 1
+                if self._missing <= 0:
+                    self._met.set()
+            self._met.wait(30)
+        return call.answer()
 
 
 class _Put(io.BytesIO):

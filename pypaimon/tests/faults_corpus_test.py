@@ -1,4 +1,4 @@
-"""Something goes wrong at the n-th request of a read of Java's tables: rows stay exact (B13, B14).
+"""Something goes wrong at the n-th request of a read of Java's tables: rows stay exact.
 
 The tables hold what pypaimon does not write: deletion vectors, merged first plans, retracted overwrites, long-lived
 changelogs, merged changelog files, data evolution, changed schemas. Read ahead, with collapsed catch-up, as plans and
@@ -8,23 +8,26 @@ as batches.
 from __future__ import annotations
 
 import os
-import random
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from commit_seed import commit_seed, is_drawn, seeded
 from corpus_cases import load
-from fault_file_io import FORBIDDEN, RESET, SCHEME, Fault, FaultFileIO, failing, late, truncated
+from fault_file_io import FORBIDDEN, RESET, SCHEME, Call, Fault, FaultFileIO, failing, late, truncated
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import EndOfScan, PaimonStreamError, Plan, StreamReadBuilder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 SOAK = bool(os.environ.get("SOAK"))
-EACH = 1 if SOAK else 31
-"""Every how many requests one goes wrong."""
+EACH = 1 if SOAK else 64
+"""Of how many requests one goes wrong, beside those of each kind."""
 TABLES = {
-    "pk_deletion_vectors_lookup": {"scan.mode": "from-snapshot-full", "scan.snapshot-id": "3"},
+    "pk_deletion_vectors_lookup": {"scan.mode": "from-snapshot-full", "scan.snapshot-id": "4"},
     "pk_overwrite_none": {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", "streaming-read-overwrite": "true"},
     "pk_orc_lookup": {"scan.mode": "from-snapshot-full", "scan.snapshot-id": "2"},
     "decoupled_lookup": {"scan.mode": "from-timestamp", "scan.timestamp-millis": "0"},
@@ -48,7 +51,7 @@ def builder_of(scenario: str, file_io: FaultFileIO) -> StreamReadBuilder:
     catalog = CatalogFactory.create({"warehouse": str(load("java-2.1", scenario).warehouse)})
     table: Any = catalog.get_table("d.t").copy_without_time_travel(TABLES[scenario])
     table.file_io, table.table_path = file_io, SCHEME + str(table.table_path)
-    TableDirectory.of(table).store._sleep = lambda _: None
+    TableDirectory.of(table).store._common.sleep = lambda _: None
     return StreamReadBuilder(table).with_include_row_kind(True).with_end(latest=True)
 
 
@@ -113,19 +116,70 @@ def follow(builder: StreamReadBuilder, face: type[Plans] | type[Batches]) -> tup
         found += got
 
 
-@pytest.mark.parametrize("face", [Plans, Batches])
-@pytest.mark.parametrize("scenario", TABLES)
+class Once:
+    """The first request for a file goes wrong."""
+
+    def __init__(self, path: str, fault: Fault) -> None:
+        self.happened = False
+        self._path = path
+        self._fault = fault
+
+    def __call__(self, call: Call) -> Any:
+        if self.happened or call.path != self._path:
+            return call.answer()
+        self.happened = True
+        return self._fault(call)
+
+
+def kind_of(path: str) -> str:
+    """What a request asks for: `snapshot`, `manifest-list`, `index`, `data`, ..."""
+    return re.sub(r"-?([0-9a-f]{8}-.*|[0-9]+)$", "", path.rpartition("/")[2])
+
+
+def one_of_each_kind(paths: list[str], where: str, turn: int) -> Iterator[tuple[str, str]]:
+    """One path of each kind and the name of a fault: another one for each kind, and at the next turn."""
+    drawn = seeded(where)
+    kinds = sorted({kind_of(path) for path in paths})
+    for place, kind in enumerate(kinds, commit_seed() + turn):
+        yield drawn.choice([path for path in paths if kind_of(path) == kind]), list(FAULTS)[place % len(FAULTS)]
+
+
+CASES = [(scenario, face) for scenario in TABLES for face in (Plans, Batches)]
+
+
+@pytest.mark.parametrize(("scenario", "face"), CASES)
 def test_a_fault_at_any_request_leaves_the_rows_as_they_are(scenario: str, face: type[Plans] | type[Batches]) -> None:
+    """One request of each kind, and some others; in the long form each with each fault."""
     file_io = FaultFileIO()
     fine, errors = follow(builder_of(scenario, file_io), face)
+    paths = [path for kind, path in file_io.calls if kind == "read"]
     calls = len(file_io.calls)
     assert fine and not errors and calls > 20
-    numbers = range(random.Random(f"{scenario}{face.__name__}").randint(1, EACH), calls + 1, EACH)
+
+    def check(name: str, where: Any, prepare: Callable[[FaultFileIO], None]) -> None:
+        file_io = FaultFileIO()
+        builder = builder_of(scenario, file_io)
+        prepare(file_io)
+        found, errors = follow(builder, face)
+        assert found == fine, (name, where)
+        assert not (errors and name in PASSING), (name, where)
+
+    for path, name in one_of_each_kind(paths, f"{scenario} {face.__name__}", CASES.index((scenario, face))):
+        once = Once(path, FAULTS[name])
+        check(name, path, partial(FaultFileIO.wherever, fault=once))
+        assert once.happened
     for name, fault in FAULTS.items():
-        for number in numbers:
-            file_io = FaultFileIO()
-            builder = builder_of(scenario, file_io)
-            file_io.at(number, fault)
-            found, errors = follow(builder, face)
-            assert found == fine, (name, number)
-            assert not (errors and name in PASSING), (name, number)
+        for number in range(1, calls + 1):
+            if is_drawn(f"{scenario} {face.__name__} {name} {number}", EACH):
+                check(name, number, partial(FaultFileIO.at, number=number, fault=fault))
+
+
+def test_the_requests_of_these_tables_are_of_every_kind() -> None:
+    """Deletion vectors among them."""
+    kinds = set()
+    for scenario in TABLES:
+        file_io = FaultFileIO()
+        follow(builder_of(scenario, file_io), Plans)
+        kinds |= {kind_of(path) for kind, path in file_io.calls if kind == "read"}
+    assert kinds >= {"snapshot", "schema", "manifest-list", "manifest", "index-manifest", "index", "data", "changelog"}
+    assert kinds >= {"EARLIEST", "compacted-changelog"}, kinds

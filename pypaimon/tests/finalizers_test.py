@@ -1,4 +1,4 @@
-"""The garbage collector may run anywhere, also where a lock is held: what it ends must not wait for any (B30)."""
+"""The garbage collector may run anywhere, also where a lock is held: what it ends must not wait for any."""
 
 from __future__ import annotations
 

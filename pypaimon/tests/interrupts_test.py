@@ -1,4 +1,4 @@
-"""Ctrl-C at any line of a call (B30): the same stream goes on, nothing is lost, repeated, or confirmed too early."""
+"""Ctrl-C at any line of a call: the same stream goes on, nothing is lost, repeated, or confirmed too early."""
 
 from __future__ import annotations
 

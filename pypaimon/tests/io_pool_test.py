@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pyarrow_exit import ends_with_s3_in_flight
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
 from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io_requests import one_request
 
 LONG = 30.0
 SHORT = 0.05
@@ -112,6 +114,58 @@ def test_the_time_limit_counts_from_when_a_call_runs_not_while_it_waits_for_its_
     assert [pool.result(future) for future in futures] == [False] * 6
     assert pool.abandoned == 0
     pool.close()
+
+
+def test_each_request_of_a_call_has_the_time_limit_for_itself() -> None:
+    def several() -> int:
+        for _ in range(4):
+            with one_request():
+                threading.Event().wait(0.2)
+        return 4
+
+    for marked in (False, True):
+        pool = IOPool(1, 0.4, marked=marked)
+        assert pool.run(several) == 4
+        pool.close()
+
+
+def test_where_requests_are_marked_nothing_else_is_limited() -> None:
+    pool = IOPool(1, SHORT, marked=True)
+
+    def several(event: threading.Event) -> None:
+        assert not event.wait(4 * SHORT)
+        with one_request():
+            pass
+        assert not event.wait(4 * SHORT)
+        with one_request():
+            event.wait(LONG)
+
+    with gate() as event, pytest.raises(IOTimeoutError, match=r"0\.05 s"):
+        pool.run(several, event)
+    pool.close()
+
+
+def test_decoding_is_not_limited_but_what_hangs_before_or_after_it_is() -> None:
+    pool = IOPool(1, 0.5, marked=True)
+
+    def decode(event: threading.Event | None) -> str:
+        with one_request(decodes=True):
+            began = time.thread_time()
+            while time.thread_time() < began + 1.5:
+                pass
+            if event is not None:
+                event.wait(LONG)
+        return "decoded"
+
+    assert pool.run(decode, None) == "decoded"
+    with gate() as event, pytest.raises(IOTimeoutError):
+        pool.run(decode, event)
+    pool.close()
+
+
+def test_what_is_marked_on_a_thread_of_no_pool_is_just_done() -> None:
+    with one_request(), one_request(decodes=True):
+        assert True
 
 
 def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
@@ -253,3 +307,18 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     assert run_script(script) == "7"
+
+
+def test_what_hangs_in_the_parent_does_not_count_in_a_forked_process() -> None:
+    script = f"""
+{PRELUDE}
+from pypaimon.streaming.io_requests import Hanging
+hanging = Hanging(most=1)
+pool, other = IOPool(1, timeout=0.1, hanging=hanging), IOPool(1, timeout=60, hanging=hanging)
+{GIVE_UP.format(call="never.wait")}
+child = os.fork()
+if child == 0:
+    os._exit(other.run(len, "seven!!"))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run_script(script).split("\n") == ["given up", "7"]

@@ -1,4 +1,4 @@
-"""Consumer files of a reader whose caller is slow: rewritten in time, nothing confirmed, no thread left (B27)."""
+"""Consumer files of a reader whose caller is slow: rewritten in time, nothing confirmed, no thread left."""
 
 from __future__ import annotations
 

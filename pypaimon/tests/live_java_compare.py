@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from corpus_board import nearest
-from corpus_cases import Read, Scenario, _read
-from corpus_compare import Difference, Rules
+from corpus_cases import Read, Scenario, _read, on_file
+from corpus_compare import Difference, Rules, differences
 from corpus_outcome import End, Outcome
 from corpus_runner import run_read, settings_for
 from live_java_client import JavaError, LiveJava
@@ -100,7 +99,7 @@ class _Comparison:
             return None, found
         name, changes = VARIANTS[(len(self.history.steps) + len(self.answers)) % len(VARIANTS)]
         varied = run_read(scenario, read, replace(settings, **changes))
-        return name, nearest([joined(had)], joined(varied), Rules(rules.first_plan_unordered))[0]
+        return name, differences(joined(had), joined(varied), Rules(rules.first_plan_unordered))
 
     def _java(self, setup: dict[str, Any]) -> dict[str, Any]:
         key = json.dumps(setup)
@@ -113,7 +112,8 @@ class _Comparison:
 
     @staticmethod
     def _read(raw: dict[str, Any], scenario: Scenario) -> Read:
-        return _read({"name": "live", "restore": None, **raw}, scenario.fields)
+        files = on_file(scenario.warehouse, raw.get("branch"))
+        return _read({"name": "live", "restore": None, **raw}, scenario.fields, files)
 
     def _wanted(self, scenario: Scenario, read: Read, fixed_buckets: bool) -> Outcome:
         outcome = read.java
@@ -128,10 +128,10 @@ class _Comparison:
         return replace(outcome, end=self._end(outcome, scenario, read))
 
     def _end(self, outcome: Outcome, scenario: Scenario, read: Read) -> End | None:
-        """Java waits forever behind the oldest long-lived changelog (B13).
+        """Java waits forever behind the oldest long-lived changelog.
 
         Restored behind a snapshot whose watermark is beyond the bound, Java also waits, for the next one, at which it
-        ends; ours ends at once, as a start there does in both (B7).
+        ends; ours ends at once, as a start there does in both.
         """
         if outcome.end is not End.WAITING or outcome.final_next is None:
             return outcome.end

@@ -1,4 +1,4 @@
-"""A stream that begins with the empty table and goes on after every step of a history, beside Java's (B1, B7)."""
+"""A stream that begins with the empty table and goes on after every step of a history, beside Java's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Followed:
 
     Both read in the schema that they were opened with, however it changes under them (`on_schema_change="ignore"`,
     which is what Java's core does). A rollback takes snapshots away that both have read: Java does not see that, ours
-    must end (B13).
+    must end.
     """
 
     def __init__(self, java: LiveJava, history: History, warehouse: Path, tally: Tally) -> None:

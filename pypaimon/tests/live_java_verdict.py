@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from corpus_board import nearest, rules_for
+from corpus_board import rules_for
 from corpus_cases import Read, Scenario
-from corpus_compare import Difference, Rules
+from corpus_compare import Difference, Rules, differences
 from corpus_outcome import BucketRows, Outcome, PlanRows, Row
 from corpus_values import matches
 
@@ -18,15 +18,16 @@ RETRACTING = ("none", "input")
 
 def compare(wanted: Outcome, had: Outcome, scenario: Scenario, read: Read) -> tuple[Rules, list[Difference]]:
     """By the rules of the corpus, and those of pending records."""
-    rules = rules_for(scenario, read)
+    unordered = read.starts_full and not scenario.has_buckets()
+    rules = replace(rules_for(scenario, read), first_plan_unordered=unordered)
     pending = scenario.table_options.get("bucket") == "-2"
     # Java's first plan may be empty; ours is then left out, and our first one is a follow-up.
     if read.starts_full and pending and any(split.rows for split in wanted.plans[0].splits):
         # Java sorts the files of pending records by key, and shows +U as +I where there is but one file;
-        # ours leave as they were written (B11, B21).
+        # ours leave as they were written.
         rules = replace(rules, first_plan_unordered=True)
-        return rules, nearest([_without_updates(wanted)], _without_updates(had), rules)[0]
-    return rules, nearest([wanted], had, rules)[0]
+        return rules, differences(_without_updates(wanted), _without_updates(had), rules)
+    return rules, differences(wanted, had, rules)
 
 
 def joined(outcome: Outcome) -> Outcome:
@@ -67,7 +68,7 @@ def _without_updates(outcome: Outcome) -> Outcome:
 
 
 def filtered(outcome: Outcome, scenario: Scenario, read: Read) -> Outcome:
-    """Row by row; on streams of unmerged records what does not match by more than its key comes as -D (B19)."""
+    """Row by row; on streams of unmerged records what does not match by more than its key comes as -D."""
     assert read.filter is not None
     name, op, wanted = read.filter
     sql_types = dict(read.columns)

@@ -47,7 +47,6 @@ class Written:
         """Snapshots (or long-lived changelogs) that exist, by id."""
         return snapshot_files(self.directory(branch) / kind)
 
-
     def consumers(self) -> dict[str, str]:
         """The consumer files of the table and its branches: path in the warehouse to text."""
         paths = (path for path in self.warehouse.rglob("consumer-*") if path.is_file())

@@ -26,6 +26,7 @@ from pypaimon.streaming.merge import (
     merge_engine,
     sorted_runs,
 )
+from pypaimon.streaming.merge.ordering import KeyCodec
 
 FIELDS = pa.schema(
     [
@@ -167,6 +168,49 @@ def test_records_that_a_lower_level_has_merged_do_not_count_twice() -> None:
     assert merged.to_pylist() == [{"k": 1, "a": 113, "_VALUE_KIND": 0}]
     (merged,) = merge_batches([[run] for run in runs[:2]], engine)
     assert merged.column("a").to_pylist() == [110]
+
+
+def test_what_a_level_has_merged_is_told_apart_key_by_key() -> None:
+    """Each key has its own lowest level above 0, whatever its age says; a key of level 0 alone has none."""
+    engine = engine_of(merge_engine="aggregation", changelog_producer="lookup", fields__a__aggregate_function="sum")
+    amounts = {0: {1: 1, 2: 1, 3: 1, 4: 1}, 1: {2: 10, 4: 10}, 3: {1: 100, 2: 100, 4: 100}, 5: {1: 1000, 3: 1000}}
+    runs = [
+        pa.record_batch(
+            {
+                "k": pa.array(list(of_level), pa.int64()),
+                "a": pa.array(list(of_level.values()), pa.int32()),
+                "_SEQUENCE_NUMBER": pa.array([level] * len(of_level), pa.int64()),
+                "_VALUE_KIND": pa.array([0] * len(of_level), pa.int8()),
+                "_LEVEL": pa.array([level] * len(of_level), pa.int32()),
+            }
+        )
+        for level, of_level in (*amounts.items(), (0, {5: 1, 6: 1}), (0, {5: 2}))
+    ]
+    merged = pa.Table.from_batches(merge_batches([[run] for run in runs], engine))
+    assert dict(zip(*(merged[name].to_pylist() for name in ("k", "a")), strict=True)) == {
+        1: 101,
+        2: 11,
+        3: 1001,
+        4: 11,
+        5: 3,
+        6: 1,
+    }
+
+
+LONG = "x" * 300
+LONG_TEXTS = ["", "\0", "\0\0", "\1", LONG[1:], *(LONG + end for end in ("", "\0", "\0\0", "\0\1", "\1", "a"))]
+
+
+@given(rows=st.lists(st.tuples(st.none() | st.sampled_from(LONG_TEXTS), st.none() | st.sampled_from(["", "\0", LONG]))))
+def test_keys_of_long_texts_sort_and_differ_as_the_texts_do(rows: list[tuple[str | None, str | None]]) -> None:
+    rows = [*rows, (LONG, ""), (None, LONG)]
+    columns = [pa.array([row[place] for row in rows], pa.string()) for place in range(2)]
+    codec = KeyCodec(2)
+    codec.fit(columns)
+    codes = codec.encode(columns)
+    wanted = [tuple((value is not None, (value or "").encode()) for value in row) for row in rows]
+    for one, code in zip(wanted, codes, strict=True):
+        assert [(code < other, code == other) for other in codes] == [(one < other, one == other) for other in wanted]
 
 
 @given(st.lists(st.tuples(st.text("aé\0", max_size=2), st.text("aé\0", max_size=2)).map(sorted), max_size=12))

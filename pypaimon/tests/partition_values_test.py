@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from pypaimon.schema.data_types import PyarrowFieldParser
 from stream_files import create, write
 
 from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.metadata.file_paths import FilePaths
 
 FORMATS = ("parquet", "orc", "avro")
 BEFORE_1970 = datetime.datetime(1969, 12, 31, 23, 59, 59, 250_000)
@@ -32,11 +36,19 @@ VALUES: dict[str, tuple[pa.DataType, Any]] = {
     "zoned": (pa.timestamp("ms", "UTC"), BEFORE_1970.replace(tzinfo=datetime.timezone.utc)),
     "null": (pa.string(), None),
 }
+# Of these pypaimon spells the directories otherwise than Java.
+SPELLED_OTHERWISE: dict[str, tuple[pa.DataType, Any]] = {
+    "binary": (pa.binary(), b"ab"),
+    "no text": (pa.binary(), b"\xff\x00'"),
+    "empty": (pa.binary(), b""),
+    "infinite": (pa.float64(), float("-inf")),
+    "no-break space": (pa.string(), "\xa0"),
+}
 
 
-def table_of(warehouse: Any, kind: pa.DataType, file_format: str) -> Any:
+def table_of(warehouse: Any, kind: pa.DataType, file_format: str, **options: str) -> Any:
     schema = pa.schema([("a", pa.int32()), ("p", kind), ("b", pa.string())])
-    return create(warehouse, "t", schema, partition_keys=["p"], options={"file.format": file_format})
+    return create(warehouse, "t", schema, partition_keys=["p"], options={"file.format": file_format, **options})
 
 
 def rows(table: Any, **settings: Any) -> list[dict[str, Any]]:
@@ -60,6 +72,26 @@ def test_values_of_every_type_are_those_that_were_written(warehouse: Any, name: 
 
 def _schema(table: Any) -> pa.Schema:
     return PyarrowFieldParser.from_paimon_schema(table.fields)
+
+
+@pytest.mark.parametrize("legacy", ["true", "false"])
+@pytest.mark.parametrize("name", sorted(SPELLED_OTHERWISE))
+def test_files_are_found_as_java_and_as_pypaimon_spell_their_partition(warehouse: Any, name: str, legacy: str) -> None:
+    kind, value = SPELLED_OTHERWISE[name]
+    table = table_of(warehouse, kind, "parquet", **{"partition.legacy-name": legacy})
+    write(table, pa.table({"a": [1], "p": [value], "b": ["x"]}, schema=_schema(table)))
+    expected = [{"a": 1, "p": value, "b": "x"}]
+    assert rows(table) == expected
+    partition = GenericRowSerializer.to_bytes(GenericRow([value], table.partition_keys_fields))
+    paths = FilePaths.of(str(table.table_path), table.table_schema)
+    java = Path(paths.partitions(pa.array([partition], pa.binary()))[0], "bucket-0")
+    (path,) = Path(str(table.table_path)).glob("p=*/bucket-0/*")
+    java.mkdir(parents=True, exist_ok=True)
+    path.rename(java / path.name)
+    assert rows(table) == expected
+    (java / path.name).unlink()
+    with pytest.raises(CorruptTableError, match=re.escape(str(java))):
+        rows(table)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

@@ -73,7 +73,8 @@ def _table(drawn: list[dict[str, Any]]) -> pa.Table:
 def _plainly(table: pa.Table, drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
     wanted = []
     for stored, entry in zip(table.to_pylist(), drawn, strict=True):
-        directory = PATHS.bucket(stored["partition"], stored["bucket"])
+        name = {None: "__DEFAULT_PARTITION__", "a": "a", "b/c": "b%2Fc"}[entry["partition"]]
+        directory = f"/t/p={name}/bucket-{'postpone' if stored['bucket'] == -2 else stored['bucket']}"
         moment = stored["creation_time"]
         wanted.append(
             {

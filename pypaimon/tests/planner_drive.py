@@ -36,7 +36,7 @@ class Drive:
             start = Start(StartMode.FROM_POSITION, position=start)
         self.millis = millis
         self.directory = TableDirectory.of(handle)
-        self.directory.store._sleep = lambda _: None
+        self.directory.store._common.sleep = lambda _: None
         schema = handle.table_schema
         options = StreamOptions(start=start, **settings)
         self.planner = Planner(self.directory, schema, options, None, lambda: self.millis)

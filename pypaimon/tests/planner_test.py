@@ -1,4 +1,4 @@
-"""The planner on its own: histories that could lose, repeat or invent rows, or wait for ever (B1 to B17)."""
+"""The planner on its own: histories that could lose, repeat or invent rows, or wait for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fault_file_io import FaultFileIO
+from fault_file_io import Call, FaultFileIO
 from planner_drive import EARLIEST, LATEST, Drive
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
@@ -109,6 +109,24 @@ class TestStart:
         drive.run()
         drive.state = drive.planner.at_snapshot(3)
         assert drive.keys() == [2]
+
+    def test_a_tag_whose_next_snapshot_is_gone_is_an_error_at_the_first_poll_after_its_state(
+        self, table: Table
+    ) -> None:
+        for key in range(2):
+            table.commit([key])
+        table.handle().create_tag("t", 1)
+        for key in range(2, 5):
+            table.commit([key])
+        for number in range(1, 4):
+            table.snapshot_path(number).unlink()
+        (table.path / "snapshot" / "EARLIEST").write_text("4")
+        drive = Drive.of(table, Start(StartMode.FROM_TAG, tag="t", full=True))
+        assert drive.step().plan is None
+        assert drive.step().plan is not None
+        with pytest.raises(PositionExpiredError) as raised:
+            drive.step()
+        assert (raised.value.wanted, raised.value.earliest) == (2, 4)
 
 
 class TestFilesByCreationTime:
@@ -228,7 +246,7 @@ class TestEnd:
         while drive.state.next_id != 4:
             drive.step()
         table.rollback(3)
-        drive.directory.snapshots.forget()
+        drive.state = replace(drive.state, ahead=())
         error = drive.polls_until_error(TableChangedError)
         assert "snapshot 6" in str(error)
 
@@ -290,22 +308,33 @@ class TestFollow:
             pass
         table.rollback(1)
         table.commit([3])
-        drive.directory.snapshots.forget()
-        with pytest.raises(TableChangedError, match="rolled back: snapshot 2"):
-            drive.run()
+        table.commit([4])
+        for ahead in (drive.state.ahead, ()):
+            drive.state = replace(drive.state, ahead=ahead)
+            with pytest.raises(TableChangedError, match="rolled back: snapshot 2"):
+                drive.run()
 
-    def test_a_snapshot_that_was_replaced_while_it_was_read(self, table: Table) -> None:
+    @pytest.mark.parametrize("anew", [[2], []], ids=["replaced", "gone"])
+    def test_a_snapshot_that_was_rolled_back_while_it_was_read(self, table: Table, anew: list[int]) -> None:
         table.commit([0])
-        drive = Drive.of(table)
+        file_io = FaultFileIO()
+        drive = Drive(table.handle(file_io))
         drive.run()
         table.commit([1])
-        assert drive.directory.snapshots.try_get(2) is not None
-        (table.path / "manifest" / table.snapshot(2)["deltaManifestList"]).unlink()
-        table.rollback(1)
-        table.commit([2])
+        manifests = table.snapshot(2)["deltaManifestList"]
+
+        def rolled_back(call: Call) -> Any:
+            if call.name == manifests and table.latest() == 2:
+                (table.path / "manifest" / manifests).unlink()
+                table.rollback(1)
+                for key in anew:
+                    table.commit([key])
+            return call.answer()
+
+        file_io.wherever(rolled_back)
         with pytest.raises(TableChangedError, match="rolled back: snapshot 2"):
             drive.run()
-        assert drive.keys() == [2]
+        assert drive.keys() == anew
 
     @pytest.mark.parametrize(
         ("policy", "wanted"), [("earliest", [2, 3]), ("latest", []), ("full", [0, 1, 2, 3])], ids=str

@@ -1,4 +1,4 @@
-"""The files of one reader: fences, shards, members, owners (B27, B28)."""
+"""The files of one reader: fences, shards, members, owners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from dying_store import SCHEME, DyingStore
 
 from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.consumers.progress import Opened, Progress
+from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
 from pypaimon.streaming.store import Store
 
@@ -23,7 +25,7 @@ def group(tmp_path: Path) -> Group:
     return Group(tmp_path)
 
 
-# B27: the fence of the first full plan.
+# The fence of the first full plan.
 
 
 def test_the_first_full_plan_is_fenced_until_the_first_save(group: Group) -> None:
@@ -64,12 +66,89 @@ def test_the_fence_bears_the_name_of_its_progress_file(group: Group, settings: d
     assert group.files() == {fence.removesuffix(".first-plan"): 6}
 
 
-def test_after_a_crash_in_the_first_plan_the_start_is_as_configured(group: Group) -> None:
-    group.started(full(5)).on_plan(at(6))
-    again = group.reader()
-    assert again.open(0) is None
-    again.begin(full(8), 0)
-    assert group.files() == {"etl.first-plan": 8}
+def test_after_a_crash_in_the_first_plan_the_start_is_the_same(group: Group) -> None:
+    group.started(full(5), found=True).on_plan(at(6))
+    for _ in range(2):
+        again = group.reader()
+        opened = again.open(0)
+        assert opened.next_snapshot is None
+        assert opened.start is not None and opened.start.position == full(5)
+        again.begin(full(5), 0)
+        assert group.files() == {"etl.first-plan": 5}
+
+
+def test_a_fence_that_says_nothing_of_its_start_is_replaced(group: Group) -> None:
+    group.put(etl_first=5, s0of2_first=5)
+    assert group.reader().open(0) == group.reader(shard=(0, 2)).open(0) == Opened(None)
+    group.started(full(8), found=True, shard=(0, 2))
+    assert group.files() == {"etl.first-plan": 8, "etl.shard-0-of-2.first-plan": 8}
+
+
+def test_who_finds_a_start_at_the_same_time_begins_at_the_first_one(group: Group) -> None:
+    first, second = (group.reader(shard=(index, 2)) for index in range(2))
+    assert first.open(0) == second.open(0) == Opened(None)
+    assert first.begin(full(5), 0, found=True, end=9) is None
+    other = second.begin(full(7), 0, found=True, end=11)
+    assert other is not None and (other.position, other.end) == (full(5), 9)
+    assert group.files() == {"etl.first-plan": 5, "etl.shard-0-of-2.first-plan": 5}
+    assert second.begin(other.position, 0) is None
+    for progress in (first, second):
+        progress.on_plan(at(6))
+        progress.confirm(at(6))
+        progress.flush(0)
+    assert group.files() == {"etl.shard-0-of-2": 6, "etl.shard-1-of-2": 6}
+
+
+def test_a_shard_whose_start_was_replaced_before_its_first_save_is_told(group: Group) -> None:
+    moving = StartSettings(rows_move=True)
+    first = group.started(full(5), found=True, shard=(0, 2), start=moving)
+    anew = StartSettings(rows_move=True, ignore_progress=True)
+    group.started(full(5), shard=(1, 2), start=anew)
+    second = group.reader(shard=(1, 2), start=anew)
+    second.open(0)
+    second.begin(full(8), 0, found=True)
+    first.on_plan(at(6))
+    first.confirm(at(6))
+    with pytest.raises(ConsumerConflictError, match=r"started anew at the full state of snapshot 8.*begins there too"):
+        first.flush(0)
+    assert group.files() == {"etl.first-plan": 8, **{f"etl.shard-{i}-of-2.first-plan": s for i, s in ((0, 5), (1, 8))}}
+
+
+def test_a_start_that_was_deleted_before_the_first_save_is_told(group: Group) -> None:
+    progress = group.started(full(5), found=True, shard=(0, 2), start=StartSettings(rows_move=True))
+    group.manager.delete(ConsumerName("etl", fence=True))
+    progress.on_plan(at(6))
+    progress.confirm(at(6))
+    with pytest.raises(ConsumerConflictError, match="was deleted while"):
+        progress.flush(0)
+    assert group.files() == {"etl.shard-0-of-2.first-plan": 5}
+
+
+def test_a_start_that_stands_is_kept_alive_by_who_has_begun_with_it(group: Group, tmp_path: Path) -> None:
+    progress = group.started(full(7), found=True, shard=(0, 2), expiration=EXPIRATION)
+    progress.on_plan(at(8))
+    progress.confirm(at(8))
+    progress.flush(0)
+    path = tmp_path / "consumer" / "consumer-etl.first-plan"
+    os.utime(path, (0, 0))
+    progress.keep_alive(EXPIRATION)
+    assert path.stat().st_mtime > 0
+
+
+def test_a_crash_while_the_group_starts_anew_leaves_no_shard_of_the_former_start(group: Group) -> None:
+    """The new start stands, and the progress of the former one was not deleted yet."""
+    moving = StartSettings(rows_move=True)
+    old = [group.started(at(5), found=True, shard=(index, 2), start=moving) for index in range(2)]
+    start = SharedStart("anew", full(9), moving.configured)
+    group.manager.write(ConsumerName("etl", fence=True), Consumer(9, "a reader that died", start=start))
+    joined = group.reader(shard=(0, 2), start=moving)
+    assert joined.open(0) == Opened(None, start)
+    joined.begin(full(9), 0)
+    assert set(group.files()) == {"etl.first-plan", "etl.shard-0-of-2.first-plan"}
+    old[1].on_plan(at(6))
+    old[1].confirm(at(6))
+    with pytest.raises(ConsumerConflictError, match="started anew"):
+        old[1].flush(0)
 
 
 def test_a_resumed_first_plan_keeps_its_fence(group: Group) -> None:
@@ -94,7 +173,7 @@ def test_any_other_start_deletes_a_stale_fence(group: Group) -> None:
 def test_a_fence_left_by_a_crash_after_the_first_save_is_deleted(group: Group) -> None:
     group.put(etl=6, etl_first=5)
     progress = group.reader()
-    assert progress.open(0) == 6
+    assert progress.open(0).next_snapshot == 6
     progress.begin(at(6), 0)
     assert group.files() == {"etl": 6}
 
@@ -128,7 +207,7 @@ def test_a_fence_whose_write_seemed_to_fail_is_deleted_by_another_start(group: G
     store = Store(dying, sleep=lambda _: None)
     progress = Progress(ConsumerManager(dying, f"{SCHEME}{tmp_path}", store=store), ConsumerName("etl"), owner="me")
     progress.open(0)
-    dying.dies_after(1)
+    dying.dies_after(3)
     with pytest.raises(StoreError):
         progress.begin(full(5), 0)
     assert group.files() == {"etl.first-plan": 5}
@@ -145,7 +224,7 @@ def test_a_start_without_a_full_plan_is_saved_as_soon_as_it_is_found(group: Grou
 def test_ignoring_progress_may_go_backward(group: Group) -> None:
     group.put(etl=50)
     progress = group.reader()
-    assert progress.open(0) == 50
+    assert progress.open(0).next_snapshot == 50
     progress.begin(full(10), 0)
     assert group.files() == {"etl": 50, "etl.first-plan": 10}
     progress.on_plan(at(11))
@@ -176,44 +255,44 @@ def test_the_fence_is_kept_alive_too(group: Group, tmp_path: Path) -> None:
     assert path.stat().st_mtime > 0
 
 
-# B28: shards, members, owners.
+# Shards, members, owners.
 
 
 def test_a_start_takes_its_own_file(group: Group) -> None:
     group.put(etl=3, s0of2=7, s1of2=9)
-    assert group.reader(shard=(1, 2)).open(0) == 9
-    assert group.reader().open(0) == 3
+    assert group.reader(shard=(1, 2)).open(0).next_snapshot == 9
+    assert group.reader().open(0).next_snapshot == 3
 
 
 def test_a_start_takes_the_smallest_of_a_complete_former_layout(group: Group) -> None:
     group.put(s0of2=7, s1of2=5)
-    assert group.reader().open(0) == 5
-    assert group.reader(shard=(2, 4)).open(0) == 5
+    assert group.reader().open(0).next_snapshot == 5
+    assert group.reader(shard=(2, 4)).open(0).next_snapshot == 5
 
 
 def test_the_plain_id_is_a_complete_former_layout(group: Group) -> None:
     group.put(etl=5)
-    assert group.reader(shard=(2, 4)).open(0) == 5
+    assert group.reader(shard=(2, 4)).open(0).next_snapshot == 5
 
 
 def test_an_incomplete_layout_does_not_count_and_neither_do_fences(group: Group) -> None:
     group.put(s0of2=7, s1of2_first=5, etl_first=3)
-    assert group.reader().open(0) is None
-    assert group.reader(shard=(2, 4)).open(0) is None
+    assert group.reader().open(0).next_snapshot is None
+    assert group.reader(shard=(2, 4)).open(0).next_snapshot is None
 
 
 def test_of_several_complete_layouts_the_furthest_counts(group: Group) -> None:
     group.put(etl=4, s0of2=9, s1of2=7)
-    assert group.reader(shard=(0, 3)).open(0) == 7
+    assert group.reader(shard=(0, 3)).open(0).next_snapshot == 7
 
 
 def test_a_member_starts_as_configured(group: Group) -> None:
     group.put(etl=4, s0of1=9)
-    assert group.reader(member="a").open(0) is None
+    assert group.reader(member="a").open(0).next_snapshot is None
     group.started(at(6), member="a")
     assert group.files() == {"etl": 4, "etl.member-a": 6, "etl.shard-0-of-1": 9}
-    assert group.reader(member="a").open(0) == 6
-    assert group.reader(shard=(0, 2)).open(0) == 9
+    assert group.reader(member="a").open(0).next_snapshot == 6
+    assert group.reader(shard=(0, 2)).open(0).next_snapshot == 9
 
 
 def test_the_slowest_shard_fences(group: Group) -> None:
@@ -232,7 +311,7 @@ def test_the_former_layout_goes_once_the_new_one_is_complete(group: Group) -> No
     for index in range(3):
         assert {"etl.shard-0-of-2", "etl.shard-1-of-2"} < group.files().keys()
         progress = group.reader(shard=(index, 3))
-        position = progress.open(0)
+        position = progress.open(0).next_snapshot
         assert position == 5
         progress.begin(at(position), 0)
     assert group.files() == {f"etl.shard-{index}-of-3": 5 for index in range(3)}
@@ -241,7 +320,7 @@ def test_the_former_layout_goes_once_the_new_one_is_complete(group: Group) -> No
 def test_a_former_layout_that_survived_a_crash_goes_at_the_next_start(group: Group) -> None:
     group.put(etl=5, s0of2=5, s1of2=6)
     progress = group.reader(shard=(1, 2))
-    assert progress.open(0) == 6
+    assert progress.open(0).next_snapshot == 6
     progress.begin(at(6), 0)
     assert group.files() == {"etl.shard-0-of-2": 5, "etl.shard-1-of-2": 6}
 
@@ -249,7 +328,7 @@ def test_a_former_layout_that_survived_a_crash_goes_at_the_next_start(group: Gro
 def test_a_layout_that_is_being_built_survives_a_restart_of_the_former_one(group: Group) -> None:
     group.put(etl=5, s0of2=7)
     progress = group.reader()
-    assert progress.open(0) == 5
+    assert progress.open(0).next_snapshot == 5
     progress.begin(at(5), 0)
     assert group.files() == {"etl": 5, "etl.shard-0-of-2": 7}
 
@@ -257,7 +336,7 @@ def test_a_layout_that_is_being_built_survives_a_restart_of_the_former_one(group
 def test_the_newest_reader_takes_over(group: Group) -> None:
     old = group.started(at(3))
     new = group.reader()
-    assert new.open(0) == 3
+    assert new.open(0).next_snapshot == 3
     old.on_plan(at(4))
     old.confirm(at(4))
     with pytest.raises(ConsumerConflictError, match="another reader"):
@@ -308,19 +387,19 @@ def test_a_reset_stops_a_running_reader(group: Group) -> None:
     with pytest.raises(ConsumerConflictError):
         progress.begin(at(9), 0)
     assert group.files() == {"etl": 1}
-    assert group.reader().open(0) == 1
+    assert group.reader().open(0).next_snapshot == 1
 
 
 def test_a_file_of_java_is_taken_over_at_the_start(group: Group) -> None:
     group.put(etl=3)
     progress = group.reader()
-    assert progress.open(0) == 3
+    assert progress.open(0).next_snapshot == 3
     assert group.manager.read(progress.name) == Consumer(3, "reader-1")
 
 
 def test_a_file_that_appeared_since_the_start_is_a_conflict(group: Group) -> None:
     progress = group.reader()
-    assert progress.open(0) is None
+    assert progress.open(0).next_snapshot is None
     group.put(etl=8)
     with pytest.raises(ConsumerConflictError):
         progress.begin(at(2), 0)
@@ -348,3 +427,47 @@ def test_commits_from_many_threads(group: Group) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(commit, range(1, 5)))
     assert group.files() == {"etl": last}
+
+
+def test_a_seek_to_behind_a_plan_leaves_it_to_be_confirmed(group: Group) -> None:
+    progress = group.started(at(3))
+    progress.on_plan(at(4))
+    progress.on_plan(at(5))
+    progress.begin(at(4), 0)
+    assert progress.confirmed == at(3)
+    assert group.files() == {"etl": 3}
+    progress.confirm(at(4))
+    progress.flush(0)
+    assert group.files() == {"etl": 4}
+
+
+def test_a_reset_reaches_the_shards_that_have_no_file_yet(group: Group) -> None:
+    group.put(s1of3=5, s2of3_first=4)
+    group.manager.reset_consumer("etl", Consumer(2))
+    assert group.files() == {f"etl.shard-{index}-of-3": 2 for index in range(3)}
+
+
+def test_a_start_found_anew_stands_while_a_shard_by_bucket_is_in_its_first_plan(group: Group) -> None:
+    """Its own file of before stands too, for it may go on there."""
+    group.put(s0of2=5, s1of2=5)
+    first, second = (group.started(at(5), shard=(index, 2)) for index in range(2))
+    assert first.begin(full(9), 0, found=True) is None
+    other = second.begin(full(11), 0, found=True)
+    assert other is not None and other.position == full(9)
+    for progress in (second, first):
+        assert group.files()["etl.first-plan"] == 9
+        progress.begin(full(9), 0)
+        progress.on_plan(at(10))
+        progress.confirm(at(10))
+        progress.flush(0)
+    assert group.files() == {"etl.shard-0-of-2": 10, "etl.shard-1-of-2": 10}
+
+
+def test_a_former_layout_that_did_not_begin_with_the_start_that_stands_does_not_count(group: Group) -> None:
+    moving = StartSettings(rows_move=True)
+    for index in range(2):
+        group.started(at(5), found=not index, shard=(index, 2), start=moving)
+    assert group.reader(shard=(0, 3), start=moving).open(0) == Opened(5)
+    start = SharedStart("anew", full(9), moving.configured)
+    group.manager.write(ConsumerName("etl", fence=True), Consumer(9, "a reader that died", start=start))
+    assert group.reader(shard=(0, 3), start=moving).open(0) == Opened(None, start)

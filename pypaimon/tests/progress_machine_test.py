@@ -1,4 +1,7 @@
-"""Progress under random work, crashes at any request, takeovers and resharding: nothing lost, little repeated."""
+"""Progress under random work, crashes at any request, takeovers, resharding and compaction: nothing lost.
+
+Little is repeated, and all first plans are of one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,16 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming.consumers.consumer import ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
-from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.consumers.progress import Opened, Progress
+from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.position import Phase, Position, Unit
 from pypaimon.streaming.store import Store
 
 UNITS = 6
-"""Units of each snapshot; unit u belongs to shard u mod n, so that 1, 2 and 3 shards all get some."""
+"""Units of each snapshot; unit u belongs to shard u mod n, so that 1, 2 and 3 shards all get some.
+
+In a full plan it is shard (u + c) mod n, after c compactions, where compaction moves rows between shards."""
 
 Row = tuple[int, int]
 """A snapshot and a unit of it: what is delivered and confirmed, and must not be lost."""
@@ -51,6 +57,8 @@ class ProgressMachine(RuleBasedStateMachine):
         self.outside = ConsumerManager(LocalFileIO(), self.directory.name)
         self.owners = itertools.count()
         self.latest = 3
+        self.compactions: list[int] = [0] * (self.latest + 1)
+        self.first_plan: int | None = None
         self.shards = 0
         self.readers: dict[int, Reader] = {}
         self.zombies: list[tuple[int, Reader]] = []
@@ -62,9 +70,9 @@ class ProgressMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.directory.cleanup()
 
-    @initialize(starts_full=st.booleans(), auto=st.booleans(), shards=st.integers(0, 3))
-    def configure(self, starts_full: bool, auto: bool, shards: int) -> None:
-        self.starts_full, self.auto, self.shards = starts_full, auto, shards
+    @initialize(starts_full=st.booleans(), auto=st.booleans(), shards=st.integers(0, 3), rows_move=st.booleans())
+    def configure(self, starts_full: bool, auto: bool, shards: int, rows_move: bool) -> None:
+        self.starts_full, self.auto, self.shards, self.rows_move = starts_full, auto, shards, rows_move
 
     # The table and its rows.
 
@@ -76,12 +84,32 @@ class ProgressMachine(RuleBasedStateMachine):
         units = [unit for unit in range(UNITS) if unit % count == index]
         return {(snapshot, unit) for snapshot in range(first, last + 1) if snapshot % 3 for unit in units}
 
+    def full_rows(self, name: ConsumerName, snapshot: int) -> set[Row]:
+        """The rows of a full plan."""
+        index, count = name.shard or (0, 1)
+        moved = self.compactions[snapshot] if self.rows_move else 0
+        units = [unit for unit in range(UNITS) if (unit + moved) % count == index]
+        return {(number, unit) for number in range(1, snapshot + 1) if number % 3 for unit in units}
+
+    def rows_before(self, name: ConsumerName, next_snapshot: int) -> set[Row]:
+        """All that a reader has to have confirmed before it goes on at a snapshot."""
+        if self.first_plan is None:
+            return self.rows(name, 1, next_snapshot - 1)
+        return self.full_rows(name, self.first_plan) | self.rows(name, self.first_plan + 1, next_snapshot - 1)
+
     def slots(self) -> range:
         return range(max(self.shards, 1))
 
     @rule(count=st.integers(1, 4))
     def commit_snapshots(self, count: int) -> None:
         self.latest += count
+        self.compactions += [self.compactions[-1]] * count
+
+    @rule()
+    def compact(self) -> None:
+        """A snapshot that holds nothing for a stream, or what every third one lacks: rows lie elsewhere since."""
+        self.commit_snapshots(1)
+        self.compactions[-1] += 1
 
     @rule(seconds=st.sampled_from([1.0, 20.0]))
     def time_passes(self, seconds: float) -> None:
@@ -102,6 +130,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
     def start_slot(self, slot: int, dies_after: int | None, by_position: bool) -> None:
         name = self.name(slot)
+        by_position = by_position and name.text in self.checkpoints
         io = DyingStore()
         store = Store(io, sleep=lambda _: None)
         owner, commit = f"reader-{next(self.owners)}", "auto" if self.auto else "manual"
@@ -112,18 +141,21 @@ class ProgressMachine(RuleBasedStateMachine):
             commit=commit,
             poll_interval=10.0,
             expiration=30.0,
+            start=StartSettings(explicit=by_position, rows_move=self.rows_move),
         )
         if slot in self.readers:
             self.zombies.append((slot, self.readers.pop(slot)))
         io.dies_after(dies_after)
         before = self.files()
         try:
-            saved = progress.open(self.now)
-            assert saved == self.expected_start(name, before)
-            position = self.start_position(name, saved, by_position)
+            opened = progress.open(self.now)
+            if opened.start is None:
+                assert opened.next_snapshot == self.expected_start(name, before)
+            position = self.start_position(name, opened, by_position)
             if before.get(name.text, 0) > position.snapshot:
                 self.highest.pop(name.text, None)
-            progress.begin(position, self.now)
+            found = not by_position and opened == Opened(None)
+            assert progress.begin(position, self.now, found) is None
         except OSError:
             assert io.dead
             return
@@ -131,20 +163,25 @@ class ProgressMachine(RuleBasedStateMachine):
         self.readers[slot] = Reader(io, progress, position)
         files = self.files()
         if position.phase is Phase.FULL:
-            assert files[name.fenced.text] == position.snapshot
+            assert files[name.fenced.text] == files["etl.first-plan"] == position.snapshot
+            assert position.snapshot == (self.first_plan or position.snapshot)
+            self.first_plan = position.snapshot
         else:
             assert files[name.text] == position.snapshot
             assert name.fenced.text not in files
         if name.layout <= {ConsumerName.parse(text) for text in files}:
             slowest = min(files[own.text] for own in name.layout)
-            former = {text for text in files if ConsumerName.parse(text).progress not in name.layout}
+            names = {ConsumerName.parse(text) for text in files} - {name.shared_start}
+            former = {each.text for each in names if each.progress not in name.layout}
             assert all(files[text] > slowest for text in former)
 
-    def start_position(self, name: ConsumerName, saved: int | None, by_position: bool) -> Position:
-        if by_position and name.text in self.checkpoints:
+    def start_position(self, name: ConsumerName, opened: Opened, by_position: bool) -> Position:
+        if by_position:
             return self.checkpoints[name.text]
-        if saved is not None:
-            return Position("t", saved)
+        if opened.start is not None:
+            return opened.start.position
+        if opened.next_snapshot is not None:
+            return Position("t", opened.next_snapshot)
         if self.starts_full:
             return Position("t", self.latest, phase=Phase.FULL)
         return Position("t", 1)
@@ -175,7 +212,7 @@ class ProgressMachine(RuleBasedStateMachine):
             return
         name, start = reader.progress.name, reader.position
         if start.phase is Phase.FULL:
-            first, rows = None, self.rows(name, 1, start.snapshot)
+            first, rows = None, self.full_rows(name, start.snapshot)
             after = Position("t", start.snapshot + 1)
         else:
             first = next((s for s in range(start.snapshot, self.latest + 1) if s % 3), None)
@@ -261,7 +298,7 @@ class ProgressMachine(RuleBasedStateMachine):
         target = Position("t", data.draw(st.integers(1, reader.position.snapshot)))
         if any(self.is_full(rows) for _, rows in reader.open_plans):
             # Who leaves an unconfirmed full plan by a seek does without the rows that only it would have given.
-            self.confirmed |= self.rows(reader.progress.name, 1, target.snapshot - 1)
+            self.confirmed |= self.rows_before(reader.progress.name, target.snapshot)
         self.highest.pop(reader.progress.name.text, None)
         reader.progress.begin(target, self.now)
         reader.open_plans = [plan for plan in reader.open_plans if plan[0] <= target]
@@ -331,7 +368,7 @@ class ProgressMachine(RuleBasedStateMachine):
         for text, next_snapshot in self.files().items():
             name = ConsumerName.parse(text)
             if not name.fence:
-                missing = self.rows(name, 1, next_snapshot - 1) - self.confirmed
+                missing = self.rows_before(name, next_snapshot) - self.confirmed
                 assert not missing, (text, next_snapshot, missing)
 
     @invariant()

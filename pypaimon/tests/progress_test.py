@@ -1,12 +1,16 @@
-"""What is saved under a consumer id: confirmed, then saved (B26)."""
+"""What is saved under a consumer id: confirmed, then saved."""
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from consumer_group import Group, at
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from pypaimon.streaming.consumers import progress as progress_module
 from pypaimon.streaming.consumers.progress import CommitMode
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.position import Position
@@ -17,7 +21,7 @@ def group(tmp_path: Path) -> Group:
     return Group(tmp_path)
 
 
-# B26: confirmed, then saved.
+# Confirmed, then saved.
 
 
 def test_nothing_is_saved_before_it_is_confirmed(group: Group) -> None:
@@ -149,7 +153,7 @@ def test_leaving_with_a_plan_in_hand_confirms_nothing(group: Group) -> None:
     progress = group.started(at(3), commit="auto")
     progress.on_plan(at(4))
     del progress
-    assert group.reader().open(0) == 3
+    assert group.reader().open(0).next_snapshot == 3
 
 
 def test_a_restart_by_position_repeats_nothing_that_was_confirmed(group: Group) -> None:
@@ -210,3 +214,93 @@ def test_a_save_is_one_get_and_one_put(group: Group) -> None:
     progress.confirm(at(4))
     progress.flush(0)
     assert group.io.asked == {"GET": 1, "PUT": 1}
+
+
+# Callers who confirm late, or never.
+
+
+def test_plans_that_nobody_confirms_take_bounded_memory(group: Group) -> None:
+    progress = group.started(at(0))
+    sizes = []
+    tracemalloc.start()
+    for snapshot in range(1, 40_001):
+        progress.on_plan(at(snapshot))
+        if snapshot % 20_000 == 0:
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert sizes[1] - sizes[0] < 100_000
+    assert progress.confirmed == at(0)
+    progress.confirm(at(40_000))
+    assert progress.confirmed == at(40_000)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_plans_that_count_as_one_are_confirmed_with_the_last_of_them(
+    group: Group, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "MOST_UNCONFIRMED", most)
+    progress = group.started(at(0))
+    for snapshot in range(1, 9):
+        progress.on_plan(at(snapshot))
+    found = []
+    for snapshot in range(1, 9):
+        progress.confirm(at(snapshot))
+        assert progress.confirmed is not None
+        found.append(progress.confirmed.snapshot)
+    assert all(confirmed <= snapshot for snapshot, confirmed in enumerate(found, start=1))
+    assert found == sorted(found)
+    assert found[-1] == 8
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_seek_forgets_no_unconfirmed_plan_that_counts_as_one_with_later_ones(
+    group: Group, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "MOST_UNCONFIRMED", most)
+    progress = group.started(at(0))
+    for snapshot in range(1, 9):
+        progress.on_plan(at(snapshot))
+    for snapshot in (7, 5, 3, 1):
+        progress.begin(at(snapshot), 0)
+        assert progress.confirmed == at(0)
+    progress.confirm(at(1))
+    assert progress.confirmed == at(1)
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["plan", "plan", "plan", "pass", "confirm", "seek"]), st.integers(0, 30)), max_size=60
+    ),
+    most=st.integers(1, 5),
+)
+@settings(max_examples=150)
+def test_of_many_unconfirmed_plans_none_is_confirmed_too_early_and_the_last_confirms_all(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], most: int
+) -> None:
+    """Against the positions of all plans, one by one: what counts as confirmed lies at or before what is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress_module, "MOST_UNCONFIRMED", most)
+        progress = Group(tmp_path_factory.mktemp("group")).started(at(100))
+        plans: list[tuple[int, int]] = []
+        frontier = 100
+        for step, number in steps:
+            if step == "plan":
+                plans.append((frontier, frontier + 1 + number % 3))
+                frontier = plans[-1][1]
+                progress.on_plan(at(frontier))
+            elif step == "pass":
+                frontier += number % 3
+                progress.on_passed_over(at(frontier))
+            elif step == "confirm":
+                confirmed = max(100, frontier - number)
+                plans = [plan for plan in plans if plan[1] > confirmed]
+                progress.confirm(at(confirmed))
+            else:
+                frontier = max(100, frontier - number)
+                plans = [(before, min(after, frontier)) for before, after in plans if before < frontier]
+                progress.begin(at(frontier), 0)
+            assert progress.confirmed is not None
+            assert progress.confirmed <= at(plans[0][0] if plans else frontier)
+            assert len(progress._handed_out) <= most
+        progress.confirm(at(frontier))
+        assert progress.confirmed == at(frontier)

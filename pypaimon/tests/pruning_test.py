@@ -1,4 +1,4 @@
-"""Pruning never drops what a stream must deliver, and drops what J§4.5 lets it."""
+"""Pruning never drops what a stream must deliver, and drops what cannot matter."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_records_that_may_become_deletes_stay(
         assert keep or on_keys is not None
 
 
-# ------------------------------------------------------------------------------------------- what J§4.5 lets it drop
+# ---------------------------------------------------------------------------------------------------- what it drops
 
 
 def keyed_file(read: TableSchema, key: int, value: int | None, bucket: int = 0, level: int = 0, p: str = "a") -> File:
@@ -291,6 +291,15 @@ def test_a_literal_is_rounded_to_the_float_that_it_is_compared_with() -> None:
     files = [File([{"v": pa.scalar(0.1, pa.float32()).as_py()}], read)]
     assert matching(where("equal", "v", 0.1), files[0].rows, read)
     assert kept(read, where("equal", "v", 0.1), files) == [True]
+
+
+@pytest.mark.parametrize("column", ["FLOAT", "DOUBLE"])
+@pytest.mark.parametrize("size", [2**53 + 1, 2**63, 10**400], ids=["2^53+1", "2^63", "10^400"])
+def test_an_integer_beyond_what_floats_hold_prunes_no_file_of_floats(column: str, size: int) -> None:
+    read = schema({"v": column})
+    files = [File([{"v": value}], read) for value in (-1.0, 1.0)]
+    for method, literal in (("lessThan", size), ("greaterThan", -size), ("notEqual", size), ("equal", size)):
+        assert kept(read, where(method, "v", literal), files) == [True, True]
 
 
 def test_statistics_of_another_arity_say_nothing() -> None:

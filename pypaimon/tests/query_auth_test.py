@@ -1,4 +1,4 @@
-"""Row filters and column masks of a catalog, for every kind of plan (B36)."""
+"""Row filters and column masks of a catalog, for every kind of plan."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NULL = json.dumps({"name": "NULL"})
 UPPER = json.dumps({"name": "UPPER", "inputs": [field("v")["fieldRef"]]})
 
 
-def rows(*values: tuple[int, str | None, int]) -> pa.Table:
+def rows(*values: tuple[int, str | None, int | None]) -> pa.Table:
     return pa.Table.from_pylist(
         [{"id": id, "v": v, "level": level, "r": {"x": id}} for id, v, level in values], schema=COLUMNS
     )
@@ -118,6 +118,19 @@ def test_rules_hold_for_first_plans_and_follow_ups_and_are_asked_again(catalog: 
     write(catalog.warehouse.get_table("db.append"), rows((3, "c", 2), (4, "d", 3)))
     assert next_rows() == [(3, "C")]
     assert catalog.asked == [["id", "v"], ["id", "v"]]
+
+
+def test_rules_are_asked_for_once_for_each_schema_of_a_plan(catalog: GuardedCatalog, append: Any) -> None:
+    catalog.filter = [at_most("level", 1)]
+    files = write(catalog.warehouse.get_table("db.append"), rows((1, "a", 1), (2, "b", 2)))
+    catalog.warehouse.alter_table("db.append", [SchemaChange.add_column("w", AtomicType("STRING"))], False)
+    newer = catalog.warehouse.get_table("db.append").table_schema
+    newer = newer.copy(new_options=newer.options | {"query-auth.enabled": "true"})
+    old = [split(SplitMode.ROWS, files) for _ in range(2)]
+    new = [split(SplitMode.ROWS, files, schema=newer) for _ in range(2)]
+    batches = list(reader(append).iter_batches([*old, *new]))
+    assert [batch["id"].to_pylist() for batch in batches] == [[1]] * 4
+    assert catalog.asked == [["id", "v", "level", "r"], ["id", "v", "level", "r", "w"]]
 
 
 def test_without_rules_nothing_is_left_out(catalog: GuardedCatalog, append: Any) -> None:
@@ -187,10 +200,22 @@ def test_what_cannot_be_enforced_is_refused(
         reader(append).to_arrow([split(SplitMode.ROWS, files)])
 
 
-def test_a_filter_must_not_probe_masked_values(catalog: GuardedCatalog, append: Any) -> None:
-    catalog.masks = {"v": NULL}
+def test_a_row_whose_rule_comes_to_null_is_not_shown(catalog: GuardedCatalog, append: Any) -> None:
+    catalog.filter = [at_most("level", 1)]
+    files = write(catalog.warehouse.get_table("db.append"), rows((1, "a", 1), (2, "secret", None)))
+    read = reader(append, projection=("id", "v"))
+    assert shown(read.to_arrow([split(SplitMode.ROWS, files)])) == [("+I", 1, "a")]
+
+
+@pytest.mark.parametrize(("column", "test"), [("v", ("startsWith", "v", "s")), ("r", ("equal", "r.x", 1))])
+def test_a_filter_must_not_probe_masked_values(
+    catalog: GuardedCatalog, append: Any, column: str, test: tuple[str, str, Any]
+) -> None:
+    """Nor fields inside of them."""
+    catalog.masks = {column: NULL}
     files = write(catalog.warehouse.get_table("db.append"), rows((1, "secret", 1)))
-    probing = reader(append, projection=("id",), predicate=Predicate("startsWith", None, "v", ["s"]))
+    method, name, value = test
+    probing = reader(append, projection=("id",), predicate=Predicate(method, None, name, [value]))
     with pytest.raises(UnsupportedTableError, match="masked"):
         probing.to_arrow([split(SplitMode.ROWS, files)])
 

@@ -83,6 +83,7 @@ def reading(warehouse: Any, remote: RemoteStore, rows: int, timeout: float = 60.
     file = put(table, "data-1.parquet", numbers(rows))
     file.file_path = SCHEME + str(file.file_path)
     directory = TableDirectory(table, store_of(remote, timeout))
+    directory.know(table.table_schema)
 
     def read() -> pa.Table:
         batches = read_file(directory, file, table.table_schema.fields, schema_id=0)

@@ -1,4 +1,4 @@
-"""Four readers of one consumer id become three while a writer and the old ones go on (B28), in many orders."""
+"""Four readers of one consumer id become three while a writer and the old ones go on, in many orders."""
 
 from __future__ import annotations
 

@@ -27,21 +27,24 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class S3Server:
     """Keeps objects in memory, hears what is asked for, and fails as it is told.
 
-    A fault is a status, `reset` (the connection), `cut` (half of the answer), `hang` (until `go_on` is set), or None.
+    A fault is a status, `reset` (the connection), `cut` (half of the answer), `lost` (all of it), `hang` (until `go_on`
+    is set), or None.
 
     Attributes:
         endpoint: Its URL.
         keys: Access keys, each with its session token, that requests have to be signed by; None: any will do.
         agents: Requests by programs that call themselves so are refused.
         go_on: Ends what hangs.
+        hanging: Set once a request hangs.
     """
 
     def __init__(self) -> None:
         self.keys: dict[str, str | None] | None = None
         self.agents = ""
         self.go_on = threading.Event()
+        self.hanging = threading.Event()
         self._asked: list[tuple[str, str]] = []
-        self._faults: dict[str, deque[Fault]] = {}
+        self._faults: dict[tuple[str, str], deque[Fault]] = {}
         self._lock = threading.Lock()
         self._application: Application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
@@ -68,14 +71,16 @@ class S3Server:
         found.extend(self._asked[start:])
 
     @contextmanager
-    def failing(self, part: str, *faults: Fault) -> Iterator[deque[Fault]]:
+    def failing(self, part: str, *faults: Fault, method: str = "") -> Iterator[deque[Fault]]:
         """What the next requests within the block come to whose path has a part in it; gives those still to come."""
-        self._faults[part] = deque(faults)
+        key = part, method
+        self._faults[key] = deque(faults)
         self.go_on.clear()
+        self.hanging.clear()
         try:
-            yield self._faults[part]
+            yield self._faults[key]
         finally:
-            del self._faults[part]
+            del self._faults[key]
             self.go_on.set()
 
     def options(self, **changed: str) -> dict[str, str]:
@@ -111,15 +116,20 @@ class S3Server:
         )
         with self._lock:
             self._asked.append((environ["REQUEST_METHOD"], path))
-            waiting = next((faults for part, faults in self._faults.items() if part in path and faults), None)
+            method = environ["REQUEST_METHOD"]
+            fitting = (each for (part, wanted), each in self._faults.items() if part in path and wanted in ("", method))
+            waiting = next((faults for faults in fitting if faults), None)
             fault = waiting.popleft() if waiting else None
         if fault is None and self._is_refused(environ):
             fault = 403
         if fault == "hang":
+            self.hanging.set()
             self.go_on.wait(60)
         if isinstance(fault, int):
             return _error(fault, environ, start_response)
-        if fault == "reset" or (fault == "cut" and environ["REQUEST_METHOD"] == "HEAD"):
+        if fault == "lost":
+            b"".join(self._application(environ, lambda *_: lambda _: None))
+        if fault in ("reset", "lost") or (fault == "cut" and environ["REQUEST_METHOD"] == "HEAD"):
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionResetError
         answer = self._application(environ, start_response)

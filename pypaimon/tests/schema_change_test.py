@@ -1,4 +1,4 @@
-"""What counts as a change of what is read, and which schema a snapshot is read with (B20)."""
+"""What counts as a change of what is read, and which schema a snapshot is read with."""
 
 from __future__ import annotations
 
@@ -94,13 +94,24 @@ class TestPolicy:
 
     def test_following_goes_on_from_the_schema_in_use_and_never_back(self) -> None:
         wider = DataField(1, "v", STRING), DataField(5, "n", INT)
-        policy = self.policy(OnSchemaChange.FOLLOW, schema(2, K, *wider), schema(3, K, *wider))
+        policy = self.policy(OnSchemaChange.FOLLOW, schema(2, K, *wider, its="own"), schema(3, K, *wider))
         assert policy.for_snapshot(None, 2) == 2
         assert policy.for_snapshot(2, 3) == 2
         assert policy.for_snapshot(2, 1) == 2
-        assert policy.of(2).options == {"mine": "option"}
+        assert policy.of(2).options == {"its": "own"}
 
     def test_a_read_column_that_is_gone_cannot_be_followed(self) -> None:
         policy = self.policy(OnSchemaChange.FOLLOW, schema(2, K), names={"v"})
         with pytest.raises(SchemaChangedError, match="dropped"):
             policy.for_snapshot(None, 2)
+
+
+@pytest.mark.parametrize("nullable", [False, True], ids=["never null", "null itself"])
+def test_a_field_may_become_null_with_the_row_around_it(nullable: bool) -> None:
+    """Then its column may, though its own type says as before; unless it could be null already."""
+    x = DataField(3, "x", AtomicType("INT", nullable))
+    inside, around = (K, DataField(2, "r", RowType(False, [x]))), (K, DataField(2, "r", RowType(True, [x])))
+    for old, new in ((inside, around), (around, inside)):
+        fields = read_field_ids(schema(0, *old), {"r.x"})
+        found = difference(schema(0, *old), schema(1, *new), fields)
+        assert found == (None if nullable else "column 'r.x' lies in a row that may be null in one schema only")

@@ -506,29 +506,29 @@ def paimon_table(warehouse: Any) -> Any:
     return warehouse.get_table("db.t")
 
 
-def test_scans_of_a_table_handle_share_what_was_read_and_other_handles_do_not(
+def test_directories_of_a_handle_share_counts_and_manifests_and_nothing_that_changes(
     paimon_table: Any, warehouse: Any
 ) -> None:
-    directory = TableDirectory.of(paimon_table)
     found: list[TableDirectory] = []
     threads = [threading.Thread(target=lambda: found.append(TableDirectory.of(paimon_table))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {id(each) for each in found} == {id(directory)}
-    assert TableDirectory.of(paimon_table, 5.0) is not directory
-    assert TableDirectory.of(warehouse.get_table("db.t")) is not directory
-    assert TableDirectory.of(paimon_table.copy({"scan.mode": "latest"})) is not directory
+    assert len({id(each.store._common) for each in found}) == len({id(each.manifests._cache) for each in found}) == 1
+    assert len({id(each.store.pool) for each in found}) == len({id(each.snapshots) for each in found}) == 8
+    store = found[0].store
+    assert TableDirectory.of(paimon_table, 5.0).store._common is not store._common
+    assert TableDirectory.of(warehouse.get_table("db.t")).store._common is not store._common
+    assert TableDirectory.of(paimon_table.copy({"scan.mode": "latest"})).store._common is not store._common
 
 
 def test_a_table_handle_can_still_be_pickled_and_is_not_kept_alive(paimon_table: Any, warehouse: Any) -> None:
     directory = TableDirectory.of(paimon_table)
-    assert directory.schema(0) is paimon_table.table_schema
     again = pickle.loads(pickle.dumps(paimon_table))
-    assert TableDirectory.of(again) is not directory
+    assert TableDirectory.of(again).store._common is not directory.store._common
     handle = warehouse.get_table("db.t")
-    kept = weakref.ref(TableDirectory.of(handle))
+    kept = weakref.ref(TableDirectory.of(handle).store._common)
     del handle
     gc.collect()
     assert kept() is None

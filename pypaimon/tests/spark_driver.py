@@ -1,11 +1,13 @@
-"""The stream source driven as Spark drives it, without Spark."""
+"""The source driven as Spark drives it, without Spark."""
 
 from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 from spark_queries import options, spelled
 from tables import Table
 
@@ -53,3 +55,18 @@ def through_json(offset: Offset) -> Offset:
     value: Offset = json.loads(json.dumps(offset))
     assert list(value) == list(offset)
     return value
+
+
+def batch_tasks(given: dict[str, str]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """What each task of a batch read gives; reader and tasks go through pickle as to an executor."""
+    source = PaimonDataSource({key.lower(): value for key, value in given.items()})
+    reader: Any = source.reader(source.schema())
+    for task in reader.partitions():
+        executor = pickle.loads(pickle.dumps(reader))
+        yield executor.read(pickle.loads(pickle.dumps(task)))
+
+
+def batch_rows(table: Table, **more: str) -> list[tuple[Any, ...]]:
+    """All rows of a batch read."""
+    tasks = batch_tasks({**options(table), **spelled(more)})
+    return [tuple(row.values()) for task in tasks for batch in task for row in batch.to_pylist()]

@@ -258,6 +258,41 @@ def test_a_rollback_fails(table: Table) -> None:
         Driver(table).latest(start)
 
 
+def test_a_batch_of_another_history_is_not_run_again(table: Table) -> None:
+    """The batch was logged, the table rolled back to where it begins, and new commits have its ids."""
+    driver = Driver(table)
+    begin, kept = driver.latest(driver.initial()), table.latest()
+    table.commit([101])
+    table.commit([102])
+    end = driver.latest(begin)
+    assert keys(Driver(table).rows(begin, end)) == [101, 102]
+    table.rollback(kept)
+    table.commit([103])
+    table.commit([104])
+    with pytest.raises(TableChangedError, match="rolled back"):
+        Driver(table).rows(begin, end)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"start": "earliest"}, {"start": "earliest", "maxFilesPerTrigger": "4"}, {}, {"maxFilesPerTrigger": "4"}],
+    ids=["follow", "inside", "full", "inside the full plan"],
+)
+def test_a_batch_of_a_history_that_is_gone_is_not_read_again(tmp_path: Path, more: dict[str, str]) -> None:
+    table = Table(tmp_path / "warehouse")
+    table.commit([0])
+    table.commit([1])
+    table.commit_files([10, 11, 12])
+    driver = Driver(table, **more)
+    start = driver.initial()
+    end = driver.latest(start)
+    table.rollback(2)
+    table.commit_files([20, 21, 22])
+    for again in (Driver(table, **more), Driver(table, start="earliest")):
+        with pytest.raises(TableChangedError, match="rolled back"):
+            again.rows(start, end)
+
+
 @pytest.mark.parametrize(
     "offset",
     [

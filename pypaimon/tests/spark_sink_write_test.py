@@ -131,6 +131,27 @@ def test_a_batch_write_that_names_its_batch_happens_once(tables: Tables) -> None
     assert tables.rows("t") == [(1, "a", "d")]
 
 
+def test_a_new_checkpoint_under_the_name_of_another_query_is_refused(tables: Tables) -> None:
+    options = {**tables.create("t"), "query-id": "q"}
+    tables.frame((1, "a", "d")).write.parquet(str(tables.directory / "in"))
+    source = tables.spark.readStream.schema(DDL).parquet(str(tables.directory / "in"))
+
+    def each(frame: Any, batch: int) -> None:
+        tables.write(frame, {**options, "batch-id": str(batch)})
+
+    def run(name: str) -> None:
+        stream = source.writeStream.foreachBatch(each).trigger(availableNow=True)
+        stream.option("checkpointLocation", str(tables.directory / f"checkpoint-{name}")).start().awaitTermination()
+
+    run("first")
+    tables.forget_last_batch("first")
+    run("first")
+    assert tables.rows("t") == [(1, "a", "d")]
+    with pytest.raises(Exception, match="comes from another streaming query"):
+        run("second")
+    assert tables.rows("t") == [(1, "a", "d")]
+
+
 def test_a_table_is_created_and_widened(tables: Tables) -> None:
     options = {**tables.options, "table": "fresh.t", "create-table": "true", "primary-key": "id", "bucket": "2"}
     tables.write(tables.frame((1, "a", "d")), options)

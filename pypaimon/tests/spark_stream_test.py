@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from spark_queries import Collected, frame
 from tables import Table
 
@@ -73,3 +74,19 @@ def test_latest_of_an_empty_table_begins_with_its_first_snapshot(
     table.commit([1])
     table.commit([2])
     assert keys(collected.run(frame(spark, table, start="latest"))) == [1, 2]
+
+
+def test_available_now_from_a_tag_comes_as_far_as_the_table_or_tells_why_not(
+    spark: Any, table: Table, collected: Collected
+) -> None:
+    for number in range(3):
+        table.commit([number])
+    table.handle().create_tag("one", 1)
+    from_tag = {"start__tag": "one", "start__full": "true"}
+    assert keys(collected.run(frame(spark, table, **from_tag))) == [0, 1, 2]
+    table.commit([3])
+    table.handle().delete_tag("one")
+    assert keys(collected.run(frame(spark, table, **from_tag))) == [3]
+    table.rollback(2)
+    with pytest.raises(StreamingQueryException, match=r"PaimonSourceError: .*rolled back"):
+        collected.run(frame(spark, table, **from_tag))

@@ -1,4 +1,4 @@
-"""Plans of single snapshots over real tables: how files become splits, which are read, in what order (B5, B11)."""
+"""Plans of single snapshots over real tables: how files become splits, which are read, in what order."""
 
 from __future__ import annotations
 
@@ -227,3 +227,12 @@ def test_the_builder_hands_out_the_same_splits(tmp_path: Path) -> None:
     assert plan is not None
     (own,) = Drive.of(table).run()
     assert [split.files for split in plan.splits()] == [split.files for split in own.splits()]
+
+
+def test_data_evolution_is_sharded_by_bucket_so_that_columns_of_a_row_stay_together(tmp_path: Path) -> None:
+    """Files of one row id range hold its columns; told apart by their names, each shard would join half of them."""
+    table = Table(tmp_path / "w", row_tracking__enabled="true", data_evolution__enabled="true")
+    for number in range(4):
+        table.commit(range(number * 5, number * 5 + 5))
+    shards = [Drive.of(table, EARLIEST, shard=(index, 3)).keys() for index in range(3)]
+    assert shards == [list(range(20)), [], []]

@@ -1,4 +1,4 @@
-"""Where a stream begins: every start mode against the snapshots that are there (J§2)."""
+"""Where a stream begins: every start mode against the snapshots that are there."""
 
 from __future__ import annotations
 
@@ -62,6 +62,17 @@ def test_latest_of_a_table_that_was_empty_is_its_first_commit(table: Table) -> N
 def test_without_a_compaction_compacted_full_is_the_latest(table: Table) -> None:
     amend(table, 3, commitKind="APPEND")
     assert begins(table, StartMode.COMPACTED_FULL) == (6, 5, None)
+
+
+@pytest.mark.parametrize("latest", [16, 17, 18, 33])
+def test_compacted_full_looks_as_far_back_as_there_are_snapshots(table: Table, latest: int) -> None:
+    """The earliest one too, wherever the steps in which they are asked for end."""
+    for number in range(6, latest + 1):
+        amended = table.snapshot(5) | {"id": number, "timeMillis": number * STEP}
+        table.snapshot_path(number).write_text(json.dumps(amended))
+    amend(table, 1, commitKind="COMPACT")
+    amend(table, 3, commitKind="APPEND")
+    assert begins(table, StartMode.COMPACTED_FULL) == (2, 1, None)
 
 
 @pytest.mark.parametrize(("identifier", "wanted"), [(3, 5), (4, 3), (2**63 - 1, 3)])

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from orders import CHANGES, COLUMNS, append, catalog, change, create_orders, events, orders, write
 from pypaimon import Schema
+from tables import Table
 
 from pypaimon.streaming import (
     ConsumerManager,
@@ -23,7 +24,10 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     stream_read_builder,
 )
+from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.stream_status import StreamStatus
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.position import Phase, Position
 
 Row = tuple[Any, ...]
 ALL = [(kind, *values) for _, kind, *values in CHANGES]
@@ -119,11 +123,21 @@ def test_reads_ahead_no_more_than_it_may(tables: Any) -> None:
     builder = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_catch_up("replay")
     with builder.open_sync(read_ahead_bytes=20_000) as stream:
         next(stream)
-        reads.wait_for(4)
+        until_paused(stream)
         # One in hand, three that wait: the third was begun while 16,000 bytes waited.
-        assert stream.status.read_ahead_bytes <= 20_000 + 8000
+        assert 20_000 <= stream.status.read_ahead_bytes <= 20_000 + 8000
         assert reads.count <= 5
         assert sum(batch.num_rows for batch in stream) == 19_000
+
+
+def until_paused(stream: BlockingBatchStream) -> None:
+    """Wait until reading ahead waits for somebody to take, or has come to its end."""
+    ahead = stream._ahead
+    while True:
+        with ahead._lock:
+            if not ahead._reading or ahead._changed._waiters:  # type: ignore[attr-defined]
+                return
+        threading.Event().wait(0.005)
 
 
 class CountedReads:
@@ -131,21 +145,16 @@ class CountedReads:
 
     def __init__(self, table: Any) -> None:
         self.count = 0
-        self._changed = threading.Condition()
+        lock = threading.Lock()
         original = table.file_io.new_input_stream
 
         def counted(path: Any) -> Any:
             if "/bucket-" in str(path):
-                with self._changed:
+                with lock:
                     self.count += 1
-                    self._changed.notify_all()
             return original(path)
 
         table.file_io.new_input_stream = counted
-
-    def wait_for(self, count: int) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.count >= count, timeout=30)
 
 
 async def test_a_cancelled_wait_loses_nothing(tables: Any) -> None:
@@ -312,6 +321,19 @@ def test_a_plan_without_rows_waits_for_the_batch_before_it(tables: Any) -> None:
         assert saved(table) == 4
 
 
+async def test_awaited_a_plan_without_rows_waits_for_the_batch_before_it(tables: Any) -> None:
+    table = numbers(tables, range(3), range(10, 30), range(3))
+    builder = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_catch_up("replay")
+    predicates = builder.new_predicate_builder()
+    odd = predicates.or_predicates([predicates.less_than("n", 3), predicates.equal("n", 17)])
+    builder.with_filter(predicates.and_predicates([odd, predicates.not_equal("n", 17)]))
+    async with builder.with_consumer_id("etl", commit="manual").open() as stream:
+        first, second = await anext(stream), await anext(stream)
+        assert (first.snapshot_id, second.snapshot_id, saved(table)) == (1, 3, 1)
+        await second.commit()
+        assert saved(table) == 4
+
+
 async def test_without_a_consumer_there_is_nothing_to_commit(tables: Any) -> None:
     async with changes_of(orders(tables)).open() as stream:
         with pytest.raises(StreamConfigError, match="with_consumer_id"):
@@ -461,3 +483,93 @@ async def test_the_lag_is_that_of_the_last_batch_whatever_is_read_ahead(tables: 
     with stream_read_builder(events(tables)).open_sync(batch_bytes=1) as full:
         assert not next(full).is_last
         assert (full.lag().snapshots, full.lag().rows) == (1, 9)
+
+
+# ---- where a state begins ----
+
+
+def resumed(table: Table, after: int, **limits: int) -> StreamReadBuilder:
+    """A stream that was left after a snapshot, which has expired meanwhile, and goes on with a full state."""
+    builder = table.builder().with_projection(["k", "v"]).with_limits(**limits).with_end(latest=True)
+    position = Position(TableDirectory.of(table.handle()).identity, after + 1)
+    return builder.with_start(position=position).with_on_expired("full")
+
+
+@pytest.fixture
+def expired(tmp_path: Path) -> Table:
+    """Keys 0 to 9 in two buckets; then 0 to 4 are deleted in a snapshot that has expired."""
+    table = Table(tmp_path / "keyed", primary_key=True)
+    table.commit(range(10))
+    table.commit([("-D", key, "") for key in range(5)])
+    table.commit([("-D", 5, "")])
+    table.expire(3)
+    return table
+
+
+def begun(builder: StreamReadBuilder, **settings: int) -> list[tuple[bool, bool, bool]]:
+    with builder.open_sync(**settings) as stream:
+        return [(batch.begins_state, batch.is_first, batch.is_last) for batch in stream]
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_splits": 1}])
+@pytest.mark.parametrize("start", ["at its start", "in its midst"])
+def test_a_state_begins_once_however_it_is_cut(expired: Table, limits: dict[str, int], start: str) -> None:
+    builder = resumed(expired, 1, **limits)
+    if start == "at its start":
+        builder.with_start("latest-full")
+    found = begun(builder, batch_bytes=1)
+    plans = 2 if limits else 1
+    assert sum(is_first for _, is_first, _ in found) == sum(is_last for _, _, is_last in found) == plans
+    assert [begins for begins, _, _ in found] == [True] + [False] * (len(found) - 1)
+
+
+def test_what_is_read_from_inside_a_state_does_not_begin_it(expired: Table) -> None:
+    builder = resumed(expired, 1, max_splits=1)
+    with builder.open_sync() as stream:
+        first = next(stream)
+    assert first.plan_after.phase is Phase.FULL and first.begins_state
+    assert begun(builder.with_start(position=first.plan_after)) == [(False, True, True)]
+
+
+def test_a_state_in_the_midst_that_is_empty_is_told_at_once(expired: Table) -> None:
+    expired.commit([("-D", key, "") for key in range(6, 10)])
+    for builder in (resumed(expired, 1), resumed(expired, 1, max_splits=1)):
+        with builder.open_sync() as stream:
+            (batch,) = stream
+        assert (batch.num_rows, batch.begins_state, batch.kind.value) == (0, True, "full")
+        assert batch.data.column_names == ["_row_kind", "k", "v"]
+        assert batch.position == batch.plan_after
+
+
+def test_a_table_without_files_left_is_a_state_too(tmp_path: Path) -> None:
+    table = Table(tmp_path / "plain", dynamic_partition_overwrite="false")
+    table.commit(range(3))
+    table.commit(range(3, 5))
+    table.handle().new_batch_write_builder().new_commit().truncate_table()
+    table.expire(3)
+    with resumed(table, 1).open_sync() as stream:
+        (batch,) = stream
+    assert (batch.num_rows, batch.begins_state, batch.snapshot_id) == (0, True, 3)
+    with resumed(table, 1).with_start("latest-full").open_sync() as stream:
+        assert list(stream) == [], "a stream that held nothing before is told nothing"
+
+
+def test_a_state_in_the_midst_of_which_a_filter_leaves_nothing_is_told_at_once(expired: Table) -> None:
+    builder = resumed(expired, 1)
+    builder.with_filter(builder.new_predicate_builder().equal("v", "nothing"))
+    with builder.open_sync() as stream:
+        assert [(batch.num_rows, batch.begins_state) for batch in stream] == [(0, True)]
+
+
+def test_the_first_rows_of_a_state_begin_it_though_plans_without_rows_came_before(expired: Table) -> None:
+    with resumed(expired, 1, max_splits=1).with_start("latest-full").open_sync() as stream:
+        _, second = stream
+    builder = resumed(expired, 1, max_splits=1).with_start("latest-full")
+    values = second.rows["v"].to_pylist()
+    builder.with_filter(builder.new_predicate_builder().is_in("v", values))
+    with builder.open_sync() as stream:
+        assert [(batch.rows["v"].to_pylist(), batch.begins_state) for batch in stream] == [(values, True)]
+
+
+def test_changes_begin_no_state(tables: Any) -> None:
+    assert not any(begins for begins, _, _ in begun(changes_of(orders(tables)), batch_bytes=1))

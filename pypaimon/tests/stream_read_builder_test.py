@@ -265,8 +265,8 @@ def test_what_cannot_stream_is_refused(append: Table, primary: Table) -> None:
     append.drop()
     with pytest.raises(TableChangedError, match="dropped"):
         stream_read_builder(handle)
-    with pytest.raises(TableChangedError, match="dropped"):
-        builder.new_streaming_scan()
+    with builder.new_streaming_scan() as scan, pytest.raises(TableChangedError, match="dropped"):
+        scan.plan()
 
 
 @pytest.mark.parametrize("engine", ["partial-update", "aggregation", "first-row"])

@@ -123,7 +123,7 @@ def test_unknown_columns_are_refused_at_once(append: Any, setting: dict[str, Any
         reader(append, **setting)
 
 
-# Filters on streams of a table with a primary key (B19).
+# Filters on streams of a table with a primary key.
 
 
 def test_a_record_that_does_not_match_becomes_a_delete(keyed: Any) -> None:
@@ -244,7 +244,7 @@ def test_audit_log_has_the_kind_in_a_column_and_is_filtered_by_it(keyed: Any) ->
     assert shown(changed.to_arrow(plan)) == [("+I", 3)]
 
 
-# Schemas that change (B20).
+# Schemas that change.
 
 
 def test_following_a_newer_schema_by_field_id(warehouse: Any, append: Any) -> None:
@@ -331,7 +331,7 @@ def test_rows_and_frames(keyed: Any) -> None:
     assert read.to_polars(plan)["_row_kind"].to_list() == ["+I", "-U", "+U", "-D"]
 
 
-# asyncio (B30).
+# asyncio.
 
 
 def test_reading_in_asyncio(append: Any) -> None:

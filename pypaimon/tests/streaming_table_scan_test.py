@@ -1,4 +1,4 @@
-"""What a scan hands out: starts, bounds, follow-ups, shards, consumers, lag (B1-B7, B12, B15, B26, B32, B38)."""
+"""What a scan hands out: starts, bounds, follow-ups, shards, consumers, lag."""
 
 from __future__ import annotations
 
@@ -247,6 +247,14 @@ def test_lag_is_exact_on_a_known_history(table: Table) -> None:
     assert (again.snapshots, again.rows, again.committed) == (1, 1, 5)
     full = table.builder().new_streaming_scan().lag()
     assert (full.snapshots, full.rows) == (1, 11)
+
+
+def test_lag_behind_a_commit_of_a_faster_clock_is_none(table: Table) -> None:
+    """A writer's clock may be ahead of ours; seconds are never negative."""
+    table.commit([1])
+    clock = VirtualClock(table.snapshot(1)["timeMillis"] / 1000 - 60)
+    lag = table.builder(clock=clock).with_start(snapshot_id=1).new_streaming_scan().lag()
+    assert (lag.snapshots, lag.rows, lag.seconds) == (1, 1, 0.0)
 
 
 def test_lag_that_is_not_known_is_not_zero(table: Table) -> None:

@@ -71,7 +71,7 @@ class Table:
         """A builder on a fresh handle whose retries do not pause."""
         handle = self.handle(file_io, **options)
         for timeout in (60.0, io_timeout):
-            TableDirectory.of(handle, timeout).store._sleep = lambda _: None
+            TableDirectory.of(handle, timeout).store._common.sleep = lambda _: None
         return StreamReadBuilder(handle, clock=clock).with_io_timeout(io_timeout)
 
     def commit(self, rows: Iterable[Any], *, overwrite: bool = False, table: Any = None) -> int:
@@ -95,6 +95,17 @@ class Table:
         writer.close()
         commit.close()
 
+    def commit_files(self, keys: Iterable[int]) -> None:
+        """One snapshot of an append table with a file for each key."""
+        builder = self._writer.new_batch_write_builder()
+        messages = []
+        for key in keys:
+            writer = builder.new_write()
+            writer.write_arrow(pa.table({"k": [key], "v": [f"v{key}"]}))
+            messages += writer.prepare_commit()
+            writer.close()
+        builder.new_commit().commit(messages)
+
     def ids(self) -> list[int]:
         """Ids of the snapshots that are there."""
         names = (path.name for path in (self.path / "snapshot").glob("snapshot-*"))
@@ -114,14 +125,8 @@ class Table:
         return self.path / "snapshot" / f"snapshot-{snapshot_id}"
 
     def expire(self, keep_from: int) -> None:
-        """Remove snapshots before one, as expiry does: their lists and snapshot files; their data lives on."""
-        for snapshot_id in [each for each in self.ids() if each < keep_from]:
-            snapshot = self.snapshot(snapshot_id)
-            for kind in ("baseManifestList", "deltaManifestList", "changelogManifestList"):
-                if snapshot.get(kind):
-                    (self.path / "manifest" / snapshot[kind]).unlink(missing_ok=True)
-            self.snapshot_path(snapshot_id).unlink()
-        (self.path / "snapshot" / "EARLIEST").write_text(str(keep_from))
+        """Remove snapshots before one, as expiry does."""
+        expire(self.path, keep_from)
 
     def rollback(self, snapshot_id: int) -> None:
         """Roll back with pypaimon."""
@@ -136,6 +141,23 @@ class Table:
         other.path = Path(other.handle().table_path)
         other._writer = other.handle()
         return other
+
+
+def expire(path: Path, keep_from: int) -> None:
+    """Remove the snapshots of a table before one, as expiry does: their lists and snapshot files; their data lives on.
+
+    Args:
+        path: The table's directory.
+        keep_from: The earliest snapshot that is left.
+    """
+    for file in (path / "snapshot").glob("snapshot-*"):
+        if int(file.name.removeprefix("snapshot-")) < keep_from:
+            snapshot = json.loads(file.read_text())
+            for kind in ("baseManifestList", "deltaManifestList", "changelogManifestList"):
+                if snapshot.get(kind):
+                    (path / "manifest" / snapshot[kind]).unlink(missing_ok=True)
+            file.unlink()
+    (path / "snapshot" / "EARLIEST").write_text(str(keep_from))
 
 
 def _row(value: Any) -> Row:

@@ -1,4 +1,4 @@
-"""Canonical order, units, limits, and going on inside a snapshot (B11, B16)."""
+"""Canonical order, units, limits, and going on inside a snapshot."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ COLUMNS = pa.schema(
 )
 
 
-def text(partition: bytes) -> tuple[str | None, ...]:
-    return (None if partition == b"-" else partition.decode(),)
+def texts(partitions: pa.Array) -> list[tuple[str | None, ...]]:
+    return [(None if partition == b"-" else partition.decode(),) for partition in partitions.to_pylist()]
 
 
 def entry(name: str, partition: str = "p", bucket: int = 0, **values: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def entry(name: str, partition: str = "p", bucket: int = 0, **values: Any) -> di
 
 def units_of(*entries: dict[str, Any], unit: Any = each_file, by_sequence: bool = False) -> Units:
     table = pa.Table.from_pylist(list(entries), COLUMNS)
-    return in_canonical_order(table, text, by_sequence=by_sequence, unit=unit)
+    return in_canonical_order(table, texts, by_sequence=by_sequence, unit=unit)
 
 
 def names(units: Units, mask: Any = None) -> list[str]:
@@ -136,6 +136,12 @@ def test_another_file_in_the_place_of_a_unit_is_an_error_only_where_that_is_read
     units.check_holds(handed_out, np.array([True, False, True]))
     units.check_holds(Unit(("p",), 0, "b", 1), everything(units))
     units.check_holds(Unit(("p",), 1, "x", 1), everything(units))
+
+
+def test_behind_a_partition_that_is_not_there_come_those_whose_text_is_greater() -> None:
+    units = units_of(entry("a", "p"), entry("b", "r"), entry("c", "s"))
+    for partition, wanted in (("o", "abc"), ("q", "bc"), ("t", ""), (None, "abc")):
+        assert names(units, units.after(Unit((partition,), 7, "x", 7))) == list(wanted)
 
 
 @given(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pypaimon.streaming.batches.read_ahead import Piece
+from pypaimon.streaming.batches.pieces import Piece
 from pypaimon.streaming.files import row_kinds
 from pypaimon.streaming.internals import TableSchema, polars_table
 from pypaimon.streaming.plan import PlanKind
@@ -48,7 +48,11 @@ class _Rows:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are; never 0."""
+        """How many rows there are.
+
+        0 only where there is something to tell without rows: a full state in the midst of a stream has none (see
+        `begins_state`), or nothing but the end of a plan is left (see `is_last`).
+        """
         return int(self.data.num_rows)
 
     @property
@@ -77,8 +81,27 @@ class _Rows:
         return self._piece.plan.schema
 
     @property
+    def begins_state(self) -> bool:
+        """Whether a full state begins with this batch: what was applied of earlier batches is void, empty the target.
+
+        So it is at the start of a stream that reads the state of its table first, and in its midst where
+        `with_on_expired(...)` lets it begin anew. The batches that follow add to the state, also those of later plans,
+        into which `with_limits(...)` cuts it.
+        """
+        return self._piece.begins_state
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the beginning of its plan."""
+        return self._piece.first
+
+    @property
     def is_last(self) -> bool:
-        """Whether this is the end of its plan. A plan of many bytes comes as several batches."""
+        """Whether this is the end of its plan.
+
+        A plan of many bytes comes as several batches, and so does one whose next rows are late. If such a plan then
+        turns out to have no more rows, its last batch has none.
+        """
         return self._piece.last
 
     @property
@@ -86,6 +109,16 @@ class _Rows:
         """Where a restart goes on after this batch: after its plan if it is the last one of it, else before its plan,
         which then comes again as a whole; None if that is the configured start."""
         return self._piece.plan.position if self.is_last else self._piece.before
+
+    @property
+    def plan_before(self) -> Position | None:
+        """Where the stream stood before the plan of this batch; None where it had not found its start."""
+        return self._piece.before
+
+    @property
+    def plan_after(self) -> Position:
+        """Where the stream goes on after the plan of this batch."""
+        return self._piece.plan.position
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas data frame."""

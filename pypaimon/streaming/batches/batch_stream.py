@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
-from pypaimon.streaming.batches.read_ahead import Piece, ReadAhead
+from pypaimon.streaming.batches.pieces import Piece
+from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.clock import Clock, Sleeper, until_done
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
@@ -77,7 +78,8 @@ class _BatchLoop(Generic[B]):
 
     @property
     def status(self) -> StreamStatus:
-        """What was handed out so far, and what waits. No IO."""
+        """What was handed out so far, and what waits. No IO. StreamConfigError in a process that was forked."""
+        self._handover.refuse_elsewhere()
         return self._handover.state.status.with_scan(self.scan.metrics, self._ahead.waiting_bytes(), self._lag)
 
     @property

@@ -4,129 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
-import pyarrow as pa
-
+from pypaimon.streaming.batches.pieces import Piece, PieceReader
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.io_pool import IOPool
-from pypaimon.streaming.plan import Plan
-from pypaimon.streaming.plan_stream import BlockingPlanStream
-from pypaimon.streaming.position import Position
-from pypaimon.streaming.reading.read import StreamTableRead
-from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.forking import Origin
 
 READ_AHEAD_BYTES = 64 << 20
-BATCH_BYTES = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows of one plan, read.
-
-    Attributes:
-        plan: The plan.
-        before: Position before the plan; None where the stream had not found its start.
-        data: The rows; None if the plan turned out to have none.
-        first: Whether nothing of the plan came before.
-        last: Whether nothing of the plan comes after.
-    """
-
-    plan: Plan
-    before: Position | None
-    data: pa.Table | None
-    first: bool
-    last: bool
-
-
-class PieceReader:
-    """Plans of a scan, read piece by piece. Not thread-safe. An error loses nothing: the next call goes on before it.
-
-    Args:
-        scan: Where plans come from.
-        read: Reads them.
-        piece_bytes: A piece is closed once it holds as much.
-        timeout: Seconds that reading one record batch may take.
-    """
-
-    def __init__(self, scan: AsyncStreamingTableScan, read: StreamTableRead, piece_bytes: int, timeout: float) -> None:
-        self._scan = scan
-        self._read = read
-        self._piece_bytes = piece_bytes
-        self._pool = IOPool(1, timeout, "paimon-batches")
-        self._plans: BlockingPlanStream = scan.stream_sync()
-        self._plan: Plan | None = None
-        self._before: Position | None = None
-        self._given = 0
-        self._pull: Callable[[], pa.RecordBatch | None] | None = None
-        self._held: pa.RecordBatch | None = None
-
-    def next(self) -> Piece:
-        """The next piece. Blocks.
-
-        Raises:
-            EndOfScan: The stream has reached its bound, or was stopped.
-            PaimonStreamError: See `AsyncStreamingTableScan.plan` and `StreamTableRead`.
-        """
-        if self._plan is None:
-            self._before = self._scan.checkpoint()
-            plan = next(self._plans, None)
-            if plan is None:
-                raise EndOfScan("the stream has reached its end")
-            self._plan, self._given = plan, 0
-        return self._next_of(self._plan)
-
-    def close(self) -> None:
-        """End at once, also a call that another thread is waiting in."""
-        self._scan.close()
-        self._pool.close()
-
-    def _next_of(self, plan: Plan) -> Piece:
-        batches: list[pa.RecordBatch] = []
-        size = 0
-        try:
-            if self._pull is None:
-                self._pull = _skipping(iter(self._read.iter_batches(plan.splits())), self._given)
-                self._held = self._pool.run(self._pull)
-            while (batch := self._held) is not None and _fits(batch, batches, self._piece_bytes - size):
-                batches.append(batch)
-                size += batch.nbytes
-                self._held = self._pool.run(self._pull)
-            last = self._held is None
-        except BaseException:
-            # What was read comes first; the next call meets the error again, if it is still there.
-            self._pull = self._held = None
-            if not batches:
-                raise
-            last = False
-        first = self._given == 0
-        data = pa.Table.from_batches(batches) if batches else None
-        self._given += 0 if data is None else data.num_rows
-        if last:
-            self._plan = self._pull = None
-        return Piece(plan, self._before, data, first, last)
-
-
-def _fits(batch: pa.RecordBatch, batches: list[pa.RecordBatch], room: int) -> bool:
-    return not batches or (batch.nbytes <= room and batch.schema == batches[0].schema)
-
-
-def _skipping(batches: object, rows: int) -> Callable[[], pa.RecordBatch | None]:
-    """Pull batches one by one, without the rows that were given before an error: a plan reads the same each time."""
-    left = rows
-
-    def pull() -> pa.RecordBatch | None:
-        nonlocal left
-        while (batch := next(batches, None)) is not None:  # type: ignore[call-overload]
-            if left < batch.num_rows:
-                batch, left = batch.slice(left), 0
-                return batch
-            left -= batch.num_rows
-        return None
-
-    return pull
 
 
 class ReadAhead:
@@ -153,6 +37,7 @@ class ReadAhead:
         self._reading = False
         self._closed = False
         self._waiting: Future[None] | None = None
+        self._origin = Origin()
 
     def waiting_bytes(self, taken: Piece | None = None) -> int:
         """Bytes that were read and not yet taken; without this piece."""
@@ -201,7 +86,9 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """End at once; what was read is thrown away. Idempotent."""
+        """End at once; what was read is thrown away. Idempotent; does nothing in a process that was forked."""
+        if not self._origin.is_here:
+            return
         with self._lock:
             self._closed = True
             self._pieces.clear()

@@ -10,7 +10,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.batches.read_ahead import Piece
+from pypaimon.streaming.batches.pieces import Piece
 from pypaimon.streaming.files import row_kinds
 from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.metrics import ScanMetrics

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from pypaimon.streaming.conditional_writes import Seen
 from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
+from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import branch_directory
@@ -26,17 +28,22 @@ class Consumer:
 
     Attributes:
         next_snapshot: Id of the next snapshot to read; the table keeps it and all after it.
-        owner: Token of the reader that wrote the file; None if Java, pypaimon or a reset did. Java ignores it.
+        owner: Token of the reader that wrote the file; None if Java, pypaimon or a reset did. Java ignores it, and
+            what follows.
+        began: Of progress: token of the start that its reader began with; None if that was none of its group.
+        start: Of a fence: the start that it protects.
     """
 
     next_snapshot: int
     owner: str | None = None
+    began: str | None = None
+    start: SharedStart | None = None
 
     def to_json(self) -> str:
         """The file's text, laid out as Java does."""
-        value: dict[str, Any] = {"nextSnapshot": self.next_snapshot}
-        if self.owner is not None:
-            value["owner"] = self.owner
+        start = None if self.start is None else self.start.to_value()
+        value = {"nextSnapshot": self.next_snapshot, "owner": self.owner, "began": self.began, "start": start}
+        value = {key: each for key, each in value.items() if each is not None}
         return json.dumps(value, indent=2, separators=(",", " : "))
 
     @staticmethod
@@ -52,8 +59,13 @@ class Consumer:
         next_snapshot = value.get("nextSnapshot")
         if not isinstance(next_snapshot, int) or isinstance(next_snapshot, bool) or next_snapshot < 0:
             raise ValueError(f"nextSnapshot is {next_snapshot!r}, wanted the id of a snapshot")
-        owner = value.get("owner")
-        return Consumer(next_snapshot, None if owner is None else str(owner))
+        owner, began, start = (value.get(key) for key in ("owner", "began", "start"))
+        return Consumer(
+            next_snapshot,
+            None if owner is None else str(owner),
+            None if began is None else str(began),
+            None if start is None else SharedStart.from_value(start),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +140,25 @@ class ConsumerManager:
     def write(self, name: ConsumerName, consumer: Consumer) -> None:
         """Write one file; after a crash it is the old or the new one. One PUT."""
         self._store.write_atomic(self.path(name), consumer.to_json().encode())
+        self._log_written(name, consumer)
+
+    def look(self, name: ConsumerName) -> tuple[Consumer, Seen] | None:
+        """As `read`, with what `replace` has to know. One GET."""
+        try:
+            return self._store.look(self.path(name), Consumer.from_json)
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: ConsumerName, consumer: Consumer, seen: Seen | None) -> None:
+        """Write one file, if it still is what `look` has found (None: there is none). One PUT, see `Store.replace`.
+
+        Raises:
+            ChangedFileError: It is another one by now; nothing was written.
+        """
+        self._store.replace(self.path(name), consumer.to_json().encode(), seen)
+        self._log_written(name, consumer)
+
+    def _log_written(self, name: ConsumerName, consumer: Consumer) -> None:
         fields: dict[str, Any] = {"consumer": name.text, "snapshot": consumer.next_snapshot, "path": self.path(name)}
         if name.fence:
             text = "%(path)s keeps snapshot %(snapshot)d and what follows until the first plan is confirmed"
@@ -176,7 +207,10 @@ class ConsumerManager:
         if consumer.next_snapshot < 0:
             raise StreamConfigError(f"next snapshot {consumer.next_snapshot} cannot be negative.")
         existing = self.names(consumer_id)
-        targets = {name for found in existing for name in found.layout} or {ConsumerName(consumer_id)}
+        # The fence of the id alone may be that of its shards' or members' common start.
+        shared = any(name.shard or name.member for name in existing)
+        own = [name for name in existing if not (shared and name == ConsumerName(consumer_id, fence=True))]
+        targets = {name for found in own for name in found.layout} or {ConsumerName(consumer_id)}
         for name in sorted(targets, key=lambda name: name.text):
             self.write(name, Consumer(consumer.next_snapshot))
         self._delete_all(name for name in existing if name.fence)

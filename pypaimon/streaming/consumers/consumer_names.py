@@ -59,6 +59,11 @@ class ConsumerName:
         return replace(self, fence=True)
 
     @property
+    def shared_start(self) -> ConsumerName:
+        """The file of the start that all shards or members of the id share; of the plain id its fence."""
+        return ConsumerName(self.consumer_id, fence=True)
+
+    @property
     def progress(self) -> ConsumerName:
         """The progress file that belongs to this fence."""
         return replace(self, fence=False)

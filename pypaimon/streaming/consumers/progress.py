@@ -6,14 +6,21 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice, zip_longest
 
 from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.former_layouts import FormerLayouts
+from pypaimon.streaming.consumers.own_file import OwnFile
+from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.consumers.start_group import StartGroup, StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
 from pypaimon.streaming.position import Phase, Position
 
-_NEVER = float("-inf")
 _REWRITES_PER_EXPIRATION = 3
+
+MOST_UNCONFIRMED = 4096
+"""Unconfirmed plans that are told apart. Of more, neighbours count as one: confirmed when the later one is."""
 
 
 class CommitMode(str, Enum):
@@ -27,53 +34,27 @@ class CommitMode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class _HandedOut:
+    """Plans that follow each other, as a rule one, and the positions around them."""
+
     before: Position
     after: Position
 
+    def until(self, position: Position) -> _HandedOut:
+        """What of them lies before a position."""
+        return self if self.after.order() <= position.order() else _HandedOut(self.before, position)
 
-class _OwnFile:
-    """One file that this reader writes, and what it knows of it. State changes only after the store has answered."""
 
-    def __init__(self, manager: ConsumerManager, name: ConsumerName, owner: str) -> None:
-        self._manager = manager
-        self._owner = owner
-        self.name = name
-        self.next_snapshot: int | None = None
-        self.written_at = _NEVER
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Where a consumer stands.
 
-    @property
-    def mine(self) -> bool:
-        return self.next_snapshot is not None
+    Attributes:
+        next_snapshot: Id of the next snapshot to read, as it was saved; None: nothing was.
+        start: A start of the reader's group, or its own from before a crash, to begin at instead; None: there is none.
+    """
 
-    def take_over(self, now: float) -> None:
-        found = self._manager.read(self.name)
-        if found is not None:
-            self.write(found.next_snapshot, now)
-
-    def check(self) -> None:
-        found = self._manager.read(self.name)
-        if found is None:
-            if self.mine:
-                raise self._conflict("it was deleted, or consumer.expiration-time has taken it")
-        elif found.owner != self._owner:
-            by = "Java, a reset or another library" if found.owner is None else f"another reader ({found.owner})"
-            raise self._conflict(f"it now belongs to {by}, at snapshot {found.next_snapshot}")
-
-    def write(self, next_snapshot: int, now: float) -> None:
-        self._manager.write(self.name, Consumer(next_snapshot, self._owner))
-        self.next_snapshot = next_snapshot
-        self.written_at = now
-
-    def delete(self) -> None:
-        self._manager.delete(self.name)
-        self.next_snapshot = None
-
-    def _conflict(self, what: str) -> ConsumerConflictError:
-        return ConsumerConflictError(
-            f"{self._manager.path(self.name)}: {what}. This reader ({self._owner}, last saved: {self.next_snapshot}) "
-            "wrote nothing. Only one reader at a time may use a consumer id, or a shard or member of it; the newest "
-            "one goes on. Start this one again to take over."
-        )
+    next_snapshot: int | None
+    start: SharedStart | None = None
 
 
 class Progress:
@@ -92,6 +73,7 @@ class Progress:
         commit: Who confirms.
         poll_interval: Seconds between two saves that only move over snapshots without a plan.
         expiration: Seconds of `consumer.expiration-time`, None if it is not set.
+        start: What the reader is told of its start.
     """
 
     def __init__(
@@ -103,6 +85,7 @@ class Progress:
         commit: CommitMode | str = CommitMode.AUTO,
         poll_interval: float = 0.0,
         expiration: float | None = None,
+        start: StartSettings = StartSettings(),  # noqa: B008 (a frozen value)
     ) -> None:
         try:
             self.commit_mode = CommitMode(commit)
@@ -110,15 +93,19 @@ class Progress:
             raise StreamConfigError(f"commit={commit!r}: wanted 'auto' or 'manual'.") from error
         self._manager = manager
         self._name = name
+        self._ignores_progress = start.ignore_progress
         self._poll_interval = poll_interval
         self._keep_alive_after = None if expiration is None else expiration / _REWRITES_PER_EXPIRATION
         # `_io` is held while the store is asked, `_state` for moments only: reporting a plan never waits for the store.
         self._io = threading.Lock()
-        self._file = _OwnFile(manager, name, owner)
-        self._fence = _OwnFile(manager, name.fenced, owner)
+        owners: set[str] = set()
+        self._file = OwnFile(manager, name, owner, owners)
+        self._fence = OwnFile(manager, name.fenced, owner, owners)
+        self._group = StartGroup(manager, name, owner, start)
         self._may_have_fence = False
         self._created = False
-        self._other_layouts = False
+        self._former = FormerLayouts(manager, name)
+        self._has_former_layouts = False
         self._state = threading.Lock()
         self._handed_out: deque[_HandedOut] = deque()
         self._frontier: Position | None = None
@@ -130,6 +117,11 @@ class Progress:
     def name(self) -> ConsumerName:
         """The progress file."""
         return self._name
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the reader is no shard and no member of its consumer id."""
+        return self._group.is_plain
 
     @property
     def saved(self) -> int | None:
@@ -152,57 +144,94 @@ class Progress:
         found = self._manager.read(self._name)
         return None if found is None else found.next_snapshot
 
-    def open(self, now: float) -> int | None:
+    def open(self, now: float) -> Opened:
         """Take over the file and find where the consumer stands, before the first plan.
 
         Its own file counts; without one, the slowest file of a complete former layout (all n shards, or the plain id);
-        a member has none. One GET, one LIST, one PUT if the file exists, one GET per file of a former layout.
-
-        Returns:
-            Id of the next snapshot to read, or None: start as configured.
+        a member has none. Without any, a start that the group has begun at, see `StartGroup`. One GET, one LIST, one
+        PUT if the file exists, a GET for each fence that counts, and one per file of a former layout.
 
         Raises:
             ConsumerConflictError: Called again, and another reader has taken over since.
             CorruptTableError: A file that counts is damaged.
+            StreamConfigError: The group has begun at a start that was configured otherwise.
         """
         with self._io:
             if self._frontier is not None or self._file.mine:
                 self._check_owned()
+                own = self._file.content
             else:
-                self._file.take_over(now)
+                own = self._file.take_over(now)
                 self._created = not self._file.mine
-            names = self._manager.names(self._name.consumer_id)
+            names = set(self._manager.names(self._name.consumer_id))
             self._may_have_fence = self._name.fenced in names
-            self._other_layouts = any(self._is_other_layout(name) for name in names)
-            if self._file.mine or self._name.member is not None:
-                return self._file.next_snapshot
-            return self._former_position({name for name in names if not name.fence})
+            self._has_former_layouts = bool(self._former.among(names))
+            self._group.open(names)
+            if own is not None and self._group.goes_on(own):
+                saved = own.next_snapshot
+                start = self._group.joined(own) if self._ignores_progress else None
+                if start is None:
+                    self._group.took_up(own.began)
+                return Opened(saved, start)
+            former = self._former.position(names, self._group.follows) if own is None else None
+            if former is not None:
+                self._group.took_up()
+            start = self._group.joined(own) if former is None or self._ignores_progress else None
+            return Opened(former, start)
 
-    def begin(self, position: Position, now: float) -> None:
+    def begin(
+        self,
+        position: Position,
+        now: float,
+        found: bool = False,
+        end: int | None = None,
+        instead_of: Position | None = None,
+    ) -> SharedStart | None:
         """Start at a position, or seek to it; before any plan from there is handed out. Call it again if it raised.
 
         A full plan (phase FULL) is fenced at its snapshot, and nothing is saved until all of it is confirmed. Any other
         position is saved at once, be it backward, and a fence is deleted. Plans handed out earlier that lie behind the
         position are forgotten; those before it stay to be confirmed.
 
+        Args:
+            position: Where to.
+            now: Seconds.
+            found: It is a start that was found, to be shared with the group.
+            end: The last snapshot, where the stream ends at the one that was the latest when the start was found.
+            instead_of: After the plan in whose place this comes: it cannot be read, and nobody will confirm it.
+
+        Returns:
+            None; or the start of the group, which another reader was the first to find: nothing has begun, begin there.
+
         Raises:
             ConsumerConflictError: Another reader has taken over; nothing was written.
+            StreamConfigError: The group has begun at a start that was configured otherwise.
         """
         with self._io:
             full = position.phase is Phase.FULL
+            if full and self._frontier is not None:
+                self._check_owned()
+            if found and (other := self._group.share(position, end)) is not None:
+                return other
+            if self._file.began != self._group.token and self._group.leave_behind():
+                self._file.forget()
             if full:
-                if self._frontier is not None:
-                    self._check_owned()
                 self._may_have_fence = True
-                self._fence.write(position.snapshot, now)
+                self._fence.claim(Consumer(position.snapshot, start=self._group.fence_start(position)), now)
             with self._state:
                 order = position.order()
-                self._handed_out = deque(plan for plan in self._handed_out if plan.after.order() <= order)
+                kept = (plan for plan in self._handed_out if plan.before.order() < order and plan.after != instead_of)
+                self._handed_out = deque(plan.until(position) for plan in kept)
                 self._frontier = position
                 self._floor = None
                 self._wanted = _whole(position)
                 self._fence_needed_until = position.snapshot + 1 if full else 0
             self._flush(now, force=False)
+            return None
+
+    def has_saved(self) -> bool:
+        """Whether this reader, or another one of its layout, has saved progress. One LIST."""
+        return any(name in self._name.layout for name in self._manager.names(self._name.consumer_id))
 
     def on_plan(self, position: Position, first_snapshot: int | None = None) -> None:
         """A plan is handed out. To say so of the last one again changes nothing.
@@ -221,6 +250,8 @@ class Progress:
                 if first_snapshot is not None and before.phase is Phase.FOLLOW and first_snapshot > before.snapshot:
                     before = Position(position.table, first_snapshot)
                 self._handed_out.append(_HandedOut(before, position))
+                if len(self._handed_out) > MOST_UNCONFIRMED:
+                    self._handed_out = _in_pairs(self._handed_out)
             if self._frontier is None or self._frontier < position:
                 self._frontier = position
 
@@ -274,9 +305,10 @@ class Progress:
             return
         with self._io:
             for file in (self._file, self._fence):
-                if file.next_snapshot is not None and now - file.written_at >= self._keep_alive_after:
-                    file.check()
-                    file.write(file.next_snapshot, now)
+                if file.content is not None and now - file.written_at >= self._keep_alive_after:
+                    self._check(file)
+                    file.write(file.content, now)
+                    self._group.keep_alive()
 
     # With `_state` held.
 
@@ -315,11 +347,15 @@ class Progress:
     # With `_io` held.
 
     def _check_owned(self) -> None:
-        if self._file.mine or not self._fence.mine:
-            self._file.check()
-        else:
-            self._fence.check()
-            self._file.check()
+        if not self._file.mine and self._fence.mine:
+            self._check(self._fence)
+        self._check(self._file)
+
+    def _check(self, file: OwnFile) -> None:
+        try:
+            file.check()
+        except ConsumerConflictError as conflict:
+            raise self._group.conflict() or conflict from None
 
     def _flush(self, now: float, force: bool) -> None:
         with self._state:
@@ -327,56 +363,41 @@ class Progress:
             target = None if confirmed is None else _whole(confirmed)
             at_once = force or (self._wanted is not None and (self._floor is None or self._wanted > self._floor))
         if target is not None and (self._floor is None or target > self._floor):
-            if target == self._file.next_snapshot:
+            content = Consumer(target, began=self._group.token)
+            if (target, content.began) == (self._file.next_snapshot, self._file.began):
                 self._floor = target
             elif at_once or now - self._file.written_at >= self._poll_interval:
                 self._check_owned()
-                self._file.write(target, now)
+                self._group.check(self._file.began)
+                self._file.write(content, now)
                 self._floor = target
-        if self._file.mine:
+        if self._file.mine and self._floor is not None:
             self._tidy_up()
 
     def _tidy_up(self) -> None:
         saved = self._file.next_snapshot
         assert saved is not None
-        if self._floor is not None and saved >= self._fence_needed_until and self._may_have_fence:
+        in_first_plan = saved < self._fence_needed_until
+        if self._may_have_fence and not in_first_plan:
             self._fence.delete()
             self._may_have_fence = False
-        if self._other_layouts and self._floor is not None:
-            self._drop_other_layouts()
-            self._other_layouts = False
-
-    def _is_other_layout(self, name: ConsumerName) -> bool:
-        return self._name.member is None and name.member is None and name.progress not in self._name.layout
-
-    def _former_position(self, names: set[ConsumerName]) -> int | None:
-        """All before the slowest file of a complete layout was confirmed: the furthest layout repeats least."""
-        starts = []
-        for layout in {name.layout for name in names if self._is_other_layout(name)}:
-            if layout <= names:
-                files = [self._manager.read(name) for name in layout]
-                if None not in files:
-                    starts.append(min(file.next_snapshot for file in files if file is not None))
-        return max(starts, default=None)
-
-    def _drop_other_layouts(self) -> None:
-        """Delete the former layouts' files once this one is complete.
-
-        A reader that made its own file saw the others before: they are former ones. One that found its own file cannot
-        tell leftovers from a layout that is just being built; what lies ahead of its own layout may be the latter.
-        """
-        names = self._manager.names(self._name.consumer_id)
-        if not self._name.layout <= set(names):
+        unsettled = self._group.unsettled and not in_first_plan
+        if not unsettled and not self._has_former_layouts:
             return
-        others = [name for name in names if self._is_other_layout(name)]
-        if not self._created:
-            own = [file.next_snapshot for name in self._name.layout if (file := self._manager.read(name)) is not None]
-            found = {name: self._manager.read(name) for name in others}
-            others = [name for name, file in found.items() if file is not None and file.next_snapshot <= min(own)]
-        for name in others:
-            self._manager.delete(name)
+        names = set(self._manager.names(self._name.consumer_id))
+        if unsettled:
+            self._group.settle(names)
+        if self._has_former_layouts:
+            self._former.drop(names, self._created)
+            self._has_former_layouts = False
 
 
 def _whole(position: Position) -> int | None:
     """The snapshot from which a reader that knows only snapshots must go on; None inside a first full plan."""
     return None if position.phase is Phase.FULL else position.snapshot
+
+
+def _in_pairs(plans: deque[_HandedOut]) -> deque[_HandedOut]:
+    """Half as many: each two neighbours as one. What they hold is confirmed later, never earlier."""
+    both = zip_longest(islice(plans, 0, None, 2), islice(plans, 1, None, 2))
+    return deque(first if second is None else _HandedOut(first.before, second.after) for first, second in both)

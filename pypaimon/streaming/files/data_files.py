@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.conditional_writes import is_local
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, SchemaChangedError, UnsupportedTableError
 from pypaimon.streaming.files import row_kinds
 from pypaimon.streaming.files.avro_files import AvroSource
 from pypaimon.streaming.files.casts import CastError
+from pypaimon.streaming.files.local_files import open_local, step_by_step
 from pypaimon.streaming.files.orc_files import OrcSource
 from pypaimon.streaming.files.parquet_files import ParquetSource
 from pypaimon.streaming.files.remote_files import open_remote
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldParser
-from pypaimon.streaming.metadata.file_paths import merged_changelog_range
-from pypaimon.streaming.store import is_local, translated
+from pypaimon.streaming.io_requests import one_request
+from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
+from pypaimon.streaming.store import translated
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -83,7 +85,7 @@ def read_file(
         SchemaChangedError: A value does not fit the type that is read.
         UnsupportedTableError: The format cannot be read.
     """
-    path = str(file.file_path)
+    path = located(directory, file.file_path)
     with _errors(path, schema_id, file.schema_id), _opened(directory, path, file.file_size) as source:
         _check_count(path, source.num_rows, file.row_count)
         columns = map_columns(
@@ -98,12 +100,35 @@ def read_file(
         wanted = list(dict.fromkeys([*(column.source for column in columns if column.source is not None), *stored]))
         schema = _output_schema(fields, system_columns)
         position = 0
-        for batch in _physical_batches(source, wanted, batch_size):
+        batches = _physical_batches(source, wanted, batch_size)
+        for batch in step_by_step(batches) if is_local(path) else batches:
             arrays = [column.read(batch) for column in columns]
             arrays += [_system_column(name, batch, file, position) for name in system_columns]
             position += batch.num_rows
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         _check_count(path, position, file.row_count)
+
+
+def located(directory: TableDirectory, path: str) -> str:
+    """Where a file lies. One or two requests more if its partition is spelled in two ways."""
+    if isinstance(path, SpelledPath):
+        exists = partial(directory.store.call, "exists", request=directory.table.file_io.exists)
+        return path.other if not exists(path) and exists(path.other) else str(path)
+    return str(path)
+
+
+def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str]:
+    """The columns that a data file holds. Reads only what tells them.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        CorruptTableError: It is damaged, or may not be read.
+        UnsupportedTableError: Files of its format cannot be read.
+        StoreError: The store kept failing (retriable).
+    """
+    path = located(directory, file.file_path)
+    with _errors(path, file.schema_id, file.schema_id), _opened(directory, path, None) as source:
+        return frozenset(source.schema.names)
 
 
 def _check_count(path: str, found: int, recorded: int) -> None:
@@ -156,7 +181,7 @@ def constant(value: int, length: int) -> pa.Array:
 
 
 @contextmanager
-def _opened(directory: TableDirectory, path: str, size: int) -> Iterator[FileSource]:
+def _opened(directory: TableDirectory, path: str, size: int | None) -> Iterator[FileSource]:
     part = merged_changelog_range(path)
     file_format = part.format if part else path.rpartition(".")[2].lower()
     open_source = _SOURCES.get(file_format)
@@ -165,14 +190,17 @@ def _opened(directory: TableDirectory, path: str, size: int) -> Iterator[FileSou
             f"{path}: files of format {file_format!r} cannot be streamed; supported are {', '.join(sorted(_SOURCES))}."
         )
     with _bytes(directory, part.path if part else path, None if part else size) as stream:
-        if part is None:
-            yield open_source(stream)
-            return
-        stream.seek(part.offset)
-        content = stream.read(part.length)
-        if len(content) != part.length:
-            raise CorruptTableError(part.path, f"it ends before byte {part.offset + part.length}")
-        yield open_source(pa.BufferReader(content))
+        with one_request(decodes=True) if is_local(path) else nullcontext():
+            source = open_source(stream if part is None else _content(stream, part))
+        yield source
+
+
+def _content(stream: Any, part: ByteRange) -> pa.BufferReader:
+    stream.seek(part.offset)
+    content = stream.read(part.length)
+    if len(content) != part.length:
+        raise CorruptTableError(part.path, f"it ends before byte {part.offset + part.length}")
+    return pa.BufferReader(content)
 
 
 @contextmanager
@@ -181,13 +209,8 @@ def _bytes(directory: TableDirectory, path: str, size: int | None) -> Iterator[A
         with closing(open_remote(directory.store, path, size)) as remote:
             yield remote
         return
-    with directory.table.file_io.new_input_stream(path) as stream:
-        if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO):
-            # Arrow reads it without Python, and so without the interpreter's lock.
-            with pa.OSFile(os.fspath(stream.name), "rb") as local:
-                yield local
-        else:
-            yield stream
+    with open_local(directory.table.file_io, path) as local:
+        yield local
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ _LIMIT = (1 << 63) // 1000
 _NEGATIVE_TIME_OF_DAY = (1 << 64) // 1000
 _BATCHES_AT_ONCE = 8
 _DECODED_BYTES = 16 << 20
-"""Arrow spends less on each row where it decodes many: so many batches at once, unless they take more bytes."""
+"""Arrow spends less on each row where it decodes many: so many batches at once, but no more bytes, if rows are wide."""
+_ARROW_SCHEMA, _NO_SCHEMA = b"ARROW:schema", b"ARROW:no one"
 
 
 class ParquetSource:
@@ -30,6 +32,10 @@ class ParquetSource:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._file = pq.ParquetFile(stream)
+        if any(_holds_vectors(kind) for kind in self._file.schema_arrow.types):
+            # Told by its writer that lists are vectors, Arrow refuses those that are null.
+            self._stream = _without_arrow_schema(stream)
+            self._file = pq.ParquetFile(self._stream)
         self.schema: pa.Schema = self._file.schema_arrow
         self.num_rows: int = self._file.metadata.num_rows
 
@@ -40,8 +46,9 @@ class ParquetSource:
             UnsupportedTableError: A timestamp of precision 7 to 9 is beyond what Arrow's nanoseconds hold.
         """
         self._check_int96(columns, batch_size)
-        several = min(max(self._rows_in_bytes(columns) // batch_size, 1), _BATCHES_AT_ONCE)
-        for batch in self._file.iter_batches(several * batch_size, columns=list(columns), use_threads=False):
+        rows = max(1, min(self._rows_in_bytes(columns), _BATCHES_AT_ONCE * batch_size))
+        rows = rows // batch_size * batch_size or rows
+        for batch in self._file.iter_batches(rows, columns=list(columns), use_threads=False):
             for start in range(0, batch.num_rows, batch_size):
                 yield batch.slice(start, batch_size)
 
@@ -89,3 +96,54 @@ def _check_nanoseconds(array: pa.Array) -> None:
             raise UnsupportedTableError(
                 "A timestamp of precision 7 to 9 lies before 1677 or after 2262, where Arrow's nanoseconds end."
             )
+
+
+def _holds_vectors(kind: pa.DataType) -> bool:
+    children = (kind.field(index).type for index in range(kind.num_fields))
+    return bool(pa.types.is_fixed_size_list(kind) or any(map(_holds_vectors, children)))
+
+
+def _without_arrow_schema(stream: Any) -> Any:
+    """The same file, but that Arrow does not find the schema which a writer that used Arrow left in the footer."""
+    stream.seek(-8, io.SEEK_END)
+    end = stream.tell()
+    length = int.from_bytes(stream.read(4), "little")
+    start = end - length
+    stream.seek(start)
+    return _Overlaid(stream, start, bytes(stream.read(length)).replace(_ARROW_SCHEMA, _NO_SCHEMA))
+
+
+class _Overlaid(io.RawIOBase):
+    """A file with other bytes in one place.
+
+    Args:
+        stream: The file, which can seek.
+        start: Where the bytes belong.
+        data: The bytes.
+    """
+
+    def __init__(self, stream: Any, start: int, data: bytes) -> None:
+        self._stream = stream
+        self._start = start
+        self._data = data
+
+    def read(self, size: int | None = -1) -> bytes:
+        position = self._stream.tell()
+        found = bytes(self._stream.read(-1 if size is None else size))
+        skipped = position - self._start
+        ahead = found[: max(0, -skipped)]
+        laid = self._data[max(0, skipped) : max(0, skipped + len(found))]
+        return ahead + laid + found[len(ahead) + len(laid) :]
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._stream.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True

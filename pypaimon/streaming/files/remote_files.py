@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from pypaimon.streaming.io_requests import one_request
 from pypaimon.streaming.object_client import Part
 from pypaimon.streaming.store import Store
 
@@ -126,11 +127,13 @@ class RemoteFile:
             stream = self._store.file_io.new_input_stream(self._path)
         size = self._size
         if size is None:
-            end = stream.seek(0, io.SEEK_END)
-            size = int(stream.tell() if end is None else end)
+            with one_request():
+                end = stream.seek(0, io.SEEK_END)
+                size = int(stream.tell() if end is None else end)
         data = b""
         if start is not None and start < size:
-            stream.seek(start)
-            data = bytes(stream.read(length))
+            with one_request():
+                stream.seek(start)
+                data = bytes(stream.read(length))
         self._stream = stream
         return Part(data, size if start is None else start, size)

@@ -32,7 +32,7 @@ def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
     """Sort files into groups of the same row ids, in the order of those.
 
     Raises:
-        UnsupportedTableError: Row ids overlap in part only (columns of blobs, which are kept in files of their own).
+        UnsupportedTableError: Row ids overlap in part only (columns that are kept in files of their own).
     """
     groups: dict[int, list[DataFileMeta]] = {}
     for file in files:
@@ -45,7 +45,10 @@ def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
         counts = {file.row_count for file in members}
         if len(counts) > 1 or (result and result[-1].first_row_id + result[-1].row_count > first):
             names = ", ".join(file.file_name for file in members)
-            raise UnsupportedTableError(f"Files whose row ids overlap in part cannot be joined: {names}.")
+            raise UnsupportedTableError(
+                "Files whose row ids overlap in part, as those of BLOB and VECTOR columns that are kept in files of "
+                f"their own, cannot be joined: {names}."
+            )
         result.append(RowIdGroup(first, counts.pop(), tuple(newest_first)))
     return result
 

@@ -25,6 +25,9 @@ from pypaimon.streaming.internals import (
     is_shredded_variant,
 )
 
+_SHREDDED = "__field_mapping"
+"""The first column of a map whose values are stored as columns of their own, one for several keys."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -185,7 +188,12 @@ def _row_converter(
 ) -> Convert | None:
     arrow = PyarrowFieldParser.from_paimon_type(target)
     columns = map_columns(pa.schema(list(stored)), source.fields, target.fields, exact=exact, trim_char=trim_char)
-    if stored == arrow and all(column.convert is None for column in columns):
+    # Rows of the same names and types may still hold other fields: renamed, or dropped and added anew.
+    in_place = (
+        column.source == field.name and column.convert is None
+        for column, field in zip(columns, target.fields, strict=True)
+    )
+    if stored == arrow and all(in_place):
         return None
 
     def convert(array: pa.StructArray) -> pa.Array:
@@ -219,15 +227,35 @@ def _list_converter(
             array = array.cast(pa.list_(array.type.value_type))
         values = array.values if element is None else element(array.values)
         result = _rebuilt(plain, array, values)
-        return result if plain == arrow else result.cast(arrow)
+        return result if plain == arrow else _vectors(result, arrow)
 
     return convert
+
+
+def _vectors(lists: pa.ListArray, arrow: pa.FixedSizeListType) -> pa.Array:
+    """Lists of one length as vectors, whatever lies where a vector is null."""
+    size = arrow.list_size
+    offsets = lists.offsets.to_numpy()
+    valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    lengths = np.diff(offsets)[valid]
+    if (lengths != size).any():
+        wrong = int(lengths[lengths != size][0])
+        raise ValueError(f"a vector of {size} elements is stored with {wrong}")
+    places = np.where(valid, offsets[:-1], 0)[:, np.newaxis] + np.arange(size)
+    elements = lists.values.take(pa.array(places.ravel(), mask=np.repeat(~valid, size)))
+    validity = pa.array(valid).buffers()[1] if lists.null_count else None
+    return pa.Array.from_buffers(arrow, len(lists), [validity], lists.null_count, children=[elements])
 
 
 def _map_converter(
     stored: pa.DataType, source: MapType, target: MapType, exact: bool, trim_char: bool
 ) -> Convert | None:
     as_map = pa.types.is_map(stored)
+    if pa.types.is_struct(stored) and stored.get_field_index(_SHREDDED) >= 0:
+        raise UnsupportedTableError(
+            f"Maps in the storage layout 'shared-shredding' cannot be streamed: {source} is stored as columns. "
+            "Leave such columns out with with_projection(...)."
+        )
     if not as_map and not (_is_list(stored) and pa.types.is_struct(stored.value_type)):
         raise CastError(f"{source} is stored as {stored}")
     # Avro maps with keys other than text are lists of rows of key and value.

@@ -1,4 +1,4 @@
-"""Which buckets can hold rows that match a predicate: those that equalities on the bucket keys hash to (J§4.5)."""
+"""Which buckets can hold rows that match a predicate: those that equalities on the bucket keys hash to."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pypaimon.streaming.internals import (
     bucket_of_hash,
     hash_words,
 )
+from pypaimon.streaming.settings.table_traits import BucketFunctionType, bucket_function_of
 
 MAX_KEYS = 1000
 
@@ -33,12 +34,12 @@ def bucket_function(schema: TableSchema) -> BucketFunction | None:
     of equal values (floats, decimals, CHAR, timestamps, bytes), are left alone.
     """
     keys = schema.logical_bucket_key_fields
-    kind = schema.options.get("bucket-function.type", "default").lower()
+    kind = bucket_function_of(schema.options)
     if not keys or not all(_hashable(field) for field in keys):
         return None
-    if kind == "default":
+    if kind is BucketFunctionType.DEFAULT:
         return lambda values, buckets: _hashed(keys, values, buckets)
-    if kind == "mod" and len(keys) == 1 and root(keys[0].type) in ("INT", "BIGINT"):
+    if kind is BucketFunctionType.MOD and len(keys) == 1 and root(keys[0].type) in ("INT", "BIGINT"):
         return lambda values, buckets: int(values[0]) % buckets
     return None
 

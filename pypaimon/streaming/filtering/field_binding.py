@@ -1,4 +1,4 @@
-"""What a newer schema calls the fields of a projection or a filter: they stay bound to field ids (B20)."""
+"""What a newer schema calls the fields of a projection or a filter: they stay bound to field ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Pruner`: which manifests and files a filter can drop without losing a row, or a version of one (J§4.5, B19)."""
+"""`Pruner`: which manifests and files a filter can drop without losing a row, or a version of one."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _COLUMNS = [
 class Pruner:
     """Drops manifests and files that no row which the stream delivers can be in.
 
-    What may be used depends on what is scanned (J§4.5): partition, bucket and key statistics always; value statistics
+    What may be used depends on what is scanned: partition, bucket and key statistics always; value statistics
     on append tables always, on primary-key tables in `full` per whole bucket and in `changelog` of the producers
-    lookup and full-compaction. Where a row that fails the filter still has to come out as a delete (B19: `delta`,
+    lookup and full-compaction. Where a row that fails the filter still has to come out as a delete (`delta`,
     `changelog` of the producer input, the pending bucket -2) only those AND-parts drop that name key and partition
     columns alone. Data evolution: no value statistics, for a file holds some columns of its rows only.
     Neither a missing statistic nor an unknown type ever drops a file.

@@ -17,6 +17,8 @@ from pypaimon.streaming.merge.groups import MergeEngine
 from pypaimon.streaming.merge.ordering import is_ordered
 from pypaimon.streaming.merge.partial_update import PartialUpdate, SequenceGroup
 from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.settings.table_traits import ChangelogProducer, changelog_producer_of, merge_engine_of
+from pypaimon.streaming.settings.table_traits import MergeEngine as EngineName
 
 _IGNORE_DELETE = (
     "ignore-delete",
@@ -53,7 +55,7 @@ class _EngineOptions:
         self._types: dict[str, pa.DataType] = {
             field.name: PyarrowFieldParser.from_paimon_type(field.type) for field in schema.fields
         }
-        self._name = (self._options.text("merge-engine") or "deduplicate").strip().lower().replace("_", "-")
+        self._kind = merge_engine_of(schema.options)
         self._ignore_delete = next(
             (self._options.boolean(key, False) for key in _IGNORE_DELETE if self._options.text(key) is not None), False
         )
@@ -65,16 +67,14 @@ class _EngineOptions:
         keys, sequence = self._keys(), self._sequence()
         order = options.one_of("sequence.field.sort-order", ("ascending", "descending"), "ascending")
         ascending = order == "ascending"
-        if self._name == "deduplicate":
+        if self._kind is EngineName.DEDUPLICATE:
             return Deduplicate(keys, sequence, ascending, ignore_delete=self._ignore_delete)
-        if self._name == "first-row":
+        if self._kind is EngineName.FIRST_ROW:
             return FirstRow(keys, ignore_delete=self._ignore_delete)
-        if self._name == "partial-update":
+        if self._kind is EngineName.PARTIAL_UPDATE:
             return self._partial_update(keys, sequence, ascending)
-        if self._name == "aggregation":
-            remove = options.boolean("aggregation.remove-record-on-delete", False)
-            return Aggregation(keys, sequence, ascending, self._lookup(), self._aggregates(sequence), remove)
-        raise UnsupportedTableError(f"The merge engine '{self._name}' is not supported.")
+        remove = options.boolean("aggregation.remove-record-on-delete", False)
+        return Aggregation(keys, sequence, ascending, self._lookup(), self._aggregates(sequence), remove)
 
     def _keys(self) -> tuple[str, ...]:
         keys = tuple(name for name in self._schema.primary_keys if name not in self._schema.partition_keys)
@@ -97,7 +97,7 @@ class _EngineOptions:
                 raise StreamConfigError(f"Sequence field '{name}' must not have an aggregate function.")
         if len(set(names)) < len(names):
             raise StreamConfigError(f"A sequence field is defined more than once: sequence.field = {text}.")
-        if self._name == "first-row":
+        if self._kind is EngineName.FIRST_ROW:
             raise StreamConfigError("Merge engine first-row takes the first record; it cannot have a sequence.field.")
         return names
 
@@ -105,7 +105,7 @@ class _EngineOptions:
         """Whether compaction merges level 0 into higher levels record by record (Java's `CoreOptions.needLookup`)."""
         options = self._options
         return (
-            (options.text("changelog-producer") or "").strip().lower() == "lookup"
+            changelog_producer_of(self._schema.options) is ChangelogProducer.LOOKUP
             or options.boolean("deletion-vectors.enabled", False)
             or options.boolean("force-lookup", False)
         )

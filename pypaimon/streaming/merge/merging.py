@@ -21,6 +21,7 @@ from pypaimon.streaming.merge.groups import (
 )
 from pypaimon.streaming.merge.ordering import Codes, Ints, numeric_codes, ranks
 from pypaimon.streaming.merge.sections import Chunk, chunks
+from pypaimon.streaming.merge.stages import Begin, few_runs
 
 
 def merge_batches(
@@ -29,6 +30,7 @@ def merge_batches(
     *,
     keep_deletes: bool = False,
     keep_sequence: bool = False,
+    begin: Begin = list,
 ) -> Iterator[pa.RecordBatch]:
     """Merges the sorted runs of one bucket, as Java's `MergeTreeReaders` with `SortMergeReader` do.
 
@@ -39,21 +41,27 @@ def merge_batches(
         engine: How the records of one key become a row.
         keep_deletes: Whether -U and -D rows come out too.
         keep_sequence: Whether `_SEQUENCE_NUMBER` comes out too: that of the newest record that went into a row.
+        begin: Called with runs that are about to be read, see `stages.Begin`.
 
     Yields:
         Batches, sorted by key, none empty: the columns of the runs without `_SEQUENCE_NUMBER` and `_LEVEL`. A key with
         one record comes out as it is; otherwise the engine decides. Records of a key are ordered by the engine's
         sequence fields, then `_SEQUENCE_NUMBER`, then retractions first.
 
+    Raises:
+        UnsortedRunError: The records of a run are not in order.
+        StoreError: A temporary file cannot be written.
+
     Memory: one batch of each run, what is left of the batch before, and the chunk that is being merged; each run is
-    asked for a batch only when that is used up.
+    asked for a batch only when that is used up. More than `stages.MOST_RUNS` runs are merged in stages.
     """
-    for chunk in chunks(runs, engine.keys):
-        hidden = (LEVEL,) if keep_sequence else (LEVEL, SEQUENCE_NUMBER)
-        names = [name for name in chunk.batch.schema.names if name not in hidden]
-        merged = _merge_chunk(chunk, engine, names, keep_deletes)
-        if merged.num_rows:
-            yield merged
+    with few_runs(runs, engine.keys, begin) as few:
+        for chunk in chunks(few, engine.keys):
+            hidden = (LEVEL,) if keep_sequence else (LEVEL, SEQUENCE_NUMBER)
+            names = [name for name in chunk.batch.schema.names if name not in hidden]
+            merged = _merge_chunk(chunk, engine, names, keep_deletes)
+            if merged.num_rows:
+                yield merged
 
 
 def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_deletes: bool) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Net changes: what turns one state of a bucket into another, one change per key."""
+"""Two states of a bucket: the changes that turn one into the other, and the rows in which they differ."""
 
 from __future__ import annotations
 
@@ -37,6 +37,50 @@ def net_changes(
         changes = _changes(chunk, value_columns(chunk.batch) if compared is None else compared)
         if changes.num_rows:
             yield changes
+
+
+def differing_rows(
+    before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], keys: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """What is new or another in a later state, and what is gone, as Java's difference of two snapshots.
+
+    Args:
+        before: The records of the earlier state, sorted by key, one per key, deletes among them.
+        after: Those of the later state.
+        keys: The primary key without partition columns.
+
+    Yields:
+        Batches in key order, none empty: records of the later state with the kind that they are stored with, where the
+        earlier one has no record of the key, or one that differs in a value or in being a delete; and rows of the
+        earlier one, as -D, whose key the later one does not have.
+    """
+    for chunk in chunks([before, after], keys):
+        rows = _differing(chunk)
+        if rows.num_rows:
+            yield rows
+
+
+def _differing(chunk: Chunk) -> pa.RecordBatch:
+    order, starts = chunk.by_key()
+    if order is None:
+        order = np.arange(len(chunk.codes))
+    kinds = chunk.batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)[order]
+    adds = (kinds == INSERT) | (kinds == UPDATE_AFTER)
+    is_after = order >= chunk.counts[0]
+    kept = is_after | adds
+    kinds = np.where(is_after, kinds, DELETE).astype(np.int8)
+    pairs = starts[np.diff(starts, append=len(order)) > 1]
+    earlier, later = order[pairs], order[pairs + 1]
+    changed = adds[pairs] != adds[pairs + 1]
+    for name in value_columns(chunk.batch):
+        changed |= _differs(chunk.batch.column(name), earlier, later)
+    kept[pairs], kept[pairs + 1] = False, changed
+    rows = pa.array(order[kept])
+    columns = {
+        name: pa.array(kinds[kept]) if name == VALUE_KIND else chunk.batch.column(name).take(rows)
+        for name in chunk.batch.schema.names
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:

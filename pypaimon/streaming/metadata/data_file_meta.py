@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,10 +58,11 @@ class DataFiles:
     """
 
     def __init__(self, entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> None:
-        columns = entries.select([*_AS_STORED, "creation_time", "partition", "bucket"])
+        columns = entries.select([*_AS_STORED, "creation_time", "bucket"])
         self._columns = columns if entries.num_rows < _MANY else polars_frame(columns)
         self._count: int = entries.num_rows
         self._paths = paths
+        self._partitions = entries["partition"].combine_chunks().dictionary_encode()
         self._key_fields = list(key_fields)
         self._min_keys = decode_columns(entries["min_key"], key_fields)
         self._max_keys = decode_columns(entries["max_key"], key_fields)
@@ -90,13 +92,19 @@ class DataFiles:
         )
         times = {millis: Timestamp.from_epoch_millis(millis) for millis in set(columns["creation_time"]) - {None}}
         columns["creation_time"] = list(map(times.get, columns["creation_time"]))
-        location = (columns[name] for name in ("partition", "bucket", "file_name", "external_path"))
-        columns["file_path"] = list(map(self._paths.data_file, *location))
+        places = self._partitions.indices.slice(start, count).to_pylist()
+        location = (columns[name] for name in ("bucket", "file_name", "external_path"))
+        columns["file_path"] = list(map(self._paths.data_file, map(self._homes.__getitem__, places), *location))
         for name, keys in (("min_key", self._min_keys), ("max_key", self._max_keys)):
             columns[name] = rows_of([column.slice(start, count) for column in keys], self._key_fields, count)
         columns["key_stats"] = columns["value_stats"] = [SimpleStats.empty_stats()] * count
         columns["value_stats_cols"] = [[]] * count
         return list(map(DataFileMeta, *(columns[name] for name in _FIELDS)))
+
+    @cached_property
+    def _homes(self) -> list[str]:
+        """The directories of the distinct partitions."""
+        return self._paths.partitions(self._partitions.dictionary)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

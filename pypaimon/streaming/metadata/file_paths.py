@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import math
 import re
 from collections.abc import Callable, Sequence
 from ctypes import c_float
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -16,6 +18,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.internals import DataField, TableSchema, local_path, resolve_path, to_file_io_path
 from pypaimon.streaming.metadata import binary_row
 from pypaimon.streaming.position import POSTPONE_BUCKET
+from pypaimon.streaming.settings.option_values import OptionValues
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _MERGED_CHANGELOG = re.compile(
@@ -26,6 +29,30 @@ _BUCKET_DIRECTORY = re.compile(r"bucket-[^/]+$")
 _NO_FILE_NAME = r"(?i)[/\\]|%2f|%5c|^(\.|%2e){0,2}$"
 _NO_NAME = "{!r} is no name of a file in the directory of the table"
 _EPOCH = datetime(1970, 1, 1)
+# What Python takes for white space and Java does not.
+_NO_JAVA_SPACE = "\x85\xa0\u2007\u202f"
+_JAVA_UTF8 = "pypaimon.streaming.java"
+
+
+class SpelledPath(str):
+    """A path below a partition whose name pypaimon spells otherwise than Java.
+
+    Attributes:
+        other: The path as pypaimon spells it.
+    """
+
+    __slots__ = ("other",)
+
+    other: str
+
+    def __new__(cls, path: str, other: str) -> SpelledPath:
+        """A path with its other spelling."""
+        made = super().__new__(cls, path)
+        made.other = other
+        return made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.other)
 
 
 def check_file_names(names: pa.Array | pa.ChunkedArray) -> None:
@@ -84,6 +111,10 @@ def merged_changelog_range(path: str) -> ByteRange | None:
 class FilePaths:
     """Paths of a table's files, as Java's `FileStorePathFactory` and `DataFilePathFactory` make them.
 
+    pypaimon spells some values of partition columns otherwise: NaN and infinities, BINARY, and blanks that are none in
+    Java. What lies below such a partition is a `SpelledPath`. Of BINARY, Java's spelling is that of a cast to STRING;
+    with legacy names it would be that of an object's address, which nobody finds again, so pypaimon's is taken.
+
     Attributes:
         table_path: Root directory of the table, for branches too.
         partition_fields: Partition columns in the order of the partition keys.
@@ -99,65 +130,102 @@ class FilePaths:
     legacy_names: bool = True
     data_directory: str | None = None
     index_beside_data: bool = False
-    _buckets: dict[tuple[bytes, int], str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, table_path: str, schema: TableSchema) -> FilePaths:
         """The paths of the table with this schema; its partitioning and the options used here never change."""
         fields = {column.name: column for column in schema.fields}
-        options: dict[str, str] = schema.options
+        options = OptionValues(schema.options)
         return cls(
             table_path,
             tuple(fields[name] for name in schema.partition_keys),
-            options.get("partition.default-name", "__DEFAULT_PARTITION__"),
-            options.get("partition.legacy-name", "true").lower() == "true",
-            options.get("data-file.path-directory"),
-            options.get("index-file-in-data-file-dir", "false").lower() == "true",
+            options.text("partition.default-name") or "__DEFAULT_PARTITION__",
+            options.boolean("partition.legacy-name", True),
+            options.text("data-file.path-directory"),
+            options.boolean("index-file-in-data-file-dir", False),
         )
 
-    def bucket(self, partition: bytes, bucket: int) -> str:
-        """The directory of a bucket, such as `<table>/dt=19723/hh=7/bucket-0`; bucket -2 is `bucket-postpone`."""
-        known = self._buckets.get((partition, bucket))
-        if known is None:
-            known = self._buckets[partition, bucket] = self._bucket(partition, bucket)
-        return known
+    def partitions(self, rows: pa.Array) -> list[str]:
+        """The directory of each partition (serialised rows), such as `<table>/dt=19723/hh=7`; decoded in bulk.
 
-    def data_file(self, partition: bytes, bucket: int, file_name: str, external_path: str | None = None) -> str:
-        """Full path of a data or changelog file, as recorded; see `merged_changelog_range`."""
+        Raises:
+            ValueError: A partition cannot be decoded.
+        """
+        levels = [self._names(rows, index) for index in range(len(self.partition_fields))]
+        root = str(resolve_path(self.table_path, self.data_directory))
+        # A FileIO decodes file: URIs; what is escaped in a directory name must stay as it is.
+        plain = local_path(root) if root.startswith("file:") else root
+
+        def directory(names: Sequence[str]) -> str:
+            below = "/".join(names)
+            return "/".join(filter(None, ((plain if "%" in below else root).rstrip("/"), below)))
+
+        rows_of_names = zip(*levels, strict=True) if levels else [()] * len(rows)
+        return [_spelled(directory, names) for names in rows_of_names]
+
+    def data_file(self, partition: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
+        """Full path of a data or changelog file, as recorded; see `merged_changelog_range`.
+
+        Args:
+            partition: Directory of its partition, see `partitions`.
+            bucket: Its bucket; -2 is `bucket-postpone`.
+            file_name: Its name.
+            external_path: Where it lies instead, if that was recorded.
+        """
         if external_path:
             return str(to_file_io_path(external_path))
-        return f"{self.bucket(partition, bucket)}/{file_name}"
+        below = f"bucket-{'postpone' if bucket == POSTPONE_BUCKET else bucket}/{file_name}"
+        path = f"{partition}/{below}"
+        return SpelledPath(path, f"{partition.other}/{below}") if isinstance(partition, SpelledPath) else path
 
-    def index_file(self, partition: bytes, bucket: int, file_name: str, external_path: str | None = None) -> str:
-        """Full path of the index file of a bucket."""
-        if external_path:
-            return str(to_file_io_path(external_path))
-        if self.index_beside_data:
-            return f"{self.bucket(partition, bucket)}/{file_name}"
+    def index_file(self, partition: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
+        """Full path of the index file of a bucket; arguments as those of `data_file`."""
+        if external_path or self.index_beside_data:
+            return self.data_file(partition, bucket, file_name, external_path)
         return f"{self.table_path.rstrip('/')}/index/{file_name}"
 
-    def _bucket(self, partition: bytes, bucket: int) -> str:
-        root = str(resolve_path(self.table_path, self.data_directory))
-        components = self._components(partition)
-        if root.startswith("file:") and any("%" in component for component in components):
-            # A FileIO decodes file: URIs; what is escaped in a directory name must stay as it is.
-            root = local_path(root)
-        bucket_name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
-        return "/".join((root.rstrip("/"), *components, bucket_name))
+    def _names(self, rows: pa.Array, index: int) -> list[str]:
+        """One level of the directories of partitions: a column and its values."""
+        column = self.partition_fields[index]
+        kind = str(column.type).upper()
+        values = binary_row.decode_column(rows, index, column.type)
+        before = f"{_escape(column.name)}="
+        return [self._name(before, value, kind) if value.is_valid else before + self._default for value in values]
 
-    def _components(self, partition: bytes) -> Sequence[str]:
-        row = pa.array([partition], pa.binary())
-        components = []
-        for index, column in enumerate(self.partition_fields):
-            value = binary_row.decode_column(row, index, column.type)[0]
-            text = _text(value, str(column.type).upper(), self.legacy_names) if value.is_valid else ""
-            name = text if text.strip() else self.default_name
-            components.append(f"{_escape(column.name)}={_escape(name)}")
-        return components
+    def _name(self, before: str, value: pa.Scalar, kind: str) -> str:
+        text = _text(value, kind, self.legacy_names)
+        name = before + (self._default if _is_blank_in_java(text) else _escape(text))
+        if not _is_spelled_otherwise(value):
+            return name
+        text = str(value.as_py())
+        return SpelledPath(name, before + (self._default if text.isspace() else _escape(text)))
+
+    @property
+    def _default(self) -> str:
+        return _escape(self.default_name)
 
 
 def _escape(text: str) -> str:
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def _spelled(directory: Callable[[Sequence[str]], str], names: Sequence[str]) -> str:
+    path = directory(names)
+    if not any(isinstance(name, SpelledPath) for name in names):
+        return path
+    return SpelledPath(path, directory([name.other if isinstance(name, SpelledPath) else name for name in names]))
+
+
+def _is_blank_in_java(text: str) -> bool:
+    return not text or (text.isspace() and not any(each in _NO_JAVA_SPACE for each in text))
+
+
+def _is_spelled_otherwise(scalar: pa.Scalar) -> bool:
+    """Whether pypaimon's name for a value is Python's text of it, and not Java's."""
+    value: Any = scalar.as_py()
+    if isinstance(value, str):
+        return value.isspace()
+    return isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))
 
 
 def _text(scalar: pa.Scalar, type_text: str, legacy: bool) -> str:
@@ -175,8 +243,21 @@ def _text(scalar: pa.Scalar, type_text: str, legacy: bool) -> str:
     if isinstance(value, time):
         return str(scalar.value) if legacy else _time_text(value, _precision(type_text, 0))
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        return str(value) if legacy else value.decode("utf-8", _JAVA_UTF8)
     return str(value)
+
+
+def _replaced_by_java(error: UnicodeError) -> tuple[str, int]:
+    """A replacement character for what cannot be decoded, as in Java, where half a surrogate pair is one thing."""
+    assert isinstance(error, UnicodeDecodeError)
+    data, end = error.object, error.end
+    if data[error.start] == 0xED and 0xA0 <= int.from_bytes(data[error.start + 1 : error.start + 2], "big") <= 0xBF:
+        end = error.start + 2
+        end += data[end : end + 1] != b"" and 0x80 <= data[end] <= 0xBF
+    return "\ufffd", end
+
+
+codecs.register_error(_JAVA_UTF8, _replaced_by_java)
 
 
 def _precision(type_text: str, default: int) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.metadata import record_files
 from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
@@ -79,15 +81,17 @@ def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
 
 def deletion_files(entries: Iterable[IndexEntry], paths: FilePaths) -> dict[tuple[bytes, int, str], DeletionFile]:
     """Where the deletion vectors are, by serialised partition row, bucket and name of the data file."""
+    vectors = [entry for entry in entries if entry.index_type == DELETION_VECTORS]
+    partitions = list({entry.partition for entry in vectors})
+    homes = dict(zip(partitions, paths.partitions(pa.array(partitions, pa.binary())), strict=True))
     return {
         (entry.partition, entry.bucket, found.data_file): DeletionFile(
-            paths.index_file(entry.partition, entry.bucket, entry.file_name, entry.external_path),
+            paths.index_file(homes[entry.partition], entry.bucket, entry.file_name, entry.external_path),
             found.offset,
             found.length,
             found.cardinality,
         )
-        for entry in entries
-        if entry.index_type == DELETION_VECTORS
+        for entry in vectors
         for found in entry.ranges
     }
 

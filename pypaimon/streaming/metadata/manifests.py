@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
 
+from pypaimon.streaming.forking import cache_lock
 from pypaimon.streaming.metadata import record_files
 from pypaimon.streaming.metadata.file_paths import check_file_names
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
@@ -107,7 +108,13 @@ class ManifestReader:
         self._store = store
         self._directory = f"{table_path.rstrip('/')}/manifest"
         self._cache: LRUCache[str, pa.Table | bytes] = LRUCache(cache_bytes, getsizeof=_memory_of)
-        self._lock = threading.Lock()
+        self._lock = cache_lock(self._cache)
+
+    def through(self, store: Store) -> ManifestReader:
+        """The same manifests, read through another store of the same files."""
+        other = copy.copy(self)
+        other._store = store
+        return other
 
     def manifest_list(self, name: str, size: int | None = None) -> pa.Table:
         """The manifests of a manifest list, in its order (`MANIFEST_SCHEMA`). One request unless cached.
@@ -187,11 +194,11 @@ class ManifestReader:
         return f"{self._directory}/{name}"
 
     def _cached(self, name: str) -> pa.Table | bytes | None:
-        with self._lock:
+        with self._lock.held:
             return self._cache.get(name)
 
     def _keep(self, name: str, content: pa.Table | bytes) -> pa.Table | bytes:
-        with self._lock:
+        with self._lock.held:
             if _memory_of(content) <= self._cache.maxsize:
                 self._cache[name] = content
         return content

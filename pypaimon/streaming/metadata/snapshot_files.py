@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from urllib.parse import unquote
 from cachetools import LRUCache
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, StreamConfigError
+from pypaimon.streaming.forking import cache_lock
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.file_paths import check_file_name
 from pypaimon.streaming.store import Store
@@ -180,7 +180,7 @@ class SnapshotFiles:
         self._prefix = prefix
         self._are_changelogs = are_changelogs
         self._cache: LRUCache[int, Snapshot] = LRUCache(_CACHED_SNAPSHOTS)
-        self._lock = threading.Lock()
+        self._lock = cache_lock(self._cache)
         self._forgotten = 0
 
     def path(self, number: int) -> str:
@@ -189,12 +189,12 @@ class SnapshotFiles:
 
     def cached(self, number: int) -> Snapshot | None:
         """What is known without a request."""
-        with self._lock:
+        with self._lock.held:
             return self._cache.get(number)
 
     def greatest_cached(self) -> int | None:
         """The greatest id that is known without a request."""
-        with self._lock:
+        with self._lock.held:
             return max(self._cache, default=None)
 
     def keep(self, snapshot: Snapshot, forgotten: int | None = None) -> Snapshot:
@@ -203,14 +203,14 @@ class SnapshotFiles:
         Args:
             forgotten: How often `forget` had been called when its read began: an older read is not cached.
         """
-        with self._lock:
+        with self._lock.held:
             if forgotten in (None, self._forgotten):
                 self._cache[snapshot.id] = snapshot
         return snapshot
 
     def forget(self, first: int = 0) -> None:
         """Drop what is cached from this id on, and what reads that are under way will bring."""
-        with self._lock:
+        with self._lock.held:
             self._forgotten += 1
             for number in [each for each in self._cache if each >= first]:
                 del self._cache[number]
@@ -218,36 +218,57 @@ class SnapshotFiles:
     def fetch(self, numbers: Iterable[int]) -> dict[int, Snapshot | None]:
         """These files, asked for at the same time unless cached; None for those that are missing."""
         found: dict[int, Snapshot | None] = {number: self.cached(number) for number in numbers}
-        missing = [number for number, snapshot in found.items() if snapshot is None]
-        paths = [self.path(number) for number in missing]
+        self._read_into(found, [number for number, snapshot in found.items() if snapshot is None])
+        return found
+
+    def _read_into(self, found: dict[int, Snapshot | None], numbers: Sequence[int]) -> None:
+        """Ask for these files at the same time, past the cache, and add them one by one."""
+        paths = [self.path(number) for number in numbers]
         forgotten = self._forgotten
-        for number, path, data in zip(missing, paths, self._store.read_many(paths), strict=True):
+        for number, path, data in zip(numbers, paths, self._store.read_many(paths), strict=True):
             if data is not None:
                 with suppress(FileNotFoundError):
                     found[number] = self.keep(self._store.parse_data(path, data, self._parser(number)), forgotten)
-        return found
 
-    def fetch_ahead(self, numbers: Iterable[int]) -> list[Snapshot]:
-        """As `fetch`, up to the first that is missing or cannot be read: the reason is for him who needs that one."""
-        missing = [number for number in numbers if self.cached(number) is None]
+    def refreshed_ahead(self, numbers: Sequence[int]) -> list[Snapshot]:
+        """These files as they are in the store now, asked for at the same time, up to the first that is missing.
+
+        Also up to the first that cannot be read: the reason is for him who needs that one.
+        """
+        self._drop(numbers)
+        found: dict[int, Snapshot | None] = {}
         try:
-            self.fetch(missing)
+            self._read_into(found, numbers)
         except (CorruptTableError, StoreError) as error:
             text = "%(directory)s: not all of snapshots %(first)d to %(last)d can be read ahead: %(error)s"
-            where: dict[str, Any] = {"directory": self._directory, "first": missing[0], "last": missing[-1]}
+            where: dict[str, Any] = {"directory": self._directory, "first": numbers[0], "last": numbers[-1]}
             _LOG.debug("look_ahead_failed", text, **where, error=str(error))
-        found = (self.cached(number) for number in numbers)
-        return [snapshot for snapshot in takewhile(lambda snapshot: snapshot is not None, found) if snapshot]
+        together = takewhile(lambda snapshot: snapshot is not None, map(found.get, numbers))
+        return [snapshot for snapshot in together if snapshot]
 
     def refreshed(self, number: int) -> Snapshot | None:
         """A file as it is in the store now, past the cache."""
+        return self.begin_refresh(number)()
+
+    def begin_refresh(self, number: int) -> Callable[[], Snapshot | None]:
+        """As `refreshed`, asked for at once: the call that is returned waits for the answer."""
         forgotten = self._forgotten
-        try:
-            return self.keep(self._store.parse(self.path(number), self._parser(number)), forgotten)
-        except FileNotFoundError:
-            with self._lock:
+        data = self._store.begin_read(self.path(number))
+
+        def answer() -> Snapshot | None:
+            try:
+                found = self._store.parse_data(self.path(number), data(), self._parser(number))
+            except FileNotFoundError:
+                self._drop((number,))
+                return None
+            return self.keep(found, forgotten)
+
+        return answer
+
+    def _drop(self, numbers: Iterable[int]) -> None:
+        with self._lock.held:
+            for number in numbers:
                 self._cache.pop(number, None)
-            return None
 
     def _parser(self, number: int) -> Callable[[bytes], Snapshot]:
         return partial(_numbered, number, self._are_changelogs)

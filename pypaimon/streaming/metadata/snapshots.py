@@ -48,10 +48,6 @@ class SnapshotManager:
         """
         return self._snapshots.get(snapshot_id)
 
-    def is_cached(self, snapshot_id: int) -> bool:
-        """Whether a snapshot is known without a request."""
-        return self._snapshots.cached(snapshot_id) is not None
-
     def greatest_known_id(self) -> int | None:
         """The greatest id among the snapshots that are cached, None if none is. No request."""
         return self._snapshots.greatest_cached()
@@ -77,16 +73,25 @@ class SnapshotManager:
         """A snapshot as it is in the store now, past the cache. One request."""
         return self._snapshots.refreshed(snapshot_id)
 
+    def begin_refresh(self, snapshot_id: int) -> Callable[[], Snapshot | None]:
+        """As `refreshed`, asked for at once: the call that is returned waits for the answer."""
+        return self._snapshots.begin_refresh(snapshot_id)
+
+    def refreshed_changelog(self, snapshot_id: int) -> Snapshot | None:
+        """A long-lived changelog as it is in the store now, past the cache. One request."""
+        return self._changelogs.refreshed(snapshot_id)
+
     def get_snapshots_batch(self, snapshot_ids: Iterable[int], max_workers: int = 0) -> dict[int, Snapshot | None]:
         """Several snapshots, asked for at the same time; None for those that are missing."""
         return self._snapshots.fetch(snapshot_ids)
 
     def look_ahead(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
-        """Those snapshots, asked for at the same time, up to the first that is missing or cannot be read.
+        """Those snapshots as they are in the store now, asked for at the same time, up to the first that is missing.
 
-        What is wrong with that one is raised by the call that asks for it alone, after those before it were read.
+        Also up to the first that cannot be read: what is wrong with that one is raised by the call that asks for it
+        alone, after those before it were read.
         """
-        return self._snapshots.fetch_ahead(list(snapshot_ids))
+        return self._snapshots.refreshed_ahead(list(snapshot_ids))
 
     def find_next_scannable(
         self, start_id: int, should_scan: Callable[[Snapshot], bool], lookahead_size: int = 10, max_workers: int = 0

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
-import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.errors import TableChangedError
+from pypaimon.streaming.forking import ForkSafeLock
+from pypaimon.streaming.internals import TableSchema, dynamic_options
 from pypaimon.streaming.metadata.manifests import ManifestReader
-from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, inside
+from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
 from pypaimon.streaming.store import Store
 
 _MAIN = "main"
 _TAG_PREFIX, _SCHEMA_PREFIX = "tag-", "schema-"
 _SHARED = "_pypaimon_streaming_directories"
-_shared_lock = threading.Lock()
+_shared_lock = ForkSafeLock()
 
 
 class TableDirectory:
-    """The files of a table, for one branch. Shared by all scans and reads of a table handle. Thread-safe.
+    """The files of a table, for one branch, as one scan or read knows them. Thread-safe.
+
+    Each knows nothing at first, so that it sees the table as it is and not as it was when its handle was loaded;
+    `forget` makes it so again. The count of requests, and manifests, which are never written again under their names,
+    are shared by all that are made of one handle.
 
     Args:
         table: pypaimon's table.
         store: Requests to where it lies.
+        manifests: The table's manifests; default: read by nobody else.
+        identity: What `identity` is, where that is known.
 
     Attributes:
         table: pypaimon's table.
@@ -33,28 +41,48 @@ class TableDirectory:
         manifests: The table's manifests.
     """
 
-    def __init__(self, table: Any, store: Store) -> None:
+    def __init__(
+        self, table: Any, store: Store, manifests: ManifestReader | None = None, identity: str | None = None
+    ) -> None:
         self.table = table
         self.store = store
         self.branch: str = table.current_branch() or _MAIN
         self._home = branch_directory(table.table_path, self.branch)
         loader = table.catalog_environment.snapshot_loader()
         self.snapshots = SnapshotManager(store, table.table_path, self.branch, loader)
-        self.manifests = ManifestReader(store, table.table_path)
-        self._schemas: dict[int, TableSchema] = {table.table_schema.id: table.table_schema}
-        self._identity: str | None = None
+        self.manifests = manifests or ManifestReader(store, table.table_path)
+        self._schemas: dict[int, TableSchema] = {}
+        self._identity = identity
 
     @staticmethod
-    def of(table: Any, io_timeout: float = 60.0) -> TableDirectory:
-        """The directory of a table handle; the same object for the same handle and time limit."""
-        with _shared_lock:
+    def of(table: Any, io_timeout: float = 60.0, identity: str | None = None) -> TableDirectory:
+        """The directory of a table handle, about which nothing is known yet.
+
+        Args:
+            table: pypaimon's table.
+            io_timeout: Seconds that one request may take.
+            identity: What `identity` is, where that is known.
+        """
+        with _shared_lock.held:
             shared: _Shared = vars(table).setdefault(_SHARED, _Shared())
             if io_timeout not in shared:
-                shared[io_timeout] = TableDirectory(table, Store(table.file_io, io_timeout))
-            return shared[io_timeout]
+                store = Store(table.file_io, io_timeout)
+                shared[io_timeout] = store, ManifestReader(store, table.table_path)
+        store, manifests = shared[io_timeout]
+        own = store.for_reader()
+        return TableDirectory(table, own, manifests.through(own), identity)
+
+    def forget(self) -> None:
+        """Ask anew for snapshots and schemas: after a rollback others may carry the same ids."""
+        self.snapshots.forget()
+        self._schemas.clear()
+
+    def know(self, schema: TableSchema) -> None:
+        """Take a schema that was read before, so that nobody asks for it again."""
+        self._schemas[schema.id] = schema
 
     def schema(self, schema_id: int) -> TableSchema:
-        """A schema by id. One request unless it is known.
+        """A schema by id, as it is in the store. One request unless it is known.
 
         Raises:
             FileNotFoundError: There is no such schema.
@@ -67,32 +95,78 @@ class TableDirectory:
             )
         return known
 
+    def reading_schema(self, schema_id: int) -> TableSchema:
+        """As `schema`, with the options that the table handle adds to those of the table: `table.copy({...})`."""
+        schema = self.schema(schema_id)
+        options = dict(schema.options)
+        for key, value in dynamic_options(self.table).items():
+            if value is None:
+                options.pop(key, None)
+            else:
+                options[key] = value
+        return schema.copy(new_options=options)
+
     @property
     def identity(self) -> str:
-        """Tells this table from a later one in its place, and its branches apart.
+        """Tells this table from a later one in its place, and its branches apart: that of the first time it was asked.
 
-        The catalog's uuid, else when it was created; then the branch, unless that is main.
+        The catalog's uuid, else when the table was created; then the branch, unless that is main.
         """
         if self._identity is None:
-            self._identity = self.current_identity()
+            first = None if self.table.catalog_environment.uuid else self._schemas.get(0)
+            self._identity = self.current_identity() if first is None else self._on_branch(str(first.time_millis))
         return self._identity
 
     def current_identity(self) -> str:
-        """The identity as it is in the store now.
+        """The identity as it is now. One request, to the catalog where that gives its tables a uuid.
 
         Raises:
             FileNotFoundError: The table is gone.
+            TableChangedError: The catalog does not know the table any more, or has it elsewhere.
         """
-        uuid = self.table.catalog_environment.uuid
-        table = str(uuid) if uuid else self._created()
+        return self.asked_identity()()
+
+    def asked_identity(self) -> Callable[[], str]:
+        """As `current_identity`, asked for at once, and answered or raised by the call that is returned."""
+        environment = self.table.catalog_environment
+        if not environment.uuid:
+            answer = self._asked_creation_time()
+        elif environment.catalog_loader is None:
+            # Nobody could tell of another one.
+            return lambda: self._on_branch(environment.uuid)
+        else:
+            answer = self.store.begin_call("catalog", self.table.table_path, self._load_uuid)
+        return lambda: self._on_branch(answer())
+
+    def _on_branch(self, table: str) -> str:
         return table if self.branch == _MAIN else f"{table}/{self.branch}"
 
-    def _created(self) -> str:
+    def _load_uuid(self, table_path: str) -> str:
+        environment = self.table.catalog_environment
         try:
-            return self.store.parse(self._schema_path(0), _creation_time)
-        except FileNotFoundError:
-            # A branch made from a tag may begin with a later schema than 0.
-            return self.store.parse(f"{branch_directory(self.table.table_path, None)}/schema/schema-0", _creation_time)
+            found = environment.catalog_loader.load().get_table(environment.identifier)
+        except Exception as error:
+            raise catalog_error(error) from error
+        if found.table_path != table_path:
+            raise TableChangedError(
+                f"The table was re-created, and lies in {found.table_path} now. Load the table again and build a new "
+                "stream with a start of its own."
+            )
+        return str(found.catalog_environment.uuid)
+
+    def _asked_creation_time(self) -> Callable[[], str]:
+        path = self._schema_path(0)
+        first = self.store.begin_read(path)
+
+        def answer() -> str:
+            try:
+                return self.store.parse_data(path, first(), _creation_time)
+            except FileNotFoundError:
+                # A branch made from a tag may begin with a later schema than 0.
+                root = f"{branch_directory(self.table.table_path, None)}/schema/{_SCHEMA_PREFIX}0"
+                return self.store.parse(root, _creation_time)
+
+        return answer
 
     def tag(self, name: str) -> Snapshot | None:
         """The snapshot that a tag keeps, or None if there is no such tag. One request."""
@@ -128,8 +202,8 @@ class TableDirectory:
         return f"{self._home}/schema/{_SCHEMA_PREFIX}{schema_id}"
 
 
-class _Shared(dict[float, TableDirectory]):
-    """The directories of a table handle. They lie on the handle, so that they go with it; its copies get none."""
+class _Shared(dict[float, tuple[Store, ManifestReader]]):
+    """What the directories of a table handle share. It lies on the handle and goes with it; its copies get none."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()
@@ -140,6 +214,8 @@ def _parse_schema(schema_id: int, data: bytes) -> TableSchema:
         schema = TableSchema.from_json(data.decode())
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"no schema: {error}") from error
+    if not schema_id:
+        _creation_time(data)
     if schema.id != schema_id:
         raise ValueError(f"it is the file of schema {schema_id}, but says that it is schema {schema.id}")
     return schema

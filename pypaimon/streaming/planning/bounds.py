@@ -1,4 +1,4 @@
-"""Where a stream ends, and what it holds back (B15)."""
+"""Where a stream ends, and what it holds back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bounds:
     def is_beyond(self, snapshot: Snapshot) -> bool:
         """Whether the stream ends before this snapshot, by its watermark or its commit time.
 
-        A first full plan of such a snapshot is handed out all the same, and is the last plan (J§2).
+        A first full plan of such a snapshot is handed out all the same, and is the last plan.
         """
         bound, end = self.options.end_watermark, self.options.end
         if bound is not None and snapshot.watermark is not None and snapshot.watermark > bound:

@@ -1,10 +1,12 @@
-"""Catching up: which snapshots that lie ahead can be handed out as one plan, and the proof that they may (B8)."""
+"""Catching up: which snapshots that lie ahead can be handed out as one plan, and the proof that they may."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 
-from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError
+from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, TableChangedError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -18,7 +20,7 @@ from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
 from pypaimon.streaming.settings.options import CatchUp, StreamOptions
 
 _FAR_BEHIND = 8
-_MAX_COLLAPSED = 256
+_WIDEST, _WIDEST_OF_REPLAY = 256, 64
 _WINDOW_TO_TRY = 8
 
 
@@ -48,6 +50,10 @@ class CatchUpScanner:
         schemas: Which schema a snapshot is read with.
         options: The stream's settings.
         bounds: The ends of the stream.
+
+    Attributes:
+        widest: Snapshots that are to be known ahead at most.
+        eager: Whether two snapshots are worth looking for.
     """
 
     def __init__(
@@ -69,11 +75,15 @@ class CatchUpScanner:
         collapses = options.catch_up is not CatchUp.REPLAY and not traits.primary_key and not traits.data_evolution
         self._enabled = not options.limits and (self._net or collapses)
         self._log = StreamLog.of(__name__, directory.table)
+        self.eager = self._enabled and self._net
+        self.widest = _WIDEST if self._enabled else _WIDEST_OF_REPLAY
         self._far_behind = 0
         self._told_of_replay = False
 
     def find(self, state: PlannerState) -> CaughtUp | None:
-        """One plan for the snapshots from `state.next_id` on, or None: replay the next one. Asks for what lies ahead.
+        """One plan for the snapshots from `state.next_id` on, or None: replay the next one.
+
+        They are those of `state.ahead`: as far as nothing else has to be decided in between.
 
         A stream of only the files created since some time replays, since the proof is about all files. A file that is
         gone is no error here: a replay comes upon it in its place, after the rows before it.
@@ -90,36 +100,15 @@ class CatchUpScanner:
         before = None
         if state.next_id > 1:
             before = self._directory.snapshots.try_get(state.next_id - 1)
-            if before is None:
+            known = None if state.before is None else state.before.fingerprint
+            if before is None or known not in (None, before.fingerprint):
                 return None
-        ahead = self._ahead(state)
+        ahead = tuple(takewhile(partial(self._fits, state), state.ahead))
         kind = PlanKind.NET if self._net else PlanKind.COLLAPSED
         try:
             return self._net_changes(before, ahead) if self._net else self._collapsed(before, ahead)
         except (FileNotFoundError, CorruptTableError) as error:
             return self._replayed(kind, ahead, str(error))
-
-    def _ahead(self, state: PlannerState) -> tuple[Snapshot, ...]:
-        """The snapshots that could go into one plan: as far as nothing else has to be decided in between."""
-        assert state.next_id is not None
-        found: list[Snapshot] = []
-        number, window = state.next_id, max(2, state.window)
-        known = state.known_latest
-        if known is None or known < number:
-            known = self._directory.snapshots.hinted_latest_id()
-        while len(found) < _MAX_COLLAPSED:
-            stop = number + window if known is None else min(number + window, known + 1)
-            if stop <= number:
-                break
-            batch = self._directory.snapshots.look_ahead(range(number, stop))
-            for snapshot in batch:
-                if not self._fits(state, snapshot):
-                    return tuple(found[:_MAX_COLLAPSED])
-                found.append(snapshot)
-            if len(batch) < stop - number:
-                break
-            number, window = stop, window * 2
-        return tuple(found[:_MAX_COLLAPSED])
 
     def _fits(self, state: PlannerState, snapshot: Snapshot) -> bool:
         last = self._bounds.last_id(state.end_id)
@@ -131,7 +120,7 @@ class CatchUpScanner:
             return False
         try:
             return self._schemas.for_snapshot(state.schema_id, snapshot.schema_id) is None
-        except (SchemaChangedError, FileNotFoundError):
+        except (SchemaChangedError, TableChangedError, FileNotFoundError):
             return False
 
     def _net_changes(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:

@@ -1,4 +1,4 @@
-"""Which snapshots a stream reads after its start (J§3.3)."""
+"""Which snapshots a stream reads after its start."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.manifests import ADD, live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -24,7 +24,8 @@ class IncrementalDiffScanner:
 
     Usable alone: `IncrementalDiffScanner(table).scan(5, 20)`. For a table without primary key the plan holds the data
     files that are there at the end and were not at the start, also those that a compaction or an overwrite wrote (a
-    stream collapses a range only where there are none). For a primary-key table it gives one change per key.
+    stream collapses a range only where there are none). For a primary-key table it gives one change per key, between
+    all that was committed at both ends, also what no compaction has made changelog of yet.
 
     Args:
         table: pypaimon's table.
@@ -32,25 +33,31 @@ class IncrementalDiffScanner:
     """
 
     def __init__(self, table: Any, plans: SnapshotPlans | None = None) -> None:
-        self._directory = TableDirectory.of(table)
         if plans is None:
-            schema = table.table_schema
+            directory = TableDirectory.of(table)
+            schema = directory.reading_schema(directory.latest_schema().id)
             options = StreamOptions(**cast("dict[str, Any]", table_settings(schema)))
-            plans = SnapshotPlans(self._directory, schema, options)
-        self._plans = plans
+            plans = SnapshotPlans(directory, schema, options)
+        self._plans, self._directory = plans, plans.directory
 
     def scan(self, start_snapshot: Snapshot | int, end_snapshot: Snapshot | int) -> Plan:
         """Plan the changes after `start_snapshot` up to and with `end_snapshot`.
 
         Raises:
             StreamConfigError: The start does not lie before the end.
+            UnsupportedTableError: The table has data evolution: files in between hold columns of earlier rows.
             CorruptTableError: A snapshot, or a file of it, is missing or damaged.
         """
+        if self._plans.traits.data_evolution:
+            raise UnsupportedTableError(
+                "Two snapshots of a table with data evolution cannot be compared: files that were added in between "
+                "hold columns of rows that were there before. Follow the table with a stream instead."
+            )
         start, end = self._snapshot(start_snapshot), self._snapshot(end_snapshot)
         if start.id >= end.id:
             raise StreamConfigError(f"start snapshot {start.id} must lie before end snapshot {end.id}")
         if self._plans.traits.primary_key:
-            kind, planned = PlanKind.NET, self._plans.net(start, end)
+            kind, planned = PlanKind.NET, self._plans.net(start, end, whole=True)
         else:
             kind, planned = PlanKind.COLLAPSED, self._plans.added_files(self.added(start, end), end)
         return Plan(

@@ -2,16 +2,21 @@
 
 A step takes a state and returns an outcome and the next state. States are immutable values, so a step that failed, or
 whose caller was cancelled, has changed nothing: it is taken again from the same state, with the same result. Nothing
-here knows about threads, clocks of its own, or who drives it. Follows `DataTableStreamScan` (J§2, J§3).
+here knows about threads, clocks of its own, or who drives it. Follows `DataTableStreamScan`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
+from pypaimon.streaming.errors import (
+    CorruptTableError,
+    PositionExpiredError,
+    StoreError,
+    TableChangedError,
+)
 from pypaimon.streaming.filtering.field_binding import rebound_filter
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import TableSchema
@@ -20,17 +25,20 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.plan import Plan, PlanKind
 from pypaimon.streaming.planning.bounds import Bounds
 from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
+from pypaimon.streaming.planning.continuity import Continuity
 from pypaimon.streaming.planning.follow_up import CommitKind, follow_up_scanner
 from pypaimon.streaming.planning.look_ahead import LookAhead
+from pypaimon.streaming.planning.overwrites import overwritten
 from pypaimon.streaming.planning.planner_log import PlannerLog
 from pypaimon.streaming.planning.planner_state import Mark, PlannerState, Step
+from pypaimon.streaming.planning.prepared import LastPrepared
 from pypaimon.streaming.planning.range_check import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
-from pypaimon.streaming.planning.resuming import Resumption
+from pypaimon.streaming.planning.resuming import Resumption, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
 from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
 from pypaimon.streaming.planning.starting import Beginning, StartingScanner
 from pypaimon.streaming.position import Phase, Position
-from pypaimon.streaming.settings.options import OnExpired, OnOverwrite, StreamOptions
+from pypaimon.streaming.settings.options import OnOverwrite, StreamOptions, needs_fixed_start
 from pypaimon.streaming.settings.start_options import Start, StartMode
 
 _MAX_PASSED_OVER = 256
@@ -45,6 +53,7 @@ class Planner:
         options: The stream's settings.
         read_columns: Names of the columns that are read (projection and filter), or None for all.
         now_millis: The wall clock, epoch milliseconds.
+        last_prepared: What was prepared last, where planners with other limits go on with it.
     """
 
     def __init__(
@@ -54,22 +63,37 @@ class Planner:
         options: StreamOptions,
         read_columns: frozenset[str] | None,
         now_millis: Callable[[], int],
+        last_prepared: LastPrepared | None = None,
     ) -> None:
+        self._last_prepared = last_prepared
         self._directory = directory
         self._snapshots = directory.snapshots
         self._options = options
         names = read_columns
         if names is not None and options.predicate is not None:
             names = names | columns_of(options.predicate)
-        self._schemas = SchemaPolicy(directory.schema, schema, options.on_schema_change, read_field_ids(schema, names))
+        self._schemas = SchemaPolicy(
+            directory.reading_schema, schema, options.on_schema_change, read_field_ids(schema, names)
+        )
         self._bounds = Bounds(options, now_millis)
         self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
         self.traits = self._plans_for(None, None).traits
+        self._must_stand = needs_fixed_start(self.traits, options)
         self._scanner = follow_up_scanner(self.traits)
         self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
         self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
-        self._look_ahead = LookAhead(self._snapshots, self._warm)
+        self._look_ahead = LookAhead(self._snapshots, self.checks, self._catch_up.widest, self._catch_up.eager)
+        self._continuity = Continuity(self.checks)
+        self.resumption = Resumption(directory, self.checks, self._bounds, options.start)
         self.log = PlannerLog(directory.table)
+
+    def forget(self) -> None:
+        """Ask anew for what a rollback may have changed; a seek begins with it."""
+        self._directory.forget()
+        first = self._schemas.first.id
+        self._plans = {key: plans for key, plans in self._plans.items() if key[0] == first}
+        for plans in self._plans.values():
+            plans.forget()
 
     # ---- states ----
 
@@ -80,7 +104,8 @@ class Planner:
             consumer_next: The next snapshot that a consumer has saved; beats every start but a position.
         """
         if consumer_next is not None and self._options.start.position is None:
-            return self.at_snapshot(consumer_next)
+            # A file at 0 has seen nothing, as in Java.
+            return self.at_snapshot(consumer_next) if consumer_next else PlannerState(start=Start(StartMode.EARLIEST))
         return PlannerState(start=self._options.start)
 
     def at_snapshot(self, snapshot_id: int) -> PlannerState:
@@ -155,12 +180,13 @@ class Planner:
         start = state.start
         assert start is not None
         if start.position is not None:
-            resumption = Resumption(self._directory, self.checks, self._bounds, self._options.start)
-            resumed = resumption.resumed(state, start.position)
+            resumed = self.resumption.resumed(state, start.position)
             self.log.resumed(start.position)
             return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
-        beginning = StartingScanner(self._directory, self.traits, start).find(state.was_empty, state.misses)
+        beginning = StartingScanner(self._directory, self.traits, start, self._must_stand).find(
+            state.was_empty, state.misses
+        )
         if beginning is None:
             self.log.waiting()
             return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
@@ -173,17 +199,26 @@ class Planner:
             self._bounds.check_first_plan(full)
             # The latest may have become another one since the end was found.
             end_id = None if state.end_id is None else max(state.end_id, full.id)
-            return replace(state, full=full, end_id=end_id, verified=True)
+            return replace(state, full=full, end_id=end_id, verified=self._options.start.tag is None)
         # The first snapshots of a table that was waited for may have expired by now.
         state = replace(state, verified=self._options.start.mode is StartMode.LATEST and not state.was_empty)
-        before = self.checks.check_fingerprint(beginning.next_id - 1, None)
+        before = self.checks.check_before(beginning.next_id - 1, None)
+        if beginning.first is not None:
+            if before is None:
+                self.checks.check_identity()
+            state = replace(state, ahead=(beginning.first,))
         if before is None:
             return state
-        # A stream does not begin behind its own end (J§2).
+        # A stream does not begin behind its own end.
         return replace(state, before=Mark.of(before), ended=self._bounds.is_beyond(before))
 
     def _full(self, state: PlannerState, snapshot: Snapshot) -> Step:
-        with self._still_there(snapshot):
+        if state.unit is not None:
+            return self._next_of_full(state, snapshot)
+        return self._continuity.checked_anew(state, lambda begun: self._next_of_full(begun, snapshot))
+
+    def _next_of_full(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        with self.checks.reading(snapshot):
             plans, state = self._reading(state, snapshot)
             planned = plans.full(snapshot, state.unit)
         if planned.last is not None:
@@ -197,7 +232,10 @@ class Planner:
                 before=Mark.of(snapshot),
                 ended=self._bounds.is_beyond(snapshot),
             )
-        after = replace(after, watermark=snapshot.watermark)
+        after = replace(after, watermark=snapshot.watermark, anew=False)
+        if state.anew and not planned.splits:
+            # That there is nothing left is news to whoever holds what came before.
+            return self._planned(after, snapshot, PlanKind.FULL, planned)
         return self._handed_out(after, snapshot, PlanKind.FULL, planned)
 
     def _follow(self, state: PlannerState) -> Step:
@@ -208,47 +246,52 @@ class Planner:
                 return Step(replace(state, ended=True))
             # Asked before the store is: what is committed in between is found by another poll.
             ends = self._bounds.ends_when_caught_up()
-            snapshot, state = self._next_snapshot(state)
-            if snapshot is None:
-                return Step(replace(state, ended=ends), idle=True)
-            if self._bounds.is_beyond(snapshot):
-                return Step(replace(state, ended=True))
-            if self._bounds.is_held_back(snapshot):
+            last_found, is_checked = None, bool(state.ahead)
+            if not is_checked:
+                state, last_found = self._look_ahead.fetch(state, last)
+            if not state.ahead:
+                return Step(replace(self._missed(state), ended=ends), idle=True)
+            if self._bounds.is_held_back(state.ahead[0]) and not self._bounds.is_beyond(state.ahead[0]):
                 # It may be rolled back while it waits.
-                self._snapshots.forget(snapshot.id)
-                return Step(state, idle=True)
-            found = self._catch_up.find(state)
-            if found is not None and found.planned is not None:
-                return self._caught_up(state, found, found.planned)
-            if found is not None:
-                state = replace(state, replay_until=found.snapshots[-1].id + 1)
-            step = self._followed(state, snapshot)
-            if step.plan is not None:
+                return Step(replace(state, ahead=()), idle=True)
+            state = self._look_ahead.grown(state)
+            try:
+                step = self._next(state) if is_checked else self._continuity.checked(state, last_found, self._found)
+            except TableChangedError:
+                if not is_checked:
+                    raise
+                # It was found before a rollback: what is there now may still follow what was read.
+                state = replace(state, ahead=())
+                continue
+            if step.plan is not None or step.state.ended:
                 return step
             state = step.state
         return Step(state)
 
+    def _found(self, state: PlannerState) -> Step:
+        """A step to the first of several snapshots that were just found."""
+        self._warm(state.ahead)
+        return self._next(state)
+
+    def _next(self, state: PlannerState) -> Step:
+        """A step to the next snapshot, or over several at once."""
+        snapshot = state.ahead[0]
+        if self._bounds.is_beyond(snapshot):
+            return Step(replace(state, ended=True))
+        found = self._catch_up.find(state)
+        if found is not None and found.planned is not None:
+            return self._caught_up(state, found, found.planned)
+        if found is not None:
+            state = replace(state, replay_until=found.snapshots[-1].id + 1)
+        return self._followed(state, snapshot)
+
     def _caught_up(self, state: PlannerState, found: CaughtUp, planned: Planned) -> Step:
-        """Hand out several snapshots as one plan, each held against the one before."""
-        before = state.before
-        for snapshot in found.snapshots:
-            self._check_unbroken(before, snapshot)
-            before = Mark.of(snapshot)
+        """Hand out several snapshots as one plan."""
         last = found.snapshots[-1]
         read = [snapshot for snapshot in found.snapshots if self._is_read(snapshot)]
         watermark = read[-1].watermark if read else state.watermark
-        after = replace(self._after(state, last), watermark=watermark, misses=0, verified=True)
+        after = replace(self._after(state, last), watermark=watermark)
         return self._handed_out(after, last, found.kind, planned, state.next_id)
-
-    def _next_snapshot(self, state: PlannerState) -> tuple[Snapshot | None, PlannerState]:
-        """The next snapshot if it is there, held against the one before; else the state after a poll for nothing."""
-        state = self._look_ahead.fetch(state, self._bounds.last_id(state.end_id))
-        assert state.next_id is not None
-        snapshot = self.checks.available(state.next_id)
-        if snapshot is None:
-            return None, self._missed(state)
-        self._check_unbroken(state.before, snapshot)
-        return snapshot, self._look_ahead.grown(state)
 
     def _missed(self, state: PlannerState) -> PlannerState:
         """Count a poll that found nothing; check the range at the first one after a seek, and at every 16th."""
@@ -259,16 +302,19 @@ class Planner:
                 raise rolled_back(state.end_id)
             if state.before is not None:
                 self.checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
-        elif state.next_id is None and misses % RANGE_CHECK_INTERVAL == 0:
+        elif state.next_id is None and (misses == 1 or misses % RANGE_CHECK_INTERVAL == 0):
             self.checks.check_identity()
         return replace(state, misses=misses, verified=True, window=1)
 
-    def _warm(self, snapshots: list[Snapshot]) -> None:
-        """Read the manifests of snapshots ahead of time."""
+    def _warm(self, snapshots: Sequence[Snapshot]) -> None:
+        """Read the manifests of several snapshots ahead of time; what is wrong with them is told in their turn."""
+        if len(snapshots) < 2:
+            return
         changelog = self._scanner.kind is PlanKind.CHANGELOG
         read = [snapshot for snapshot in snapshots if self._is_read(snapshot)]
         lists = [each.changelog_manifest_list if changelog else each.delta_manifest_list for each in read]
-        self._plans_for(None, None).warm([each for each in lists if each])
+        with suppress(FileNotFoundError, CorruptTableError, StoreError):
+            self._plans_for(None, None).warm([each for each in lists if each])
 
     def _is_read(self, snapshot: Snapshot) -> bool:
         if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
@@ -286,11 +332,11 @@ class Planner:
         if not self._is_read(snapshot):
             self.log.passed_over(snapshot, self._options.on_overwrite)
             return Step(self._after(state, snapshot))
-        with self._still_there(snapshot):
+        with self.checks.reading(snapshot):
             plans, state = self._reading(state, snapshot)
             if overwrite and self._options.read_overwrite:
                 kind = PlanKind.OVERWRITE
-                planned = self._overwritten(plans, state, snapshot)
+                planned = overwritten(plans, self.checks, state, snapshot)
             else:
                 kind = self._scanner.kind
                 planned = (plans.changelog if kind is PlanKind.CHANGELOG else plans.delta)(snapshot, state.unit)
@@ -301,27 +347,20 @@ class Planner:
             after = replace(self._after(state, snapshot), watermark=watermark)
         return self._handed_out(after, snapshot, kind, planned)
 
-    def _overwritten(self, plans: SnapshotPlans, state: PlannerState, snapshot: Snapshot) -> Planned:
-        if not self.traits.primary_key:
-            return plans.delta(snapshot, state.unit)
-        before = self.checks.available(snapshot.id - 1) if snapshot.id > 1 else None
-        planned = plans.overwrite(before, snapshot, state.unit)
-        if before is None and any(split.before_files for split in planned.splits):
-            detail = f"Snapshot {snapshot.id} overwrites rows of it, which are gone too. "
-            raise PositionExpiredError(snapshot.id - 1, self.checks.earliest_id(), self._snapshots.latest_id(), detail)
-        return planned
-
     def _handed_out(
         self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned, first: int | None = None
     ) -> Step:
-        if not planned.splits:
-            return Step(after)
+        return self._planned(after, snapshot, kind, planned, first) if planned.splits else Step(after)
+
+    def _planned(
+        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned, first: int | None = None
+    ) -> Step:
         position = self.position(after)
         assert position is not None
         schema = self._schemas.of(after.schema_id)
-        if after.schema_id is not None:
-            for split in planned.splits:
-                split.schema = schema
+        for split in planned.splits:
+            split.fingerprint = snapshot.fingerprint
+            split.schema = split.schema if after.schema_id is None else schema
         plan = Plan(
             planned.splits,
             kind=kind,
@@ -335,47 +374,29 @@ class Planner:
 
     @staticmethod
     def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
-        return replace(state, next_id=snapshot.id + 1, unit=None, before=Mark.of(snapshot))
+        ahead = tuple(each for each in state.ahead if each.id > snapshot.id)
+        return replace(state, next_id=snapshot.id + 1, unit=None, before=Mark.of(snapshot), ahead=ahead)
 
     # ---- what may be wrong ----
 
-    def _check_unbroken(self, before: Mark | None, snapshot: Snapshot) -> None:
-        """A snapshot's total less its delta is the total of the one before; else that was another one (B13)."""
-        if before is None:
-            return
-        if before.snapshot_id == snapshot.id and before.fingerprint != snapshot.fingerprint:
-            raise rolled_back(snapshot.id)
-        if before.snapshot_id != snapshot.id - 1:
-            return
-        total, delta = snapshot.total_record_count, snapshot.delta_record_count
-        if total is not None and delta is not None and before.total_record_count not in (None, total - delta):
-            raise rolled_back(before.snapshot_id)
-
-    @contextmanager
-    def _still_there(self, snapshot: Snapshot) -> Iterator[None]:
-        """Tell a manifest that expired with its snapshot from one that is missing in a damaged table."""
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise self.checks.missing_file(snapshot.id, error, snapshot.fingerprint) from error
-
     def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
-        policy = self._options.on_expired
-        at_earliest = policy is OnExpired.EARLIEST and state.next_id == expired.earliest
-        if policy is OnExpired.FAIL or expired.wanted < 1 or at_earliest:
-            raise expired
-        in_full = state.full is not None or state.start is not None
-        if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:
-            start = Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=expired.earliest)
-        else:
-            modes = {
-                OnExpired.EARLIEST: StartMode.EARLIEST,
-                OnExpired.LATEST: StartMode.LATEST,
-                OnExpired.FULL: StartMode.LATEST_FULL,
-            }
-            start = Start(modes[policy])
+        start = start_instead(self._options.on_expired, state, expired)
         self.log.expired(expired.wanted, start)
-        return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id))
+        return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id, anew=True))
+
+    def expired_while_read(self, state: PlannerState, plan: Plan, expired: PositionExpiredError) -> PlannerState:
+        """Where the stream goes on after a plan whose files expired before they were read.
+
+        Args:
+            state: After the plan.
+            plan: It.
+            expired: What its reader found.
+
+        Raises:
+            PositionExpiredError: That one, if the policy is to fail.
+        """
+        start = self._options.start if plan.kind is PlanKind.FULL else None
+        return self._on_expired(replace(state, start=start, next_id=plan.snapshot_id), expired).state
 
     # ---- schemas ----
 
@@ -393,5 +414,5 @@ class Planner:
         if key not in self._plans:
             predicate = rebound_filter(self._options.predicate, self._schemas.first, schema)
             options = replace(self._options, predicate=predicate)
-            self._plans[key] = SnapshotPlans(self._directory, schema, options, created_after)
+            self._plans[key] = SnapshotPlans(self._directory, schema, options, created_after, self._last_prepared)
         return self._plans[key]

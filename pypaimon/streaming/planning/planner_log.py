@@ -33,6 +33,11 @@ class PlannerLog:
         text = f"consumer %(consumer)s {found}; the stream goes on {'there' if used else 'as it was told'}"
         self._log.info("consumer_opened", text, consumer=consumer, snapshot=saved, used=used)
 
+    def start_lost(self, position: Position, error: Exception) -> None:
+        """A start that was found before is gone, and is found anew."""
+        text = "the start at snapshot %(snapshot)d, from which nothing was saved yet, is gone and found anew: %(error)s"
+        self._log.warning("start_lost", text, snapshot=position.snapshot, error=str(error))
+
     def waiting(self) -> None:
         """The table has no snapshot yet."""
         if self._is_news("waiting"):

@@ -16,12 +16,11 @@ class Mark:
 
     snapshot_id: int
     fingerprint: str
-    total_record_count: int | None
 
     @staticmethod
     def of(snapshot: Snapshot) -> Mark:
         """The mark of a snapshot."""
-        return Mark(snapshot.id, snapshot.fingerprint, snapshot.total_record_count)
+        return Mark(snapshot.id, snapshot.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,7 @@ class PlannerState:
         full: The snapshot of the first full plan while that is not handed out wholly.
         unit: Last unit handed out of the snapshot that is being read.
         before: The last snapshot read or passed over, where known.
+        ahead: The next snapshots, from `next_id` on, as far as they were found together and follow `before`.
         created_after: Only files created at this time or later.
         verified: The position is known to be in the table's range.
         misses: Polls in a row that found nothing.
@@ -44,6 +44,7 @@ class PlannerState:
         schema_id: Schema that was followed to, where it is not the stream's first one.
         replay_until: No catch-up is tried before this snapshot: it was not proven there.
         was_empty: The table was empty when the stream was started.
+        anew: A full state comes in the midst of the stream, for what was to be read next has expired.
         ended: The stream has reached its bound.
     """
 
@@ -52,6 +53,7 @@ class PlannerState:
     full: Snapshot | None = None
     unit: Unit | None = None
     before: Mark | None = None
+    ahead: tuple[Snapshot, ...] = ()
     created_after: int | None = None
     verified: bool = False
     misses: int = 0
@@ -62,6 +64,7 @@ class PlannerState:
     schema_id: int | None = None
     replay_until: int = 0
     was_empty: bool = False
+    anew: bool = False
     ended: bool = False
 
 

@@ -1,6 +1,9 @@
-"""Is the next snapshot still to come, or is the position wrong: expired, beyond the latest, of another table (B13)."""
+"""Is the next snapshot still to come, or is the position wrong: expired, beyond the latest, of another table."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pypaimon.streaming.errors import (
     CorruptTableError,
@@ -27,16 +30,20 @@ class RangeCheck:
 
     def __init__(self, directory: TableDirectory, with_changelogs: bool) -> None:
         self._directory = directory
-        self._with_changelogs = with_changelogs
+        self.with_changelogs = with_changelogs
         self._log = StreamLog.of(__name__, directory.table)
 
     def earliest_id(self) -> int | None:
         """The first snapshot that can be followed."""
         snapshots = self._directory.snapshots
         ids = [snapshots.earliest_id()]
-        if self._with_changelogs:
+        if self.with_changelogs:
             ids.append(snapshots.earliest_changelog_id())
         return min((each for each in ids if each is not None), default=None)
+
+    def latest_id(self) -> int | None:
+        """The latest snapshot."""
+        return self._directory.snapshots.latest_id()
 
     def check_missing(self, wanted: int) -> int | None:
         """Check why snapshot `wanted` is not there; returns if it is simply the next one to be committed.
@@ -80,18 +87,27 @@ class RangeCheck:
         Raises:
             TableChangedError: It was dropped, or re-created.
         """
-        try:
-            identity = self._directory.current_identity()
-        except FileNotFoundError as error:
-            raise TableChangedError(
-                "The table was dropped: it has no schema any more. Close this stream; if the table is created again, "
-                "load it and build a new stream."
-            ) from error
-        if identity != self._directory.identity:
-            raise TableChangedError(
-                "The table was re-created: it is not the one that this stream was built for. "
-                "Load the table again and build a new stream with a start of its own."
-            )
+        self.begin_identity()()
+
+    def begin_identity(self) -> Callable[[], None]:
+        """As `check_identity`, asked for at once: the call that is returned waits for the answer, and raises."""
+        wanted, answer = self._directory.identity, self._directory.asked_identity()
+
+        def check() -> None:
+            try:
+                identity = answer()
+            except FileNotFoundError as error:
+                raise TableChangedError(
+                    "The table was dropped: it has no schema any more. Close this stream; if the table is created "
+                    "again, load it and build a new stream."
+                ) from error
+            if identity != wanted:
+                raise TableChangedError(
+                    "The table was re-created: it is not the one that this stream was built for. "
+                    "Load the table again and build a new stream with a start of its own."
+                )
+
+        return check
 
     def check_fingerprint(self, snapshot_id: int, fingerprint: str | None) -> Snapshot | None:
         """Check that a snapshot is still the one with this fingerprint; one that has expired cannot tell.
@@ -115,13 +131,69 @@ class RangeCheck:
             self._log.warning("start_damaged", text, snapshot=snapshot_id, error=str(error))
             return None
         if found is not None and fingerprint is not None and found.fingerprint != fingerprint:
-            raise rolled_back(snapshot_id)
+            raise self.another(snapshot_id)
         return found
+
+    def check_before(self, snapshot_id: int, fingerprint: str | None) -> Snapshot | None:
+        """As `check_fingerprint` of the snapshot before a start, and `check_identity` at the same time.
+
+        Before the first snapshot there is none, and nothing is asked: that one is held against the table when it comes.
+        """
+        if snapshot_id < 1:
+            return None
+        same_table = self.begin_identity()
+        found = self.check_fingerprint(snapshot_id, fingerprint)
+        same_table()
+        return found
+
+    def begin_fingerprint(self, snapshot_id: int, fingerprint: str) -> Callable[[], None]:
+        """Ask at once whether a snapshot that was read still is the one with this fingerprint.
+
+        Returns:
+            Waits for the answer. Of a snapshot that has expired it checks that the table still is the same: no more can
+            be told.
+
+        Raises:
+            TableChangedError: By that call: another snapshot has its id, or the table is another one.
+            CorruptTableError: By that call: it cannot be decoded, or may not be read.
+        """
+        answer = self.begin_refresh(snapshot_id)
+
+        def check() -> None:
+            found = answer()
+            if found is None and self.with_changelogs:
+                found = self._directory.snapshots.refreshed_changelog(snapshot_id)
+            if found is None:
+                self.check_identity()
+            elif found.fingerprint != fingerprint:
+                raise self.another(snapshot_id)
+
+        return check
+
+    def begin_refresh(self, snapshot_id: int) -> Callable[[], Snapshot | None]:
+        """Ask at once for a snapshot as it is in the store now; the call that is returned waits for it."""
+        return self._directory.snapshots.begin_refresh(snapshot_id)
+
+    def another(self, snapshot_id: int) -> TableChangedError:
+        """The error for a snapshot id that another snapshot now carries: of a table made anew, or after a rollback."""
+        try:
+            self.check_identity()
+        except TableChangedError as error:
+            return error
+        return rolled_back(snapshot_id)
 
     def stands(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot is still in the table: neither expired nor rolled back. One request."""
         found = self._directory.snapshots.refreshed(snapshot.id)
         return found is not None and found.fingerprint == snapshot.fingerprint
+
+    @contextmanager
+    def reading(self, snapshot: Snapshot) -> Iterator[None]:
+        """Tell a manifest that expired, or was rolled back, with its snapshot from one that a damaged table lacks."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self.missing_file(snapshot.id, error, snapshot.fingerprint) from error
 
     def missing_file(
         self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None
@@ -137,16 +209,24 @@ class RangeCheck:
         snapshots.forget()
         found = self.available(snapshot_id)
         if found is None:
-            detail = "It expired while it was read. "
-            return PositionExpiredError(snapshot_id, self.earliest_id(), snapshots.latest_id(), detail)
+            latest = snapshots.latest_id()
+            if latest is None or latest < snapshot_id:
+                return self.another(snapshot_id)
+            return PositionExpiredError(snapshot_id, self.earliest_id(), latest, "It expired while it was read. ")
         if fingerprint not in (None, found.fingerprint):
-            return rolled_back(snapshot_id)
+            return self.another(snapshot_id)
         path = str(error.filename or error)
         return CorruptTableError(path, f"this file is missing, though snapshot {snapshot_id} needs it")
 
     def available(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot, or the long-lived changelog that is left of it."""
-        return self._directory.snapshots.try_get_any(snapshot_id, self._with_changelogs)
+        return self._directory.snapshots.try_get_any(snapshot_id, self.with_changelogs)
+
+    def found(self, snapshot_id: int) -> Snapshot | None:
+        """As `available`, as it is in the store now. One request, another one for the changelog."""
+        snapshots = self._directory.snapshots
+        found = snapshots.refreshed(snapshot_id)
+        return snapshots.refreshed_changelog(snapshot_id) if found is None and self.with_changelogs else found
 
 
 def rolled_back(snapshot_id: int) -> TableChangedError:

@@ -1,4 +1,4 @@
-"""Going on at a saved position: it is held against the table before anything is read (B13)."""
+"""Going on at a saved position: it is held against the table before anything is read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pypaimon.streaming.planning.bounds import Bounds
 from pypaimon.streaming.planning.planner_state import Mark, PlannerState
 from pypaimon.streaming.planning.range_check import RangeCheck, rolled_back
 from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.settings.options import OnExpired
 from pypaimon.streaming.settings.start_options import Start, StartMode
 
 
@@ -48,23 +49,24 @@ class Resumption:
             return replace(state, full=self._inside_full(position))
         inside = position.unit is not None
         last = position.snapshot if inside else position.snapshot - 1
-        found = self.checks.check_fingerprint(last, position.fingerprint)
+        found = self.checks.check_before(last, position.fingerprint)
         if found is not None:
             # Such a stream had come to its end, by a first full plan beyond it.
             ended = not inside and self.bounds.is_beyond(found)
-            return replace(state, before=Mark.of(found), ended=ended)
+            return replace(state, before=Mark.of(found), ahead=(found,) if inside else (), ended=ended)
         if position.fingerprint is not None:
-            return replace(state, before=Mark(last, position.fingerprint, None))
+            return replace(state, before=Mark(last, position.fingerprint))
         return state
 
     def _inside_full(self, position: Position) -> Snapshot:
-        snapshot = self.checks.check_fingerprint(position.snapshot, position.fingerprint)
+        snapshot = self.checks.check_before(position.snapshot, position.fingerprint)
         if snapshot is None and self.configured.tag is not None:
             snapshot = self.directory.tag(self.configured.tag)
         if snapshot is None or snapshot.id != position.snapshot:
-            self.checks.check_identity()
+            tag = self.configured.tag
+            detail = "" if tag is None else f"Tag '{tag}' does not keep it: it is gone, or of another snapshot. "
             raise PositionExpiredError(
-                position.snapshot, self.checks.earliest_id(), self.directory.snapshots.latest_id()
+                position.snapshot, self.checks.earliest_id(), self.directory.snapshots.latest_id(), detail
             )
         if position.fingerprint not in (None, snapshot.fingerprint):
             raise rolled_back(snapshot.id)
@@ -75,3 +77,24 @@ class Resumption:
         mode = self.configured.mode
         full_by_creation = mode is StartMode.FROM_CREATION_TIMESTAMP and phase is Phase.FULL
         return self.configured.millis if mode is StartMode.FROM_FILE_CREATION_TIME or full_by_creation else None
+
+
+def start_instead(policy: OnExpired, state: PlannerState, expired: PositionExpiredError) -> Start:
+    """Where a stream begins anew whose position has expired.
+
+    Raises:
+        PositionExpiredError: Nowhere: that one, by the policy or since there is no other start.
+    """
+    in_full = state.full is not None or state.start is not None
+    # In a full plan `next_id` is the snapshot behind it, which says nothing about where to begin.
+    at_earliest = policy is OnExpired.EARLIEST and not in_full and state.next_id == expired.earliest
+    if policy is OnExpired.FAIL or expired.wanted < 1 or at_earliest:
+        raise expired
+    if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:
+        return Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=expired.earliest)
+    modes = {
+        OnExpired.EARLIEST: StartMode.EARLIEST,
+        OnExpired.LATEST: StartMode.LATEST,
+        OnExpired.FULL: StartMode.LATEST_FULL,
+    }
+    return Start(modes[policy])

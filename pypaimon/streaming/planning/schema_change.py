@@ -1,4 +1,4 @@
-"""Does a newer schema change what a stream reads, and what becomes of the stream then (B20)."""
+"""Does a newer schema change what a stream reads, and what becomes of the stream then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.streaming.errors import SchemaChangedError
+from pypaimon.streaming.errors import SchemaChangedError, TableChangedError
 from pypaimon.streaming.filtering.field_paths import Path, find, find_ids, ids_of
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.settings.options import OnSchemaChange
@@ -73,7 +73,7 @@ class SchemaPolicy:
     """Which schema a stream reads with, snapshot by snapshot.
 
     Attributes:
-        schema_of: A schema by id; asks the store for one that is not known.
+        schema_of: A schema by id, with the options to read it with; asks the store for one that is not known.
         first: The schema that the stream was built with.
         policy: What to do where a newer schema changes what is read.
         fields: The fields that are read, or used by the filter; None for all.
@@ -85,17 +85,17 @@ class SchemaPolicy:
     fields: ReadFields | None
 
     def of(self, schema_id: int | None) -> TableSchema:
-        """The schema with this id, with the options of the stream; None stands for the first one."""
-        if schema_id is None:
-            return self.first
-        return self.schema_of(schema_id).copy(new_options=self.first.options)
+        """The schema with this id; None stands for the first one."""
+        return self.first if schema_id is None else self.schema_of(schema_id)
 
     def for_snapshot(self, current_id: int | None, snapshot_schema_id: int) -> int | None:
         """Id of the schema to read a snapshot with, given the one in use (None: the first).
 
         Raises:
             SchemaChangedError: What is read has changed and the policy is to fail; or a read column was dropped.
+            TableChangedError: The first schema was rolled back, and another one has its id.
         """
+        self._check_first(snapshot_schema_id)
         current = self.of(current_id)
         if self.policy is OnSchemaChange.IGNORE or snapshot_schema_id <= current.id:
             return current_id
@@ -108,3 +108,17 @@ class SchemaPolicy:
             raise SchemaChangedError(current.id, newer.id, changed)
         followed: int = newer.id
         return followed
+
+    def _check_first(self, snapshot_schema_id: int) -> None:
+        """Hold the first schema against the store once a snapshot needs it, or a later one.
+
+        Until then it can be rolled back without any snapshot, and another one made with its id and its field ids. From
+        then on it stands for as long as that snapshot does. Schema 0 stands for as long as the table.
+        """
+        if self.first.id == 0 or snapshot_schema_id < self.first.id:
+            return
+        if self.schema_of(self.first.id).fields != self.first.fields:
+            raise TableChangedError(
+                f"Schema {self.first.id} was rolled back: another schema now has its id, so that this stream would "
+                "take one column for another. Build a new stream."
+            )

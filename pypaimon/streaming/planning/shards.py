@@ -1,4 +1,4 @@
-"""Which files belong to a shard or to chosen buckets (B5, J§4.7)."""
+"""Which files belong to a shard or to chosen buckets ."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ShardFilter:
             keep &= np.isin(buckets, wanted)
         if self.shard is not None:
             index, count = self.shard
-            by_file = self.traits.unaware_bucket and not self.traits.data_evolution
+            by_file = self.traits.shards_by_file
             numbers = _name_hashes(entries["file_name"]) if by_file else buckets
             keep &= (np.abs(np.fmod(numbers, count)) if by_file else np.mod(numbers, count)) == index
         return keep

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.filtering.pruning import Pruner
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import binary_row, index_manifests
 from pypaimon.streaming.metadata.file_paths import FilePaths
@@ -20,12 +21,12 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.planning.prepared import LastPrepared, Preparation, Prepared, without_statistics
 from pypaimon.streaming.planning.shards import ShardFilter
 from pypaimon.streaming.planning.splits import DeletionFiles, SplitFactory
 from pypaimon.streaming.planning.units import (
     Units,
     column,
-    cut,
     each_file,
     in_canonical_order,
     row_id_groups,
@@ -36,10 +37,11 @@ from pypaimon.streaming.settings.options import StreamOptions
 from pypaimon.streaming.settings.table_traits import ChangelogProducer, TableTraits
 
 _Mask = npt.NDArray[np.bool_]
-_Scan = Literal["full", "delta", "changelog"]
+_Scan = Scan | Literal["added"]
 _ADD, _DELETE = 0, 1
 _YEAR_3000 = 32_503_680_000
 _READ_AHEAD_BYTES = 4 << 20
+_SIDE = "side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class SnapshotPlans:
         schema: The schema that the stream reads with.
         options: The stream's settings.
         created_after: Only files created at this time or later (`from-file-creation-time`), epoch milliseconds.
+        last_prepared: What was prepared last, where plans with other limits go on with it.
     """
 
     def __init__(
@@ -71,8 +74,9 @@ class SnapshotPlans:
         schema: TableSchema,
         options: StreamOptions,
         created_after: int | None = None,
+        last_prepared: LastPrepared | None = None,
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._options = options
         self._created_after = None if created_after is None else _wall_clock(created_after)
         self.schema = schema
@@ -83,11 +87,12 @@ class SnapshotPlans:
         self._factory = SplitFactory(
             schema, self.traits, self._paths, options.split_target_bytes, options.split_open_bytes
         )
+        self._preparation = Preparation(options.limits, (schema.id, created_after), last_prepared or LastPrepared())
         fields = {field.name: field for field in schema.fields}
         self._partition_fields = [fields[name] for name in schema.partition_keys]
 
     def full(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
-        """The state of the table at a snapshot, without what comes as changelog later (J§2, level filter).
+        """The state of the table at a snapshot, without what comes as changelog later (level filter).
 
         Args:
             snapshot: The snapshot.
@@ -96,23 +101,29 @@ class SnapshotPlans:
         Raises:
             FileNotFoundError: A manifest is gone.
         """
-        return self._planned(snapshot, self._state(snapshot), "full", self._merge_mode(), after)
+        return self._part(snapshot, "full", self._merge_mode(), after, lambda: self._state(snapshot))
 
     def delta(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
         mode = SplitMode.RECORDS if self.traits.primary_key else self._merge_mode()
-        added = _of_kind(self._entries(snapshot.delta_manifest_list), _ADD)
-        return self._planned(snapshot, added, "delta", mode, after)
+        return self._part(snapshot, "delta", mode, after, lambda: self.entries_added(snapshot))
+
+    def entries_added(self, snapshot: Snapshot) -> pa.Table:
+        """Entries of the files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
+        return _of_kind(self._entries(snapshot.delta_manifest_list), _ADD)
 
     def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
         """The changelog files of a snapshot. Raises FileNotFoundError if a manifest is gone."""
-        added = _of_kind(self._entries(snapshot.changelog_manifest_list), _ADD)
-        return self._planned(snapshot, added, "changelog", SplitMode.CHANGELOG, after)
+
+        def added() -> pa.Table:
+            return _of_kind(self._entries(snapshot.changelog_manifest_list), _ADD)
+
+        return self._part(snapshot, "changelog", SplitMode.CHANGELOG, after, added)
 
     def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> Planned:
-        """What an OVERWRITE snapshot replaced: before files retracted, then the new ones (J§3.4, `readChanges`).
+        """What an OVERWRITE snapshot replaced: before files retracted, then the new ones (`readChanges`).
 
-        Deletion vectors count on both sides, so that rows that were deleted already are not retracted (B9).
+        Deletion vectors count on both sides, so that rows that were deleted already are not retracted.
 
         Args:
             before: The snapshot before, None if there is none.
@@ -122,82 +133,113 @@ class SnapshotPlans:
         Raises:
             FileNotFoundError: A manifest is gone.
         """
-        entries = self._entries(snapshot.delta_manifest_list)
-        added, removed = _of_kind(entries, _ADD), _of_kind(entries, _DELETE)
-        both = pa.concat_tables([removed, added])
-        units = self._ordered(both, whole_buckets)
-        chosen, last = self._chosen(units, "delta", after)
-        entries = units.entries.filter(pa.array(chosen))
+
+        def prepare() -> Prepared:
+            entries = self._entries(snapshot.delta_manifest_list)
+            both = pa.concat_tables([_of_kind(entries, _DELETE), _of_kind(entries, _ADD)])
+            units = self._ordered(both, whole_buckets)
+            return self._prepared(units, "delta", snapshot, before)
+
+        prepared, chosen, last = self._preparation.part(snapshot, "overwrite", after, prepare)
+        entries = prepared.units.chosen(chosen)
         old, new = _of_kind(entries, _DELETE), _of_kind(entries, _ADD)
         old, new = _without(old, new), _without(new, old)
-        deletions_before = None if before is None else self._deletions(before)
         splits = self._factory.replaced(
-            SplitMode.OVERWRITE, old, new, snapshot.id, deletions_before, self._deletions(snapshot)
+            SplitMode.OVERWRITE, old, new, snapshot.id, prepared.deletions_before, prepared.deletions
         )
-        return Planned(self._presented(splits), last)
+        return Planned(self._presented(_retracting(splits, before)), last)
 
-    def net(self, before: Snapshot | None, snapshot: Snapshot) -> Planned:
+    def net(self, before: Snapshot | None, snapshot: Snapshot, *, whole: bool = False) -> Planned:
         """One change per key between the states of two snapshots, of the buckets that differ.
 
-        States hold what first plans hold: with a changelog producer what was compacted, since the rest is still to come
-        as changelog. Raises FileNotFoundError if a manifest is gone.
+        Raises FileNotFoundError if a manifest is gone.
 
         Args:
             before: The earlier snapshot; None: an empty table.
             snapshot: The later one.
+            whole: States hold all that is committed. Else they hold what first plans hold: with a changelog producer
+                what was compacted, since the rest is still to come as changelog.
         """
-        old = self._state(before) if before is not None else None
-        new = self._state(snapshot)
-        tables = [new] if old is None else [old, new]
-        sides = pa.concat_tables(
-            table.append_column("side", pa.array(np.full(table.num_rows, side, dtype=np.int8)))
-            for side, table in zip(range(2 - len(tables), 2), tables, strict=True)
-        )
+        state = self._committed if whole else self._state
+        sides = _sides(None if before is None else state(before), state(snapshot))
+        return self._compared(SplitMode.NET, sides, before, snapshot)
+
+    def diff(self, before: Snapshot, snapshot: Snapshot) -> Planned:
+        """What two snapshots differ in, by the files that only one of them has, as Java's batch ranges.
+
+        Of a table with a primary key those of both sides are merged and compared (mode DIFF), all that is committed;
+        of an append table the files of the later one come out.
+
+        Raises:
+            FileNotFoundError: A manifest is gone.
+            UnsupportedTableError: The number of buckets of a partition has changed, so that keys lie in others.
+        """
+        old, new = self._committed(before), self._committed(snapshot)
+        if not self.traits.primary_key:
+            return self.added_files(_without(new, old), snapshot)
+        sides = _sides(old, new)
+        self._check_same_buckets(sides, before, snapshot)
+        return self._compared(SplitMode.DIFF, sides, before, snapshot)
+
+    def _compared(self, mode: SplitMode, sides: pa.Table, before: Snapshot | None, snapshot: Snapshot) -> Planned:
         units = self._ordered(sides, whole_buckets)
-        chosen, _ = self._chosen(units, "delta", None)
-        deletions_before = None if before is None else self._deletions(before)
-        deletions = self._deletions(snapshot)
-        chosen &= _differing_units(units, deletions_before or {}, deletions or {})
-        entries = units.entries.filter(pa.array(chosen))
-        sides_of = entries["side"]
-        splits = self._factory.replaced(
-            SplitMode.NET,
-            entries.filter(pc.equal(sides_of, 0)),
-            entries.filter(pc.equal(sides_of, 1)),
-            snapshot.id,
-            deletions_before,
-            deletions,
-        )
-        return Planned(self._presented(splits))
+        chosen = self._kept(units, "delta")
+        deletions_before, deletions = self._deletions(before), self._deletions(snapshot)
+        if mode is SplitMode.DIFF:
+            chosen &= _lone_files(units)
+        else:
+            chosen &= _differing_units(units, deletions_before or {}, deletions or {})
+        entries = units.chosen(chosen)
+        old, new = (entries.filter(pc.equal(entries[_SIDE], side)) for side in (0, 1))
+        splits = self._factory.replaced(mode, old, new, snapshot.id, deletions_before, deletions)
+        return Planned(self._presented(_retracting(splits, before)))
+
+    def _check_same_buckets(self, sides: pa.Table, before: Snapshot, snapshot: Snapshot) -> None:
+        """Check that no partition was rescaled in between; `total_buckets` of dynamic buckets is -1."""
+        totals = sides.filter(pc.greater_equal(sides["total_buckets"], 0)).select(["partition", "total_buckets"])
+        counts = totals.group_by("partition").aggregate([("total_buckets", "count_distinct")])
+        if pc.any(pc.greater(counts["total_buckets_count_distinct"], 1)).as_py():
+            raise UnsupportedTableError(
+                f"The number of buckets of a partition has changed between snapshots {before.id} and {snapshot.id}, so "
+                "their states cannot be compared bucket by bucket. Compare snapshots on one side of that change, or "
+                "read the changes between them."
+            )
 
     def added_files(self, entries: pa.Table, snapshot: Snapshot) -> Planned:
-        """Splits of data files of an append table that are left at a snapshot."""
-        return self._planned(snapshot, entries, "delta", self._merge_mode(), None)
+        """Splits of data files of an append table, put together as those of one snapshot."""
+        return self._part(snapshot, "added", self._merge_mode(), None, lambda: entries)
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
         """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""
         return self._presented(self._factory.joined(splits, snapshot_id))
+
+    def forget(self) -> None:
+        """Let go of what is kept of a snapshot that was handed out in part."""
+        self._preparation.forget()
 
     def warm(self, lists: list[str]) -> None:
         """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them.
 
         Of manifests no more than the cache keeps until their turn comes, else they would be asked for twice.
         """
-        manifests = self._directory.manifests.manifest_lists(lists)
+        manifests = self.directory.manifests.manifest_lists(lists)
         kept = [table.filter(self._pruner.manifests(table)) for table in manifests]
         if kept:
             ahead = pa.concat_tables(kept)
             fitting = np.searchsorted(np.cumsum(column(ahead, "file_size")), _READ_AHEAD_BYTES, side="right")
-            self._directory.manifests.read_ahead(ahead.slice(0, int(fitting)))
+            self.directory.manifests.read_ahead(ahead.slice(0, int(fitting)))
+
+    def _committed(self, snapshot: Snapshot) -> pa.Table:
+        return live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list))
 
     def _state(self, snapshot: Snapshot) -> pa.Table:
-        entries = live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list))
+        entries = self._committed(snapshot)
         return entries.filter(pa.array(self._first_plan_mask(entries)))
 
     def _entries(self, *lists: str | None) -> pa.Table:
         names = [name for name in lists if name]
-        manifests = pa.concat_tables(self._directory.manifests.manifest_lists(names))
-        return self._directory.manifests.entries(manifests.filter(self._pruner.manifests(manifests)))
+        manifests = pa.concat_tables(self.directory.manifests.manifest_lists(names))
+        return self.directory.manifests.entries(manifests.filter(self._pruner.manifests(manifests)))
 
     def _merge_mode(self) -> SplitMode:
         if self.traits.primary_key:
@@ -205,7 +247,7 @@ class SnapshotPlans:
         return SplitMode.EVOLUTION if self.traits.data_evolution else SplitMode.ROWS
 
     def _first_plan_mask(self, entries: pa.Table) -> _Mask:
-        """Levels whose rows no later changelog repeats (J§2): lookup above 0, full-compaction the top only."""
+        """Levels whose rows no later changelog repeats: lookup above 0, full-compaction the top only."""
         lowest = 0
         if self.traits.producer is ChangelogProducer.LOOKUP:
             lowest = 1
@@ -214,36 +256,46 @@ class SnapshotPlans:
         kept: _Mask = column(entries, "level") >= lowest
         return kept
 
-    def _planned(
-        self, snapshot: Snapshot, entries: pa.Table, scan: _Scan, mode: SplitMode, after: Unit | None
+    def _part(
+        self, snapshot: Snapshot, scan: _Scan, mode: SplitMode, after: Unit | None, entries: Callable[[], pa.Table]
     ) -> Planned:
-        unit = whole_buckets if mode is SplitMode.MERGE else each_file
-        unit = row_id_groups if mode is SplitMode.EVOLUTION else unit
-        units = self._ordered(entries, unit, by_sequence=scan == "full" and not self.traits.primary_key)
-        chosen, last = self._chosen(units, scan, after)
+        def prepare() -> Prepared:
+            unit = whole_buckets if mode is SplitMode.MERGE else each_file
+            unit = row_id_groups if mode is SplitMode.EVOLUTION else unit
+            units = self._ordered(entries(), unit, by_sequence=scan == "full" and not self.traits.primary_key)
+            return self._prepared(units, scan, snapshot if scan == "full" else None)
+
+        prepared, chosen, last = self._preparation.part(snapshot, scan, after, prepare)
         if not chosen.any():
             return Planned([])
-        deletions = self._deletions(snapshot) if scan == "full" else None
-        return Planned(self._presented(self._factory.splits(units, chosen, mode, snapshot.id, deletions)), last)
+        splits = self._factory.splits(prepared.units, chosen, mode, snapshot.id, prepared.deletions)
+        return Planned(self._presented(splits), last)
 
     def _ordered(
         self, entries: pa.Table, unit: Callable[[Units], npt.NDArray[np.int64]], *, by_sequence: bool = False
     ) -> Units:
         by_sequence = by_sequence or self.traits.unaware_bucket
-        return in_canonical_order(entries, self._partition_text, by_sequence=by_sequence, unit=unit)
+        return in_canonical_order(entries, self._partition_texts, by_sequence=by_sequence, unit=unit)
 
-    def _chosen(self, units: Units, scan: _Scan, after: Unit | None) -> tuple[_Mask, Unit | None]:
+    def _prepared(
+        self, units: Units, scan: _Scan, snapshot: Snapshot | None, before: Snapshot | None = None
+    ) -> Prepared:
+        """With the deletion vectors of these snapshots."""
+        kept = self._kept(units, scan)
+        if not kept.any():
+            return Prepared(without_statistics(units), kept)
+        return Prepared(without_statistics(units), kept, self._deletions(snapshot), self._deletions(before))
+
+    def _kept(self, units: Units, scan: _Scan) -> _Mask:
         kept = self._shards.mask(units.entries)
         if self.traits.only_real_buckets:
             kept &= units.bucket != POSTPONE_BUCKET
         if self._created_after is not None:
             kept &= column(units.entries, "creation_time") >= self._created_after
         if kept.any():
-            kept &= self._pruner.entries(units.entries, scan).to_numpy(zero_copy_only=False)
-        if after is not None:
-            units.check_holds(after, kept)
-            kept &= units.after(after)
-        return cut(units, kept, self._options.limits)
+            what: Scan = "delta" if scan == "added" else scan
+            kept &= self._pruner.entries(units.entries, what).to_numpy(zero_copy_only=False)
+        return kept
 
     def _presented(self, splits: list[StreamSplit]) -> list[StreamSplit]:
         """In the order of `scan.plan-sort-partition`, if asked for: by typed partition value, null first."""
@@ -251,15 +303,23 @@ class SnapshotPlans:
             return splits
         return sorted(splits, key=lambda split: [(value is not None, value) for value in split.partition.values])
 
-    def _partition_text(self, partition: bytes) -> tuple[str | None, ...]:
-        values = binary_row.decode(partition, self._partition_fields)
-        return tuple(None if value is None else str(value) for value in values)
+    def _partition_texts(self, partitions: pa.Array) -> list[tuple[str | None, ...]]:
+        columns = (column.to_pylist() for column in binary_row.decode_columns(partitions, self._partition_fields))
+        texts = ([None if value is None else str(value) for value in values] for values in columns)
+        return list(zip(*texts, strict=True)) if self._partition_fields else [()] * len(partitions)
 
-    def _deletions(self, snapshot: Snapshot) -> DeletionFiles | None:
-        if not self.traits.deletion_vectors or not snapshot.index_manifest:
+    def _deletions(self, snapshot: Snapshot | None) -> DeletionFiles | None:
+        if snapshot is None or not self.traits.deletion_vectors or not snapshot.index_manifest:
             return None
-        found = self._directory.manifests.index_entries(snapshot.index_manifest)
+        found = self.directory.manifests.index_entries(snapshot.index_manifest)
         return index_manifests.deletion_files(found, self._paths)
+
+
+def _retracting(splits: list[StreamSplit], before: Snapshot | None) -> list[StreamSplit]:
+    """The splits, which know the snapshot whose rows they retract."""
+    for split in splits:
+        split.before_snapshot_id = None if before is None else before.id
+    return splits
 
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
@@ -269,6 +329,23 @@ def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
 def _without(entries: pa.Table, others: pa.Table) -> pa.Table:
     """Entries whose file is not among the others."""
     return entries.filter(pc.invert(pc.is_in(entries["file_name"], value_set=others["file_name"].combine_chunks())))
+
+
+def _sides(old: pa.Table | None, new: pa.Table) -> pa.Table:
+    """Entries of two states, each with its side: 0 before, 1 after."""
+    both = [(side, table) for side, table in enumerate((old, new)) if table is not None]
+    return pa.concat_tables(
+        table.append_column(_SIDE, pa.array(np.full(table.num_rows, side, dtype=np.int8))) for side, table in both
+    )
+
+
+def _lone_files(units: Units) -> _Mask:
+    """Entries whose file is on one side only; one that was moved to another level is another file."""
+    names = units.entries["file_name"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    pairs = np.stack([names, column(units.entries, "level")])
+    _, places, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
+    lone: _Mask = counts[places.ravel()] == 1
+    return lone
 
 
 def _differing_units(units: Units, deletions_before: DeletionFiles, deletions: DeletionFiles) -> _Mask:

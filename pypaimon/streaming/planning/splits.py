@@ -1,4 +1,4 @@
-"""Splits of a plan: which files are read together, in which order and in which way (J§4.1)."""
+"""Splits of a plan: which files are read together, in which order and in which way."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class SplitFactory:
     def splits(
         self, units: Units, chosen: _Mask, mode: SplitMode, snapshot_id: int, deletions: DeletionFiles | None = None
     ) -> list[StreamSplit]:
-        """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged (J§3.7)."""
-        files = _Files.of(units.entries.filter(pa.array(chosen)), self)
+        """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged."""
+        files = _Files.of(units.chosen(chosen), self)
         groups = units.of_entry[chosen]
         result = []
         for start, stop in files.buckets:
@@ -157,7 +157,9 @@ class _Files:
         buckets: Ranges of entries of one (partition, bucket).
         sizes: Bytes of each file.
         total_buckets: Number of buckets when each file was written.
+        bucket_numbers: Bucket of each file.
         partition_places: Which of the distinct partitions each file is in.
+        partition_keys: The distinct partitions, serialised.
         partition_rows: The distinct partitions.
     """
 
@@ -166,7 +168,9 @@ class _Files:
     buckets: list[tuple[int, int]]
     sizes: _Numbers
     total_buckets: list[int]
+    bucket_numbers: list[int]
     partition_places: _Numbers
+    partition_keys: list[bytes]
     partition_rows: list[GenericRow]
 
     @staticmethod
@@ -175,14 +179,17 @@ class _Files:
         key_names = [name for name in factory.schema.primary_keys if name not in factory.schema.partition_keys]
         encoded = entries["partition"].combine_chunks().dictionary_encode()
         places = encoded.indices.to_numpy().astype(np.int64)
-        starts = _run_starts(places, column(entries, "bucket")).tolist()
+        buckets = column(entries, "bucket")
+        starts = _run_starts(places, buckets).tolist()
         return _Files(
             entries,
             DataFiles(entries, factory.paths, [fields[name] for name in key_names]),
             list(zip(starts, [*starts[1:], len(places)], strict=False)),
             column(entries, "file_size"),
             column(entries, "total_buckets").tolist(),
+            buckets.tolist(),
             places,
+            encoded.dictionary.to_pylist(),
             decode_rows(encoded.dictionary, [fields[name] for name in factory.schema.partition_keys]),
         )
 
@@ -192,7 +199,7 @@ class _Files:
 
     def key(self, place: int) -> _Key:
         """Partition (serialised) and bucket of a file."""
-        return self.entries["partition"][place].as_py(), self.entries["bucket"][place].as_py()
+        return self.partition_keys[self.partition_places[place]], self.bucket_numbers[place]
 
     def deletion_files(
         self, first: int, last: int, partition: bytes, bucket: int, deletions: DeletionFiles | None

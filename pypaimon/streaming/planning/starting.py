@@ -1,10 +1,10 @@
-"""Where a stream begins: start modes resolved against the snapshots that are there (J§2)."""
+"""Where a stream begins: start modes resolved against the snapshots that are there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pypaimon.streaming.errors import PositionBeyondLatestError, StreamConfigError
+from pypaimon.streaming.errors import PositionBeyondLatestError, PositionExpiredError, StreamConfigError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -25,11 +25,13 @@ class Beginning:
         full: The snapshot whose state is handed out first, or None.
         next_id: The first snapshot to follow; after a full plan the one after it.
         created_after: Only files created at this time or later, in the first plan and in follow-ups.
+        first: The snapshot `next_id`, where it was read to find the start.
     """
 
     next_id: int
     full: Snapshot | None = None
     created_after: int | None = None
+    first: Snapshot | None = None
 
 
 class StartingScanner:
@@ -39,9 +41,11 @@ class StartingScanner:
         directory: The table.
         traits: Its kind.
         start: What was asked for.
+        must_stand: A snapshot that has expired is an error, instead of a start at the earliest one.
     """
 
-    def __init__(self, directory: TableDirectory, traits: TableTraits, start: Start) -> None:
+    def __init__(self, directory: TableDirectory, traits: TableTraits, start: Start, must_stand: bool = False) -> None:
+        self._must_stand = must_stand
         self._snapshots = directory.snapshots
         self._directory = directory
         self._traits = traits
@@ -60,14 +64,19 @@ class StartingScanner:
 
         Raises:
             PositionBeyondLatestError: A full plan is wanted of a snapshot that is not there yet.
+            PositionExpiredError: The snapshot has expired, and must stand.
             StreamConfigError: There is no such tag.
         """
-        mode = self._start.mode
-        if mode is StartMode.FROM_TAG:
+        if self._start.mode is StartMode.FROM_TAG:
             return self._from_tag()
         latest = self._latest(misses)
         if latest is None:
             return None
+        found = self._from(latest, was_empty)
+        return replace(found, first=latest) if found.full is None and found.next_id == latest.id else found
+
+    def _from(self, latest: Snapshot, was_empty: bool) -> Beginning:
+        mode = self._start.mode
         if mode is StartMode.LATEST_FULL:
             return _full(latest)
         if mode is StartMode.LATEST:
@@ -77,7 +86,7 @@ class StartingScanner:
         if mode is StartMode.EARLIEST:
             return Beginning(self._earliest_id(latest))
         if mode is StartMode.FROM_SNAPSHOT:
-            return Beginning(self._raised(self._wanted_id(), self._earliest_id(latest)))
+            return Beginning(self._raised(self._wanted_id(), self._earliest_id(latest), latest))
         if mode is StartMode.FROM_SNAPSHOT_FULL:
             return self._full_at(latest)
         if mode is StartMode.FROM_TIMESTAMP:
@@ -112,8 +121,10 @@ class StartingScanner:
                 return changelog
         return latest.id if earliest is None else earliest
 
-    def _raised(self, wanted: int, earliest: int) -> int:
+    def _raised(self, wanted: int, earliest: int, latest: Snapshot) -> int:
         if wanted < earliest:
+            if self._must_stand:
+                raise PositionExpiredError(wanted, earliest, latest.id)
             text = "start at snapshot %(wanted)d, which has expired: starting at the earliest, %(earliest)d"
             self._log.warning("start_raised", text, wanted=wanted, earliest=earliest)
             return earliest
@@ -124,7 +135,7 @@ class StartingScanner:
         if wanted > latest.id:
             raise PositionBeyondLatestError(wanted, latest.id)
         earliest = self._snapshots.earliest_id()
-        wanted = self._raised(wanted, latest.id if earliest is None else earliest)
+        wanted = self._raised(wanted, latest.id if earliest is None else earliest, latest)
         return _full(self._snapshots.get(wanted))
 
     def _newest_compacted(self, latest: Snapshot) -> Snapshot | None:
@@ -166,9 +177,9 @@ class StartingScanner:
         if self._start.full:
             return _full(snapshot)
         latest = self._snapshots.get_latest_snapshot()
-        return Beginning(
-            snapshot.id + 1 if latest is None else self._raised(snapshot.id + 1, self._earliest_id(latest))
-        )
+        if latest is None:
+            return Beginning(snapshot.id + 1)
+        return Beginning(self._raised(snapshot.id + 1, self._earliest_id(latest), latest))
 
 
 def _full(snapshot: Snapshot, created_after: int | None = None) -> Beginning:

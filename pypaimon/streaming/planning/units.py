@@ -1,4 +1,4 @@
-"""Units: the files of a snapshot in canonical order, and how a plan resumes among them and is cut (B11, B16).
+"""Units: the files of a snapshot in canonical order, and how a plan resumes among them and is cut.
 
 Canonical order is that of partitions (by the text of their values, null first), buckets (-2 last), and within a
 bucket of the manifest. It depends on the table alone: never on filters, shards, split sizes or limits.
@@ -6,8 +6,9 @@ bucket of the manifest. It depends on the table alone: never on filters, shards,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from pypaimon.streaming.errors import TableChangedError
 from pypaimon.streaming.position import POSTPONE_BUCKET, Unit, bucket_order, partition_order
 from pypaimon.streaming.settings.options import Limits
 
-PartitionText = Callable[[bytes], tuple[str | None, ...]]
+PartitionTexts = Callable[[pa.Array], Sequence[tuple[str | None, ...]]]
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
 
@@ -43,6 +44,10 @@ class Units:
     bucket: _Numbers
     index: _Numbers
 
+    def of(self, entries: pa.Table) -> Units:
+        """The same with other columns of the entries."""
+        return replace(self, entries=entries)
+
     def unit_at(self, entry: int) -> Unit:
         """The unit that ends with this entry."""
         return Unit(
@@ -54,15 +59,26 @@ class Units:
 
     def after(self, last: Unit) -> _Mask:
         """Which entries come after a unit that was handed out."""
-        wanted, rank = partition_order(last.partition), np.empty(len(self.partitions), dtype=np.int64)
-        for place, partition in enumerate(self.partitions):
-            order = partition_order(partition)
-            rank[place] = (order > wanted) - (order < wanted)
-        by_partition = rank[self.partition] if len(self.partition) else self.partition
+        wanted = partition_order(last.partition)
+        place = bisect_left(self.partitions, wanted, key=partition_order)
+        found = place < len(self.partitions) and partition_order(self.partitions[place]) == wanted
+        if not found:
+            beyond: _Mask = self.partition >= place
+            return beyond
         key, own = _bucket_key(self.bucket), int(_bucket_key(np.array([last.bucket]))[0])
-        same = (by_partition == 0) & (key == own)
-        later: _Mask = (by_partition > 0) | ((by_partition == 0) & (key > own)) | (same & (self.index > last.index))
+        same = (key > own) | ((key == own) & (self.index > last.index))
+        later: _Mask = (self.partition > place) | ((self.partition == place) & same)
         return later
+
+    def chosen(self, mask: _Mask) -> pa.Table:
+        """The entries for which a mask holds."""
+        places = np.flatnonzero(mask)
+        if not len(places):
+            return self.entries.slice(0, 0)
+        # A plan that limits cut is a small part of many entries.
+        first, end = int(places[0]), int(places[-1]) + 1
+        part = self.entries.slice(first, end - first)
+        return part if len(places) == end - first else part.filter(pa.array(mask[first:end]))
 
     def check_holds(self, last: Unit, kept: _Mask) -> None:
         """Check that a unit that was handed out is the one in its place.
@@ -85,19 +101,19 @@ class Units:
 
 
 def in_canonical_order(
-    entries: pa.Table, partition_text: PartitionText, *, by_sequence: bool, unit: Callable[[Units], _Numbers]
+    entries: pa.Table, partition_texts: PartitionTexts, *, by_sequence: bool, unit: Callable[[Units], _Numbers]
 ) -> Units:
     """Sort entries canonically and cut them into units.
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`, in manifest order.
-        partition_text: Text of a serialised partition row.
+        partition_texts: Texts of serialised partition rows, all at once.
         by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full
             plans, as Java), else as they stand in the manifests.
         unit: Which entries form a unit: `each_file`, `whole_buckets` or `row_id_groups`.
     """
     encoded = entries["partition"].combine_chunks().dictionary_encode()
-    texts = [partition_text(value) for value in encoded.dictionary.to_pylist()]
+    texts = partition_texts(encoded.dictionary)
     ranking = sorted(range(len(texts)), key=lambda place: partition_order(texts[place]))
     rank = np.empty(len(texts), dtype=np.int64)
     rank[ranking] = np.arange(len(texts))
@@ -118,7 +134,7 @@ def in_canonical_order(
         bucket,
         _place_in_run(partition, bucket),
     )
-    return Units(bare.entries, unit(bare), bare.partitions, partition, bucket, bare.index)
+    return replace(bare, of_entry=unit(bare))
 
 
 def each_file(units: Units) -> _Numbers:

@@ -15,7 +15,7 @@ from pypaimon.streaming.reading.split_reader import Records
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Which neighbouring records make one row; follows Java's `BinlogTable` (J§8).
+    """Which neighbouring records make one row; follows Java's `BinlogTable`.
 
     Attributes:
         offsets: Where each row begins among the records, and where the last one ends.

@@ -1,4 +1,4 @@
-"""Row filters and column masks that a REST catalog asks for (query auth, B36): asked per read, enforced or refused."""
+"""Row filters and column masks that a REST catalog asks for (query auth): asked per read, enforced or refused."""
 
 from __future__ import annotations
 

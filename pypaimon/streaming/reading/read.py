@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.errors import IOTimeoutError
 from pypaimon.streaming.files import row_kinds
+from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.internals import OffsetRow, TableRead, polars_table
+from pypaimon.streaming.internals import OffsetRow, TableRead, TableSchema, polars_table
 from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import StreamSplit
+from pypaimon.streaming.plan import Plan, SplitMode, StreamSplit
 from pypaimon.streaming.planning.range_check import RangeCheck
 from pypaimon.streaming.reading.binlog import Packing, unbroken
 from pypaimon.streaming.reading.query_auth import QueryAuth, Rules
 from pypaimon.streaming.reading.read_layout import Layout, ReadSettings, follow, layout
+from pypaimon.streaming.reading.split_files import deletion_files
 from pypaimon.streaming.reading.split_reader import Records, SplitReader
 from pypaimon.streaming.settings.table_traits import TableTraits
 from pypaimon.streaming.views import LOGS, ROWKIND
@@ -55,11 +57,14 @@ class StreamTableRead(TableRead):
         self.limit = None
         self._directory = directory
         self._settings = settings
-        self._layouts: dict[int, Layout] = {settings.schema.id: layout(settings)}
+        self._layouts = {_key(settings.schema): layout(settings)}
         # Not the pool of the store: reading a batch may ask that one for a schema or a deletion vector.
-        self._pool = IOPool(_THREADS, directory.store.pool.timeout, "paimon-read")
+        self._pool = IOPool(_THREADS, directory.store.pool.timeout, "paimon-read", marked=True)
+        # Nor that of the reads, which wait for those that open files.
+        self._openers = IOPool(MOST_RUNS, directory.store.pool.timeout, "paimon-open", marked=True)
+        self._index_blocks = IndexBlocks(directory.store)
         self._auth = QueryAuth.of(directory)
-        self.read_type = list(self._layouts[settings.schema.id].fields)
+        self.read_type = list(self._layouts[_key(settings.schema)].fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy elsewhere has threads and caches of its own."""
@@ -68,7 +73,11 @@ class StreamTableRead(TableRead):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of what is read; of splits with a newer schema of their own it is another one."""
-        return self._arrow_schema(self._layouts[self._settings.schema.id])
+        return self._arrow_schema(self._layouts[_key(self._settings.schema)])
+
+    def schema_of(self, plan: Plan) -> pa.Schema:
+        """The Arrow schema of the rows of a plan, also of one that has none."""
+        return self._arrow_schema(self._layout_of(plan.schema))
 
     def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         """Read lazily, batch by batch; batches are never empty.
@@ -77,30 +86,41 @@ class StreamTableRead(TableRead):
             splits: Splits of a plan, `plan.splits()`.
         """
         allowed: dict[int, Rules | None] = {}
+        vectors = PlanVectors(self._index_blocks, deletion_files(splits))
         for split in splits:
             bound = self._bound(split)
             schema_id, schema = bound.schema.id, self._arrow_schema(bound)
             if self._auth is not None and schema_id not in allowed:
                 allowed[schema_id] = self._auth.rules(bound)
             try:
-                for records in self._records(split, bound, allowed.get(schema_id)):
+                for records in self._records(split, bound, allowed.get(schema_id), vectors):
                     batch = (self._packed if bound.packed else self._output)(records, bound, schema)
                     if batch.num_rows:
                         yield batch
             except FileNotFoundError as error:
                 changelogs = TableTraits.of(bound.schema).decoupled_changelog
-                raise RangeCheck(self._directory, changelogs).missing_file(split.snapshot_id, error) from error
+                needed_by = split.needed_by(str(error.filename or ""))
+                fingerprint = split.fingerprint if needed_by == split.snapshot_id else None
+                raise RangeCheck(self._directory, changelogs).missing_file(needed_by, error, fingerprint) from error
 
-    def _records(self, split: StreamSplit, bound: Layout, rules: Rules | None) -> Iterator[Records]:
+    def _records(
+        self, split: StreamSplit, bound: Layout, rules: Rules | None, vectors: PlanVectors
+    ) -> Iterator[Records]:
         """The records of a split that come out, as far as the catalog's rules allow."""
         if rules is not None:
             bound = bound.reading(rules.needed)
+        if split.mode is SplitMode.DIFF:
+            # Rows that differ in a column that is not given out differ too.
+            bound = bound.reading([field.name for field in bound.schema.fields])
         reader = SplitReader(
             self._directory,
             bound,
             unmatched=self._settings.unmatched,
             keep_deletes=self._settings.view in LOGS,
+            tell_deletes=self._settings.view in LOGS or self.include_row_kind,
             batch_size=self._settings.batch_size,
+            openers=self._openers,
+            vectors=vectors,
         )
         records = reader.read(split)
         if rules is not None:
@@ -115,7 +135,8 @@ class StreamTableRead(TableRead):
         Cancelling, or leaving the loop, loses nothing but what was read.
 
         Raises:
-            IOTimeoutError: A batch did not come within the IO timeout.
+            IOTimeoutError: A request did not come back within the IO timeout. Neither waiting for a thread nor
+                decoding and merging count.
         """
         batches = self.iter_batches(splits)
         while (batch := await _hop(self._pool, next, batches, None)) is not None:
@@ -187,10 +208,12 @@ class StreamTableRead(TableRead):
                 yield row
 
     def _bound(self, split: StreamSplit) -> Layout:
-        schema = split.schema or self._settings.schema
-        known = self._layouts.get(schema.id)
+        return self._layout_of(split.schema or self._settings.schema)
+
+    def _layout_of(self, schema: TableSchema) -> Layout:
+        known = self._layouts.get(_key(schema))
         if known is None:
-            known = self._layouts[schema.id] = follow(self._settings, schema)
+            known = self._layouts[_key(schema)] = follow(self._settings, schema)
         return known
 
     def _schema_of(self, splits: Sequence[StreamSplit]) -> pa.Schema:
@@ -233,24 +256,25 @@ class StreamTableRead(TableRead):
 
 
 def _read_of(table: Any, io_timeout: float, settings: ReadSettings) -> StreamTableRead:
-    return StreamTableRead(TableDirectory.of(table, io_timeout), settings)
+    directory = TableDirectory.of(table, io_timeout)
+    directory.know(settings.schema)
+    return StreamTableRead(directory, settings)
+
+
+def _key(schema: TableSchema) -> tuple[int, int]:
+    """Tells schemas apart, also those that got the same id before and after a rollback."""
+    return schema.id, schema.time_millis
 
 
 async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:
-    """Run a blocking call on a thread of the pool, for at most its time limit; may be cancelled at any time."""
-    future = pool.submit(function, *args)
-    pending = asyncio.wrap_future(future)
+    """Run a blocking call on a thread of the pool; may be cancelled at any time: what still runs is not waited for."""
+    pending = asyncio.wrap_future(pool.submit(function, *args))
     try:
-        await asyncio.wait({pending}, timeout=pool.timeout)
+        while not (await asyncio.wait({pending}, timeout=pool.tick))[0]:
+            pool.give_up_overdue()
     except asyncio.CancelledError:
-        # The call runs on; if it hangs, its thread must not be missing from the pool for ever.
         pending.cancel()
-        asyncio.get_running_loop().call_later(pool.timeout, pool.abandon, future)
         raise
-    if not pending.done():
-        pool.abandon(future)
-        pending.cancel()
-        raise IOTimeoutError(f"a batch did not come within {pool.timeout:g} s")
     return pending.result()
 
 

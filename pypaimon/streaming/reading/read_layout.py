@@ -12,18 +12,22 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming import views
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.files.casts import root
 from pypaimon.streaming.files.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
 from pypaimon.streaming.filtering.field_paths import Path, find, ids_of
 from pypaimon.streaming.internals import (
     ArrayType,
+    AtomicType,
     DataField,
     DataType,
+    MapType,
     Predicate,
     PyarrowFieldParser,
     RowType,
     TableSchema,
+    VectorType,
 )
 from pypaimon.streaming.views import ROWKIND, View
 
@@ -141,7 +145,7 @@ def layout(settings: ReadSettings) -> Layout:
 
     Raises:
         StreamConfigError: A column of the projection or the filter is not there, or the filter cannot be applied.
-        UnsupportedTableError: A column has a type that Arrow cannot hold.
+        UnsupportedTableError: A column has a type that Arrow cannot hold, or holds blobs.
     """
     fields = views.fields(settings.schema, settings.view)
     names = settings.projection if settings.projection is not None else [field.name for field in fields]
@@ -174,6 +178,7 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: Sequen
         paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
     # Without any column a batch could not say how many rows it has.
     used = _pruned(fields, paths) or schema.fields[:1]
+    _refuse_blobs(used)
     if predicate is not None:
         filters.check(predicate, _arrow(used))
     on_rowkind, predicate = filters.split_and(predicate, [ROWKIND])
@@ -182,6 +187,26 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: Sequen
     system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
     packed = settings.view == "binlog"
     return Layout(schema, stored, system_columns, tuple(outputs), predicate, on_keys, on_values, on_rowkind, packed)
+
+
+def _refuse_blobs(fields: Sequence[DataField]) -> None:
+    """What files hold of a BLOB may be a descriptor or a reference, which is not what the column means."""
+    for field in fields:
+        if _holds_blobs(field.type):
+            raise UnsupportedTableError(
+                f"Columns of type BLOB cannot be streamed: {field.name} {field.type}. "
+                "Leave such columns out with with_projection(...)."
+            )
+
+
+def _holds_blobs(data_type: DataType) -> bool:
+    if isinstance(data_type, RowType):
+        return any(_holds_blobs(field.type) for field in data_type.fields)
+    if isinstance(data_type, MapType):
+        return _holds_blobs(data_type.key) or _holds_blobs(data_type.value)
+    if isinstance(data_type, (ArrayType, VectorType)):
+        return _holds_blobs(data_type.element)
+    return isinstance(data_type, AtomicType) and root(data_type) == "BLOB"
 
 
 def _arrow(fields: Sequence[DataField]) -> pa.Schema:

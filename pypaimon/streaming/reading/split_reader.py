@@ -4,32 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.conditional_writes import is_local
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files import deletion_vectors, row_kinds
+from pypaimon.streaming.files import row_kinds
 from pypaimon.streaming.files.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, constant, read_file, row_ids
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
+from pypaimon.streaming.files.index_blocks import PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join, row_id_groups
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile, PyarrowFieldParser, TableSchema
+from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
+from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.merge import (
+    MOST_RUNS,
     MergeEngine,
     UnsortedRunError,
+    differing_rows,
     merge_batches,
     merge_engine,
     net_changes,
     sorted_runs,
 )
 from pypaimon.streaming.merge.groups import LEVEL
+from pypaimon.streaming.merge.stages import Begin
 from pypaimon.streaming.plan import SplitMode, StreamSplit
 from pypaimon.streaming.position import POSTPONE_BUCKET
 from pypaimon.streaming.reading.read_layout import Layout, Unmatched
+from pypaimon.streaming.reading.run_starts import begun
+from pypaimon.streaming.reading.split_files import SplitFiles
 from pypaimon.streaming.settings.option_values import OptionValues
 from pypaimon.streaming.settings.table_traits import MergeEngine as EngineName
 from pypaimon.streaming.settings.table_traits import TableTraits
@@ -38,6 +46,9 @@ if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _LOG = StreamLog(__name__)
+
+_LARGE_RUNS = 4
+"""Runs of a merge whose batches together are as large as those of so many files read alone."""
 
 _ADDING = pa.array([row_kinds.INSERT, row_kinds.UPDATE_AFTER], pa.int8())
 
@@ -61,24 +72,6 @@ class Records:
         return Records(self.batch.filter(mask), None if self.kinds is None else self.kinds.filter(mask))
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """Files of one bucket.
-
-    Attributes:
-        files: Each with what says which of its rows are deleted.
-        constants: The values of the partition columns.
-    """
-
-    files: Sequence[tuple[DataFileMeta, DeletionFile | None]]
-    constants: Mapping[str, pa.Scalar]
-
-    @property
-    def metas(self) -> list[DataFileMeta]:
-        """The files alone."""
-        return [file for file, _ in self.files]
-
-
 Filter = Callable[[Records], Records]
 
 
@@ -90,7 +83,10 @@ class SplitReader:
         layout: What to read and give out.
         unmatched: What becomes of records of an upsert stream that do not match the filter.
         keep_deletes: Whether first plans show stored deletes (audit log).
+        tell_deletes: Whether a difference of states shows what is gone: rows have a column that says so.
         batch_size: Rows per batch read, at most.
+        openers: Threads that files of a merge are opened on, at the same time.
+        vectors: The deletion vectors of all splits that are read.
     """
 
     def __init__(
@@ -100,17 +96,24 @@ class SplitReader:
         *,
         unmatched: Unmatched,
         keep_deletes: bool,
+        tell_deletes: bool,
         batch_size: int,
+        openers: IOPool,
+        vectors: PlanVectors,
     ) -> None:
         self._directory = directory
         self._layout = layout
         self._unmatched = unmatched
         self._keep_deletes = keep_deletes
+        self._tell_deletes = tell_deletes
         self._batch_size = batch_size
+        self._openers = openers
+        self._vectors = vectors
         self._traits = TableTraits.of(layout.schema)
         options = OptionValues(layout.schema.options)
         self._ignore_lost = options.boolean("scan.ignore-lost-files", False)
         self._ignore_corrupt = options.boolean("scan.ignore-corrupt-files", False)
+        self._clustered = options.boolean("pk-clustering-override", False)
 
     def read(self, split: StreamSplit) -> Iterator[Records]:
         """The records of a split, in order, filtered.
@@ -131,6 +134,8 @@ class SplitReader:
             return self._evolution(split)
         if split.mode is SplitMode.NET:
             return self._net(split)
+        if split.mode is SplitMode.DIFF:
+            return self._diff(split)
         return self._merges(split)
 
     def is_upserts(self, split: StreamSplit) -> bool:
@@ -160,13 +165,11 @@ class SplitReader:
             kinds = pa.repeat(pa.scalar(row_kinds.INSERT, pa.int8()), records.batch.num_rows)
         return Records(records.batch, pc.if_else(matches, kinds, pa.scalar(row_kinds.DELETE, pa.int8())))
 
-    def _files(self, split: StreamSplit) -> _Files:
-        files = _with_deletions(split.files, split.data_deletion_files)
-        return _Files(list(files), _partition_values(split, self._layout.schema))
+    def _files(self, split: StreamSplit) -> SplitFiles:
+        return SplitFiles.of(split, self._layout.schema)
 
-    def _files_before(self, split: StreamSplit) -> _Files:
-        files = _with_deletions(split.before_files, split.before_deletion_files)
-        return _Files(list(files), _partition_values(split, self._layout.schema))
+    def _files_before(self, split: StreamSplit) -> SplitFiles:
+        return SplitFiles.before(split, self._layout.schema)
 
     def _rows(self, split: StreamSplit) -> Iterator[Records]:
         columns, files = self._layout.system_columns, self._files(split)
@@ -174,14 +177,14 @@ class SplitReader:
             for batch in self._file(file, deletions, self._layout.fields, columns, files.constants):
                 yield Records(batch)
 
-    def _stored(self, files: _Files) -> Iterator[Records]:
+    def _stored(self, files: SplitFiles) -> Iterator[Records]:
         columns = (*self._layout.system_columns, VALUE_KIND)
         for file, deletions in files.files:
             for batch in self._file(file, deletions, self._layout.fields, columns, files.constants):
                 yield Records(batch, batch.column(VALUE_KIND))
 
     def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
-        """Records that were pending are taken back one by one, for they are neither sorted nor merged (J§3.7)."""
+        """Records that were pending are taken back one by one, for they are neither sorted nor merged."""
         for records in self._stored(self._files_before(split)):
             added = records.keep(pc.is_in(records.kinds, value_set=_ADDING))
             yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
@@ -191,8 +194,11 @@ class SplitReader:
         if split.mode is SplitMode.OVERWRITE and split.bucket == POSTPONE_BUCKET:
             yield from self._replaced_records(split)
             return
+        if split.mode is SplitMode.MERGE and self._is_clustered(split.files):
+            yield from (self._stored if self._keep_deletes else self._added)(self._files(split))
+            return
         if split.mode is SplitMode.MERGE and self._is_merged_already(split.files):
-            yield from self._rows(split)
+            yield from self._added(self._files(split))
             return
         for batch in self._merged(self._files_before(split), keep_deletes=False):
             yield Records(batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), batch.num_rows))
@@ -200,8 +206,24 @@ class SplitReader:
         for batch in self._merged(self._files(split), keep_deletes=keep_deletes):
             yield Records(batch, batch.column(VALUE_KIND))
 
+    def _added(self, files: SplitFiles) -> Iterator[Records]:
+        """Rows of files that need no merging, all +I as where Java reads "raw" files; deletes in them are no rows.
+
+        What a manifest says of deletes does not tell: pypaimon 2.1.0 counts none, and a compaction that moves such a
+        file to a higher level keeps what was said.
+        """
+        for records in self._stored(files):
+            yield Records(records.keep(pc.is_in(records.kinds, value_set=_ADDING)).batch)
+
+    def _is_clustered(self, files: Sequence[DataFileMeta]) -> bool:
+        """Whether files are sorted by other columns than the key, so that they cannot be merged.
+
+        Nor need they be: deletion vectors, which such tables have, leave each key once above level 0.
+        """
+        return self._clustered and all(file.level for file in files)
+
     def _is_merged_already(self, files: Sequence[DataFileMeta]) -> bool:
-        """Whether files hold each key once and no deletes: then rows are +I, as where Java reads "raw" files."""
+        """Whether files hold each key once and, as far as is known, no deletes."""
         if self._keep_deletes or any(file.delete_row_count != 0 for file in files):
             return False
         if len(files) == 1:
@@ -217,6 +239,14 @@ class SplitReader:
         for batch in net_changes(self._matching(before), self._matching(after), self._merge_engine.keys, names):
             yield Records(batch, batch.column(VALUE_KIND))
 
+    def _diff(self, split: StreamSplit) -> Iterator[Records]:
+        before = self._merged(self._files_before(split), keep_deletes=True)
+        after = self._merged(self._files(split), keep_deletes=True)
+        # What differs is filtered, not what is compared: as if somebody else filtered the rows that come out.
+        for batch in differing_rows(before, after, self._merge_engine.keys):
+            records = Records(batch, batch.column(VALUE_KIND))
+            yield records if self._tell_deletes else records.keep(pc.is_in(records.kinds, value_set=_ADDING))
+
     def _matching(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for records in _filtered((Records(batch) for batch in batches), self._exact):
             yield records.batch
@@ -228,12 +258,9 @@ class SplitReader:
             vectors = [self._vector(deletions[file.file_name], file.row_count) for file in group.files]
             position = 0
             for batch in self._joined(group, files.constants):
-                records = Records(batch)
-                for vector in vectors:
-                    if vector is not None:
-                        records = records.keep(vector.keep_mask(position, batch.num_rows))
+                masks = [each.keep_mask(position, batch.num_rows) for each in vectors if each is not None]
                 position += batch.num_rows
-                yield records
+                yield Records(batch.filter(reduce(pc.and_, masks)) if masks else batch)
 
     def _joined(self, group: RowIdGroup, constants: Mapping[str, pa.Scalar]) -> Iterator[pa.RecordBatch]:
         def columns_of(file: DataFileMeta, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
@@ -252,7 +279,7 @@ class SplitReader:
     def _merge_engine(self) -> MergeEngine:
         return merge_engine(self._layout.schema)
 
-    def _merged(self, files: _Files, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
+    def _merged(self, files: SplitFiles, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
         """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order."""
         if not files.files:
             return
@@ -266,9 +293,14 @@ class SplitReader:
         columns = (SEQUENCE_NUMBER, VALUE_KIND)
         deletion_of = {file.file_name: each for file, each in files.files}
 
+        runs = sorted_runs(files.metas)
+        # The more runs there are, the less each may hold in memory.
+        rows = max(1, self._batch_size * min(_LARGE_RUNS, len(runs)) // min(MOST_RUNS, len(runs)))
+
         def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
             for file in members:
-                for batch in self._file(file, deletion_of[file.file_name], fields, columns, files.constants):
+                deletions = deletion_of[file.file_name]
+                for batch in self._file(file, deletions, fields, columns, files.constants, rows):
                     if self._layout.on_keys is not None:
                         batch = batch.filter(filters.mask(self._layout.on_keys, batch))
                     if engine.wants_levels:
@@ -276,16 +308,26 @@ class SplitReader:
                         batch = batch.append_column(LEVEL, level)
                     yield batch
 
-        runs = sorted_runs(files.metas)
         try:
             merging = [run(members) for members in runs]
-            yield from merge_batches(merging, engine, keep_deletes=keep_deletes, keep_sequence=numbered)
+            begin = self._begin(files)
+            yield from merge_batches(merging, engine, keep_deletes=keep_deletes, keep_sequence=numbered, begin=begin)
         except UnsortedRunError as error:
             path = runs[error.run][0].file_path
             raise CorruptTableError(path, "its records are not in the order of their keys") from error
 
+    def _begin(self, files: SplitFiles) -> Begin:
+        """How runs of these files are begun: those of a store at the same time."""
+        if all(is_local(str(file.file_path)) for file in files.metas):
+            return list
+        for schema_id in {file.schema_id for file in files.metas}:
+            # Else each of them asked for it.
+            self._directory.schema(schema_id)
+        self._vectors.load(deletions for _, deletions in files.files)
+        return partial(begun, self._openers)
+
     def _vector(self, deletions: DeletionFile | None, row_count: int) -> DeletionVector | None:
-        return None if deletions is None else deletion_vectors.read(self._directory.store, deletions, row_count)
+        return None if deletions is None else self._vectors.read(deletions, row_count)
 
     def _file(
         self,
@@ -294,6 +336,7 @@ class SplitReader:
         fields: Sequence[DataField],
         system_columns: Sequence[str],
         constants: Mapping[str, pa.Scalar],
+        batch_size: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a file that are not deleted."""
         try:
@@ -305,7 +348,7 @@ class SplitReader:
                 fields,
                 schema_id=self._layout.schema.id,
                 system_columns=system_columns,
-                batch_size=self._batch_size,
+                batch_size=batch_size or self._batch_size,
                 constants=constants,
             ):
                 yield batch if vector is None else batch.filter(vector.keep_mask(position, batch.num_rows))
@@ -330,20 +373,3 @@ def _filtered(records: Iterable[Records], keep: Filter) -> Iterator[Records]:
         kept = keep(each)
         if kept.batch.num_rows:
             yield kept
-
-
-def _partition_values(split: StreamSplit, schema: TableSchema) -> dict[str, pa.Scalar]:
-    """The partition columns that need not be read, as in Java; those finer than what pypaimon's rows hold are."""
-    fields = {field.name: field for field in schema.fields}
-    values = {}
-    for name, value in zip(schema.partition_keys, split.partition.values, strict=False):
-        kind = PyarrowFieldParser.from_paimon_type(fields[name].type)
-        if not (pa.types.is_timestamp(kind) and kind.unit == "ns"):
-            values[name] = pa.scalar(value, kind)
-    return values
-
-
-def _with_deletions(
-    files: Sequence[DataFileMeta], deletions: Sequence[DeletionFile | None] | None
-) -> Iterator[tuple[DataFileMeta, DeletionFile | None]]:
-    return zip(files, deletions or [None] * len(files), strict=True)

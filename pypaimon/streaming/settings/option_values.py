@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, TypeVar
 
 from pypaimon.streaming.errors import StreamConfigError
+
+E = TypeVar("E", bound=Enum)
 
 _DURATION_MILLIS = {
     **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1e-6),
@@ -24,14 +28,29 @@ _SIZE_BYTES = {
     **dict.fromkeys(("g", "gb", "gibibytes"), 1 << 30),
     **dict.fromkeys(("t", "tb", "tebibytes"), 1 << 40),
 }
+_BOOLEANS = {"true": True, "false": False}
+_BOOLEANS_OF_PYPAIMON = {
+    **_BOOLEANS,
+    **dict.fromkeys(("1", "yes", "on"), True),
+    **dict.fromkeys(("0", "no", "off"), False),
+}
 _TIMESTAMP = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?$")
 
 
 class OptionValues:
-    """A table's options with typed access; a key that is absent gives the default."""
+    """A table's options with typed access; a key that is absent gives the default.
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    A table's own options are texts. Those of `table.copy({...})` may be values of Python too, as pypaimon takes them:
+    booleans, numbers, members of an `Enum`, `timedelta`, `MemorySize`.
+
+    Args:
+        options: Values by key.
+        strict: Booleans are `true` or `false` and nothing else; without it pypaimon's other words for them count too.
+    """
+
+    def __init__(self, options: Mapping[str, Any], *, strict: bool = False) -> None:
         self._options = options
+        self._booleans = _BOOLEANS if strict else _BOOLEANS_OF_PYPAIMON
 
     def with_value(self, key: str, value: str) -> OptionValues:
         """These options with one more."""
@@ -41,17 +60,18 @@ class OptionValues:
         """The value of the first key that is set (aliases after the main key)."""
         for key in keys:
             if self._options.get(key) is not None:
-                return str(self._options[key])
+                return _as_text(self._options[key])
         return None
 
     def boolean(self, key: str, default: bool) -> bool:
-        """A value of `true` or `false`, in any case."""
+        """`true` or `false`, in any case; where reading is not strict `1`, `yes`, `on` and their opposites too."""
         value = self.text(key)
         if value is None:
             return default
-        if value.strip().lower() not in ("true", "false"):
+        found = self._booleans.get(value.strip().lower())
+        if found is None:
             raise _unreadable(key, value, "true or false")
-        return value.strip().lower() == "true"
+        return found
 
     def integer(self, *keys: str) -> int | None:
         """A whole number."""
@@ -68,10 +88,23 @@ class OptionValues:
         value = self.text(key)
         if value is None:
             return default
-        word = value.strip().lower().replace("_", "-")
+        word = _word(value)
         if word not in allowed:
             raise _unreadable(key, value, "one of " + ", ".join(allowed))
         return word
+
+    def member(self, key: str, kind: type[E], default: E) -> E:
+        """One of the members of an enum, told by its value or its name as in pypaimon; in any case, `_` counts as `-`.
+
+        Java compares values in any case too (`OptionsUtils.convertToEnum`), so whatever it takes is taken here.
+        """
+        value = self.text(key)
+        if value is None:
+            return default
+        for each in kind:
+            if _word(value) in (_word(str(each.value)), _word(each.name)):
+                return each
+        raise _unreadable(key, value, "one of " + ", ".join(str(each.value) for each in kind))
 
     def duration_millis(self, key: str) -> int | None:
         """A duration such as `10 s`, `1 d` or `500 ms` (a bare number is milliseconds), in milliseconds."""
@@ -107,6 +140,18 @@ class OptionValues:
         except ValueError:
             raise _unreadable(key, value, "a time such as '2026-11-21 05:21:11.768'") from None
         return int(moment.timestamp() * 1000)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, timedelta):
+        return f"{value // timedelta(milliseconds=1)} ms"
+    return str(value)
+
+
+def _word(text: str) -> str:
+    return text.strip().lower().replace("_", "-")
 
 
 def _unreadable(key: str, value: str, wanted: str) -> StreamConfigError:

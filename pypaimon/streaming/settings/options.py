@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import Enum
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import Predicate, TableSchema
 from pypaimon.streaming.position import Unit
+from pypaimon.streaming.settings.known_options import refuse_unknown_keys
 from pypaimon.streaming.settings.option_values import OptionValues
 from pypaimon.streaming.settings.start_options import Start, start_of_options
 from pypaimon.streaming.settings.table_traits import ChangelogProducer, MergeEngine, TableTraits
@@ -162,45 +162,8 @@ class StreamOptions:
     split_open_bytes: int = 4 << 20
 
 
-KNOWN_STREAM_KEYS = frozenset(
-    """
-    scan.mode scan.timestamp-millis scan.timestamp scan.snapshot-id scan.tag-name scan.watermark scan.version
-    scan.file-creation-time-millis scan.creation-time-millis scan.bounded.watermark scan.bounded scan.fallback-branch
-    scan.primary-branch scan.fallback-branch.read-fail-fast scan.fallback-snapshot-branch scan.fallback-delta-branch
-    scan.max-splits-per-task scan.max-snapshot.count scan.plan-sort-partition scan.bucket scan.manifest.parallelism
-    scan.ignore-corrupt-files scan.ignore-lost-files scan.remove-normalize scan.dedicated-split-generation
-    scan.infer-parallelism scan.infer-parallelism.max scan.parallelism scan.push-down scan.split-enumerator.batch-size
-    scan.split-enumerator.mode scan.watermark.emit.strategy scan.watermark.idle-timeout scan.watermark.alignment.group
-    scan.watermark.alignment.max-drift scan.watermark.alignment.update-interval scan.native-plan.enabled
-    scan.partitions scan.max-splits-per-reader scan.snapshot-id-or-tag
-    incremental-between incremental-between-timestamp incremental-between-scan-mode incremental-to-auto-tag
-    incremental-between-tag-to-snapshot
-    streaming-read-overwrite streaming-read-append-overwrite streaming-read-mode streaming.read.snapshot.delay
-    """.split()
-)
-_STREAM_PREFIXES = ("scan.", "incremental-", "streaming-read", "streaming.read.")
-
-
-def refuse_unknown_keys(schema: TableSchema) -> None:
-    """Refuse an option that looks like one of ours but is none: a misspelled setting must not be ignored.
-
-    Raises:
-        StreamConfigError: Names the key and the nearest known one.
-    """
-    for key in schema.options:
-        if key.startswith(_STREAM_PREFIXES) and key not in KNOWN_STREAM_KEYS:
-            near = get_close_matches(key, KNOWN_STREAM_KEYS, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise StreamConfigError(f"Unknown option '{key}'.{hint} Remove it or correct its name.")
-    mode = OptionValues(schema.options).text("stream-scan-mode")
-    if mode is not None and mode.lower() != "none":
-        raise UnsupportedTableError(
-            f"Option 'stream-scan-mode' = '{mode}' is internal to Java's compaction jobs; remove it."
-        )
-
-
 def overwrite_policy(traits: TableTraits, options: OptionValues, chosen: OnOverwrite | None) -> bool:
-    """Whether OVERWRITE snapshots are read, with Java's checks (J§3.4).
+    """Whether OVERWRITE snapshots are read, with Java's checks.
 
     Raises:
         StreamConfigError: The table kind cannot stream overwrites, or the option is that of the other table kind.
@@ -222,7 +185,7 @@ def overwrite_policy(traits: TableTraits, options: OptionValues, chosen: OnOverw
 
 
 def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
-    """Refuse streams whose follow-ups would be partial records, as Flink does (B21).
+    """Refuse streams whose follow-ups would be partial records, as Flink does.
 
     Raises:
         UnsupportedTableError: Merge engine partial-update, aggregation or first-row with changelog producer none.
@@ -238,6 +201,35 @@ def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
             f"{traits.merge_engine.value} streaming reading is not supported. You can use 'lookup' or "
             "'full-compaction' changelog producer to support streaming reading. "
             "with_raw(True) reads the records as they were written."
+        )
+
+
+def needs_fixed_start(traits: TableTraits, options: StreamOptions) -> bool:
+    """Whether shards can share their start only by naming it: rows move between them, and no consumer id joins them."""
+    return options.shard is not None and options.shard[1] > 1 and options.consumer is None and traits.rows_move
+
+
+def refuse_unshared_start(traits: TableTraits, options: StreamOptions) -> None:
+    """Refuse shards that would each begin at a snapshot of their own, and lose and repeat rows.
+
+    Raises:
+        StreamConfigError: Says what joins them.
+    """
+    if not needs_fixed_start(traits, options):
+        return
+    why = (
+        "with_shard on a table without fixed buckets: compaction moves rows between its shards, so that all of them "
+        "have to begin at the same snapshot. "
+    )
+    if not options.start.is_fixed:
+        raise StreamConfigError(
+            why + f"The start {options.start.mode.value!r} depends on when each one comes. Give all shards one "
+            "consumer id, with_consumer_id(...), or a start that stays: with_start(snapshot_id=...), tag= or position=."
+        )
+    if options.on_expired is not OnExpired.FAIL:
+        raise StreamConfigError(
+            why + f"with_on_expired({options.on_expired.value!r}) would move one of them. Give all shards one consumer "
+            "id, with_consumer_id(...), or leave the policy out."
         )
 
 

@@ -1,4 +1,4 @@
-"""Where a stream is told to begin: `Start`, by a table's `scan.*` options (J§1.1, Java's checks) or the builder."""
+"""Where a stream is told to begin: `Start`, by a table's `scan.*` options (Java's checks) or the builder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pypaimon.streaming.settings.option_values import OptionValues
 
 
 class StartMode(str, Enum):
-    """The kinds of beginning; J§2 says what each one does."""
+    """The kinds of beginning."""
 
     LATEST_FULL = "latest-full"
     LATEST = "latest"
@@ -45,6 +45,18 @@ class Start:
     tag: str | None = None
     full: bool = False
     position: Position | None = None
+
+    @property
+    def text(self) -> str:
+        """It in words; equal for equal starts."""
+        given = (self.snapshot_id, self.millis, self.tag, "full" if self.full else None)
+        position = None if self.position is None else self.position.to_json()
+        return " ".join([self.mode.value, *(str(each) for each in (*given, position) if each is not None)])
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is the same whenever it is found: it names a snapshot, a tag or a position."""
+        return any(each is not None for each in (self.snapshot_id, self.tag, self.position))
 
 
 _MILLIS, _STRING = "scan.timestamp-millis", "scan.timestamp"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.position import POSTPONE_BUCKET
 from pypaimon.streaming.settings.option_values import OptionValues
@@ -33,6 +36,44 @@ class MergeEngine(str, Enum):
     PARTIAL_UPDATE = "partial-update"
     AGGREGATE = "aggregation"
     FIRST_ROW = "first-row"
+
+
+class BucketFunctionType(str, Enum):
+    """How the bucket key of a row becomes its bucket, option `bucket-function.type`."""
+
+    DEFAULT = "default"
+    MOD = "mod"
+    HIVE = "hive"
+
+
+def changelog_producer_of(options: Mapping[str, Any]) -> ChangelogProducer:
+    """The changelog producer that a table's options name.
+
+    Raises:
+        StreamConfigError: There is none of that name.
+    """
+    return OptionValues(options).member("changelog-producer", ChangelogProducer, ChangelogProducer.NONE)
+
+
+def merge_engine_of(options: Mapping[str, Any]) -> MergeEngine:
+    """The merge engine that a table's options name.
+
+    Raises:
+        UnsupportedTableError: There is none of that name.
+    """
+    try:
+        return OptionValues(options).member("merge-engine", MergeEngine, MergeEngine.DEDUPLICATE)
+    except StreamConfigError as error:
+        raise UnsupportedTableError(f"The merge engine is not supported. {error}") from None
+
+
+def bucket_function_of(options: Mapping[str, Any]) -> BucketFunctionType:
+    """The bucket function that a table's options name.
+
+    Raises:
+        StreamConfigError: There is none of that name.
+    """
+    return OptionValues(options).member("bucket-function.type", BucketFunctionType, BucketFunctionType.DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +110,14 @@ class TableTraits:
 
         Raises:
             StreamConfigError: An option has a value that cannot be read.
+            UnsupportedTableError: The merge engine is not known.
         """
         options = OptionValues(schema.options)
         trigger = options.integer("num-sorted-run.compaction-trigger") or 5
         return TableTraits(
             primary_key=bool(schema.primary_keys),
-            producer=ChangelogProducer(
-                options.one_of("changelog-producer", tuple(each.value for each in ChangelogProducer), "none")
-            ),
-            merge_engine=MergeEngine(
-                options.one_of("merge-engine", tuple(each.value for each in MergeEngine), "deduplicate")
-            ),
+            producer=changelog_producer_of(schema.options),
+            merge_engine=merge_engine_of(schema.options),
             bucket=DYNAMIC_OR_UNAWARE_BUCKET if (bucket := options.integer("bucket")) is None else bucket,
             deletion_vectors=options.boolean("deletion-vectors.enabled", False),
             data_evolution=options.boolean("data-evolution.enabled", False),
@@ -95,13 +133,23 @@ class TableTraits:
         return not self.primary_key and self.bucket == DYNAMIC_OR_UNAWARE_BUCKET
 
     @property
+    def shards_by_file(self) -> bool:
+        """Whether its shards are told apart by the names of data files, else by buckets."""
+        return self.unaware_bucket and not self.data_evolution
+
+    @property
+    def rows_move(self) -> bool:
+        """Whether compaction moves rows between shards: to new files, or out of bucket -2."""
+        return self.shards_by_file or (self.postpone and not self.only_real_buckets)
+
+    @property
     def postpone(self) -> bool:
         """Whether new records wait in bucket -2 for a compaction to distribute them."""
         return self.bucket == POSTPONE_BUCKET
 
     @property
     def only_real_buckets(self) -> bool:
-        """Postpone tables with a changelog producer: bucket -2 comes out as changelog once it is compacted (J§3.7)."""
+        """Postpone tables with a changelog producer: bucket -2 comes out as changelog once it is compacted."""
         return self.postpone and self.producer is not ChangelogProducer.NONE
 
     @property

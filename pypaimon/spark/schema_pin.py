@@ -1,0 +1,76 @@
+"""`SchemaPin`: the schema that a write was planned with; its tasks write under it, whatever happens to the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.spark.internals import FileStoreTable
+from pypaimon.streaming.errors import TableChangedError
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPin:
+    """A schema of a table, told from another one of the same id.
+
+    Paimon's data files say which schema they were written with, and readers find columns by field id. So a batch that
+    is written and committed under the schema that it was planned with is right, also if columns are renamed, added,
+    dropped or widened meanwhile: as if that had happened after the commit. So it is in Java, where a writer keeps the
+    schema that it was opened with.
+
+    Attributes:
+        identity: Tells the table from a later one in its place.
+        schema_id: Id of the schema.
+        columns: Id, name and type of its columns: after a rollback another schema may carry the same id.
+    """
+
+    identity: str
+    schema_id: int
+    columns: tuple[tuple[int, str, str], ...]
+
+    @staticmethod
+    def of(table: Any) -> SchemaPin:
+        """The schema that a table handle has. One request."""
+        schema = table.table_schema
+        return SchemaPin(TableDirectory.of(table).current_identity(), schema.id, _columns(schema))
+
+    def apply(self, table: Any) -> Any:
+        """The table under this schema. One request if it has another one now.
+
+        Raises:
+            TableChangedError: The schema is gone.
+        """
+        schema = table.table_schema
+        if (schema.id, _columns(schema)) == (self.schema_id, self.columns):
+            return table
+        try:
+            pinned = TableDirectory.of(table).reading_schema(self.schema_id)
+        except FileNotFoundError:
+            raise self._gone(table) from None
+        if _columns(pinned) != self.columns:
+            raise self._gone(table)
+        return FileStoreTable(table.file_io, table.identifier, table.table_path, pinned, table.catalog_environment)
+
+    def check(self, table: Any) -> None:
+        """Check that it is the table still, before anything is committed to it. One request.
+
+        Raises:
+            TableChangedError: It was dropped, or made anew.
+        """
+        try:
+            identity = TableDirectory.of(table).current_identity()
+        except FileNotFoundError:
+            raise self._gone(table) from None
+        if identity != self.identity:
+            raise self._gone(table)
+
+    def _gone(self, table: Any) -> TableChangedError:
+        return TableChangedError(
+            f"{table.identifier.get_full_name()} was dropped or made anew, or its schema {self.schema_id} was rolled "
+            "back, while the batch was written. Nothing was committed. Run it again to write it to the table as it is."
+        )
+
+
+def _columns(schema: Any) -> tuple[tuple[int, str, str], ...]:
+    return tuple((field.id, field.name, str(field.type)) for field in schema.fields)

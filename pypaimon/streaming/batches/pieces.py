@@ -1,0 +1,197 @@
+"""`PieceReader`: the rows of plans in pieces, on a thread that may hang without holding anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
+from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.plan import Plan, PlanKind
+from pypaimon.streaming.plan_stream import BlockingPlanStream
+from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.scan import AsyncStreamingTableScan
+
+BATCH_BYTES = 16 << 20
+
+_SOON_SECONDS = 1.0
+"""Rows that were read wait so long for those after them, which a request may hold up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one plan, read.
+
+    Attributes:
+        plan: The plan.
+        before: Position before the plan; None where the stream had not found its start.
+        data: The rows; None if the plan turned out to have none. Without any at the end of a plan whose last rows were
+            handed out before that was known.
+        first: Whether nothing of the plan came before.
+        last: Whether nothing of the plan comes after.
+        begins_state: Whether a full state begins here: whatever came before is void.
+    """
+
+    plan: Plan
+    before: Position | None
+    data: pa.Table | None
+    first: bool
+    last: bool
+    begins_state: bool = False
+
+
+class PieceReader:
+    """Plans of a scan, read piece by piece. Not thread-safe. An error loses nothing: the next call goes on before it.
+
+    Args:
+        scan: Where plans come from.
+        read: Reads them.
+        piece_bytes: A piece is closed once it holds as much.
+        timeout: Seconds that one request may take.
+    """
+
+    def __init__(self, scan: AsyncStreamingTableScan, read: StreamTableRead, piece_bytes: int, timeout: float) -> None:
+        self._scan = scan
+        self._read = read
+        self._piece_bytes = piece_bytes
+        self._pool = IOPool(1, timeout, "paimon-batches", marked=True)
+        self._plans: BlockingPlanStream = scan.stream_sync()
+        self._plan: Plan | None = None
+        self._before: Position | None = None
+        self._begins_state = False
+        self._given: pa.Schema | None = None
+        self._given_rows = 0
+        self._rows: _Rows | None = None
+
+    def next(self) -> Piece:
+        """The next piece. Blocks.
+
+        Raises:
+            EndOfScan: The stream has reached its bound, or was stopped.
+            PaimonStreamError: See `AsyncStreamingTableScan.plan` and `StreamTableRead`.
+        """
+        while True:
+            plan = self._plan or self._next_plan()
+            try:
+                return self._next_of(plan)
+            except PositionExpiredError as expired:
+                # What was given of the plan is what it is; a full state that comes instead says that it begins anew.
+                self._scan.begin_anew(plan, expired)
+                self._plan, self._begins_state = None, False
+
+    def _next_plan(self) -> Plan:
+        self._before = self._scan.checkpoint()
+        plan = next(self._plans, None)
+        if plan is None:
+            raise EndOfScan("the stream has reached its end")
+        self._plan, self._given, self._given_rows = plan, None, 0
+        # It stays so until there are rows: the first plans of a state may have none.
+        self._begins_state = self._begins_state or _begins_state(plan, self._before)
+        return plan
+
+    def close(self) -> None:
+        """End at once, also a call that another thread is waiting in."""
+        self._scan.close()
+        self._pool.close()
+
+    def _next_of(self, plan: Plan) -> Piece:
+        batches: list[pa.RecordBatch] = []
+        try:
+            last = self._collect(plan, batches)
+        except BaseException:
+            # What was read comes first; the next call meets the error again, if it is still there.
+            self._rows = None
+            if not batches:
+                raise
+            last = False
+        first = self._given is None
+        if batches:
+            self._given = batches[0].schema
+        data = self._empty(plan) if self._given is None else pa.Table.from_batches(batches, self._given)
+        self._given_rows += sum(batch.num_rows for batch in batches)
+        if last:
+            self._plan = self._rows = None
+        begins_state = self._begins_state
+        self._begins_state = begins_state and data is None
+        return Piece(plan, self._before, data, first, last, begins_state)
+
+    def _empty(self, plan: Plan) -> pa.Table | None:
+        """A state in the midst of the stream is told though it is empty: what came before is void at once."""
+        in_midst = self._before is not None or not plan.splits()
+        emptied = in_midst and self._begins_state and _begins_state(plan, self._before)
+        return self._read.schema_of(plan).empty_table() if emptied else None
+
+    def _collect(self, plan: Plan, batches: list[pa.RecordBatch]) -> bool:
+        """Add the record batches of a piece; says whether the plan ends with them."""
+        if self._rows is None:
+            self._rows = _Rows(self._pool, self._read.iter_batches(plan.splits()), self._given_rows)
+        size = 0
+        while not batches or self._rows.comes_soon():
+            batch = self._rows.peek()
+            if batch is None:
+                return True
+            if batches and (batch.nbytes > self._piece_bytes - size or batch.schema != batches[0].schema):
+                break
+            batches.append(batch)
+            size += batch.nbytes
+            self._rows.drop()
+        return False
+
+
+def _begins_state(plan: Plan, before: Position | None) -> bool:
+    """Whether a plan is the beginning of a full state; limits cut one into several plans."""
+    if plan.kind is not PlanKind.FULL or before is None:
+        return plan.kind is PlanKind.FULL
+    goes_on = before.phase is Phase.FULL and before.unit is not None and before.snapshot == plan.snapshot_id
+    return not goes_on
+
+
+class _Rows:
+    """The record batches of a plan, each pulled on a thread of a pool.
+
+    Args:
+        pool: It.
+        batches: They.
+        skipped: Rows that were given before an error, and are left out: a plan reads the same each time.
+    """
+
+    def __init__(self, pool: IOPool, batches: Iterator[pa.RecordBatch], skipped: int) -> None:
+        self._pool = pool
+        self._pull = _skipping(batches, skipped)
+        self._next: Future[pa.RecordBatch | None] | None = None
+
+    def peek(self) -> pa.RecordBatch | None:
+        """The next one, None at the end; it stays here until `drop`."""
+        return self._pool.result(self._begun())
+
+    def comes_soon(self) -> bool:
+        """Whether `peek` has an answer within a moment."""
+        return bool(wait((self._begun(),), _SOON_SECONDS).done)
+
+    def drop(self) -> None:
+        """Go on to the one after it."""
+        self._next = None
+
+    def _begun(self) -> Future[pa.RecordBatch | None]:
+        if self._next is None:
+            self._next = self._pool.submit(self._pull)
+        return self._next
+
+
+def _skipping(batches: Iterator[pa.RecordBatch], rows: int) -> Callable[[], pa.RecordBatch | None]:
+    left = rows
+
+    def pull() -> pa.RecordBatch | None:
+        nonlocal left
+        while (batch := next(batches, None)) is not None:
+            if left < batch.num_rows:
+                batch, left = batch.slice(left), 0
+                return batch
+            left -= batch.num_rows
+        return None
+
+    return pull

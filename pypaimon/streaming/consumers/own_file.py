@@ -1,0 +1,140 @@
+"""`OwnFile`: one consumer file that a reader writes; it notices whoever else writes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pypaimon.streaming.conditional_writes import ChangedFileError, Seen
+from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.errors import ConsumerConflictError
+
+_NEVER = float("-inf")
+_TRIES = 8
+
+
+class OwnFile:
+    """One file that a reader writes, and what it knows of it. State changes only after the store has answered.
+
+    Each write replaces what was seen, and nothing else. Where the store cannot compare, a write of the reader before
+    may still land after this one has taken over: the file then bears the former owner's token, and is taken back.
+
+    Args:
+        manager: Consumers of the table and branch.
+        name: The file.
+        owner: Token of the reader.
+        former: Tokens of readers that this one has taken over from, for all its files.
+
+    Attributes:
+        name: The file.
+        content: What the reader last wrote; None before that, and once the file was deleted.
+        written_at: When it last wrote, in seconds.
+    """
+
+    def __init__(self, manager: ConsumerManager, name: ConsumerName, owner: str, former: set[str]) -> None:
+        self._manager = manager
+        self._owner = owner
+        self._former = former
+        self._seen: Seen | None = None
+        self.name = name
+        self.content: Consumer | None = None
+        self.written_at = _NEVER
+
+    @property
+    def mine(self) -> bool:
+        """Whether it was written, and not deleted since."""
+        return self.content is not None
+
+    @property
+    def next_snapshot(self) -> int | None:
+        """What the reader last wrote; None before that."""
+        return None if self.content is None else self.content.next_snapshot
+
+    @property
+    def began(self) -> str | None:
+        """The start that the reader of the file began with, as it last wrote."""
+        return None if self.content is None else self.content.began
+
+    def take_over(self, now: float) -> Consumer | None:
+        """Make the file this reader's, if there is one: what was found. One GET, and one PUT if there is one."""
+        for _ in range(_TRIES):
+            found = self._look()
+            if found is None:
+                return None
+            try:
+                self._replace(replace(found, owner=self._owner), now)
+            except ChangedFileError:
+                continue
+            return found
+        raise self._conflict("others keep writing it")
+
+    def claim(self, consumer: Consumer, now: float) -> None:
+        """Write the file, whatever is there. One GET and one PUT."""
+        for _ in range(_TRIES):
+            self._look()
+            try:
+                return self._replace(replace(consumer, owner=self._owner), now)
+            except ChangedFileError:
+                continue
+        raise self._conflict("others keep writing it")
+
+    def check(self) -> None:
+        """Check that nobody else has written or deleted the file since. One GET.
+
+        Raises:
+            ConsumerConflictError: Somebody has.
+        """
+        found = self._manager.look(self.name)
+        if found is None:
+            if self.mine:
+                raise self._conflict("it was deleted, or consumer.expiration-time has taken it")
+        elif found[0].owner != self._owner and found[0].owner not in self._former:
+            owner = found[0].owner
+            by = "Java, a reset or another library" if owner is None else f"another reader ({owner})"
+            raise self._conflict(f"it now belongs to {by}, at snapshot {found[0].next_snapshot}")
+        self._seen = None if found is None else found[1]
+
+    def write(self, consumer: Consumer, now: float) -> None:
+        """Write the file, which was checked before. One PUT.
+
+        Raises:
+            ConsumerConflictError: Somebody else has written or deleted it; nothing was written.
+        """
+        for _ in range(_TRIES):
+            try:
+                return self._replace(replace(consumer, owner=self._owner), now)
+            except ChangedFileError:  # noqa: PERF203
+                self.check()
+        raise self._conflict("others keep writing it")
+
+    def delete(self) -> None:
+        """Delete the file, unless it was this reader's and has become another's. One GET then, one DELETE."""
+        found = self._manager.look(self.name) if self.mine else None
+        if found is None or found[0].owner == self._owner or found[0].owner in self._former:
+            self._manager.delete(self.name)
+        self.forget()
+
+    def forget(self) -> None:
+        """It was deleted."""
+        self.content = self._seen = None
+
+    def _look(self) -> Consumer | None:
+        found = self._manager.look(self.name)
+        self._seen = None if found is None else found[1]
+        if found is None:
+            return None
+        if found[0].owner not in (None, self._owner):
+            self._former.add(str(found[0].owner))
+        return found[0]
+
+    def _replace(self, consumer: Consumer, now: float) -> None:
+        self._manager.replace(self.name, consumer, self._seen)
+        self.content = consumer
+        self.written_at = now
+
+    def _conflict(self, what: str) -> ConsumerConflictError:
+        return ConsumerConflictError(
+            f"{self._manager.path(self.name)}: {what}. This reader ({self._owner}, last saved: {self.next_snapshot}) "
+            "wrote nothing. Only one reader at a time may use a consumer id, or a shard or member of it; the newest "
+            "one goes on. Start this one again to take over."
+        )

@@ -1,0 +1,98 @@
+"""Is what was just found of the history that the stream has read, or did a rollback, or another table, come between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.planning.planner_state import Mark, PlannerState, Step
+from pypaimon.streaming.planning.range_check import RangeCheck
+
+
+class Continuity:
+    """Holds what was found against the snapshot before it, which is asked for once more.
+
+    Ids are given again after a rollback, so that an id proves nothing, and record counts may agree. But who writes a
+    snapshot has the one before it under his eyes. So if that one still is the one that the stream has read, *after* its
+    successor was read, then the successor is of the same history. Of a window of snapshots, which are asked for at the
+    same time, the last one was read before all the others and is asked for once more as well: if it has not changed,
+    then there was no rollback while the others were read.
+
+    Where the snapshot before has expired, or was never there, the identity of the table is all that can be asked.
+
+    Args:
+        checks: Checks of single snapshots.
+    """
+
+    def __init__(self, checks: RangeCheck) -> None:
+        self._checks = checks
+
+    def checked(self, state: PlannerState, last: Snapshot | None, take: Callable[[PlannerState], Step]) -> Step:
+        """A step to what was just found (`state.ahead`), taken while it is checked, so that nobody waits for that.
+
+        Args:
+            state: Where the stream stands.
+            last: The last snapshot of the window, as it was before the others were read; None if there is but one.
+            take: Takes a step.
+
+        Returns:
+            A step that uses only what is proven; of the rest `ahead` holds nothing any more.
+
+        Raises:
+            TableChangedError: The table was rolled back, dropped, or made anew.
+            CorruptTableError: The snapshot before cannot be decoded, or may not be read.
+            StoreError: The store kept failing (retriable).
+        """
+        follows, is_unchanged = self._follows(state.before, state.ahead[0]), self._is_unchanged(last)
+        step = _taken(state, take, follows)
+        if is_unchanged():
+            return step
+        first = state.ahead[0]
+        if step.state.next_id is not None and step.state.next_id > first.id + 1:
+            return take(replace(state, ahead=(first,)))
+        left = (first,) if step.state.next_id == first.id else ()
+        return replace(step, state=replace(step.state, ahead=left))
+
+    def checked_anew(self, state: PlannerState, take: Callable[[PlannerState], Step]) -> Step:
+        """A step of a stream that begins, taken while the table is held against the one that the stream is of."""
+        return _taken(state, take, self._checks.begin_identity())
+
+    def _follows(self, before: Mark | None, snapshot: Snapshot) -> Callable[[], None]:
+        if before is not None and before.snapshot_id == snapshot.id:
+            # It had been cut by a limit.
+            return lambda: self._check_same(before, snapshot)
+        if before is None or before.snapshot_id != snapshot.id - 1:
+            return self._checks.begin_identity()
+        return self._checks.begin_fingerprint(before.snapshot_id, before.fingerprint)
+
+    def _check_same(self, before: Mark, snapshot: Snapshot) -> None:
+        if before.fingerprint != snapshot.fingerprint:
+            raise self._checks.another(snapshot.id)
+
+    def _is_unchanged(self, last: Snapshot | None) -> Callable[[], bool]:
+        if last is None:
+            return lambda: True
+        answer = self._checks.begin_refresh(last.id)
+
+        def unchanged() -> bool:
+            try:
+                found = answer()
+            except (CorruptTableError, StoreError):
+                # That is for the one who comes to it.
+                return False
+            return found is not None and found.fingerprint == last.fingerprint
+
+        return unchanged
+
+
+def _taken(state: PlannerState, take: Callable[[PlannerState], Step], check: Callable[[], None]) -> Step:
+    try:
+        step = take(state)
+    except (PaimonStreamError, FileNotFoundError):
+        # Whatever is wrong: if the table has changed, that is why.
+        check()
+        raise
+    check()
+    return step

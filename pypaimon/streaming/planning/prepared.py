@@ -1,0 +1,103 @@
+"""What of one snapshot is read, kept while limits cut it into several plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.planning.splits import DeletionFiles
+from pypaimon.streaming.planning.units import Units, cut
+from pypaimon.streaming.position import Unit
+from pypaimon.streaming.settings.options import Limits
+
+_Mask = npt.NDArray[np.bool_]
+_OF_STATISTICS = ("key_min", "key_max", "key_nulls", "value_min", "value_max", "value_nulls", "value_stats_cols")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The entries of a snapshot in canonical order, and which of them are read.
+
+    Attributes:
+        units: All entries, for places in a bucket count those that are not read too; without statistics.
+        kept: Which are read.
+        deletions: Where deletion vectors of the snapshot are; None if they do not count.
+        deletions_before: Those of the snapshot before, where files of it are read too.
+    """
+
+    units: Units
+    kept: _Mask
+    deletions: DeletionFiles | None = None
+    deletions_before: DeletionFiles | None = None
+
+    def part(self, after: Unit | None, limits: Limits) -> tuple[_Mask, Unit | None]:
+        """The entries behind a unit that was handed out, as far as limits allow; see `units.cut`.
+
+        Raises:
+            TableChangedError: Another file is in the place of that unit.
+        """
+        kept = self.kept
+        if after is not None:
+            self.units.check_holds(after, kept)
+            kept = kept & self.units.after(after)
+        return cut(self.units, kept, limits)
+
+
+@dataclass(slots=True)
+class LastPrepared:
+    """What was prepared last; planners of one stream with different limits may share it.
+
+    Attributes:
+        held: What it was made from, and what it is; None: nothing is kept.
+    """
+
+    held: tuple[object, Prepared] | None = None
+
+
+class Preparation:
+    """Holds what was prepared of the snapshot that is being handed out in parts: of one, until its last part.
+
+    Planning it anew for each part would read all its manifests as often.
+
+    Args:
+        limits: Of the stream.
+        made_for: Tells what is read with other settings of the same stream.
+        last: Where it is held.
+    """
+
+    def __init__(self, limits: Limits, made_for: object, last: LastPrepared) -> None:
+        self._limits = limits
+        self._made_for = made_for
+        self._last = last
+
+    def part(
+        self, snapshot: Snapshot, scan: str, after: Unit | None, prepare: Callable[[], Prepared]
+    ) -> tuple[Prepared, _Mask, Unit | None]:
+        """The next part of a snapshot: what was prepared, which entries of it, and the last unit if more are left.
+
+        Args:
+            snapshot: The snapshot.
+            scan: What of it is read.
+            after: Last unit that was handed out.
+            prepare: Prepares it, if that is not at hand.
+        """
+        key = (snapshot.id, snapshot.fingerprint, scan, self._made_for)
+        held = self._last.held
+        prepared = held[1] if held is not None and held[0] == key else prepare()
+        chosen, last = prepared.part(after, self._limits)
+        more = last is not None and self._limits.until is None
+        self._last.held = (key, prepared) if more else None
+        return prepared, chosen, last
+
+    def forget(self) -> None:
+        """Let go of it."""
+        self._last.held = None
+
+
+def without_statistics(units: Units) -> Units:
+    """The same units, whose entries have been pruned by their statistics."""
+    return units.of(units.entries.drop_columns(list(_OF_STATISTICS)))

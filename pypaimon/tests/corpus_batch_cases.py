@@ -1,0 +1,127 @@
+"""Batch ranges of the golden corpus: what Java returns between two snapshots, tags or times, and what ours does."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from corpus_cases import unpack
+from corpus_values import column_values, wanted_value
+from spark_driver import batch_tasks
+
+from pypaimon.streaming import PaimonStreamError
+
+ARCHIVE = "java-2.1-more"
+Row = tuple[Any, ...]
+"""Row kind, then the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """One batch read of a scenario.
+
+    Attributes:
+        columns: Names and SQL types of what comes out; an empty type is not known.
+        projection: The columns that are asked for, or None.
+        rows: What Java returns; None: an error.
+        java_error: Java's error.
+    """
+
+    scenario: str
+    name: str
+    options: dict[str, str]
+    system_table: str | None
+    columns: tuple[tuple[str, str], ...]
+    projection: tuple[str, ...] | None
+    rows: tuple[Row, ...] | None
+    java_error: str
+
+    @property
+    def is_diff(self) -> bool:
+        """Whether two states are compared, which those of tags always are."""
+        if self.options.get("incremental-between-tag-to-snapshot") == "true":
+            return False
+        ends = self.options.get("incremental-between", "0").split(",")
+        numbers = all(end.removeprefix("-").isdecimal() for end in ends)
+        return not numbers or self.options.get("incremental-between-scan-mode") == "diff"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What ours returns.
+
+    Attributes:
+        rows: Its rows; None: an error.
+        error: The error, if it is one of ours.
+    """
+
+    rows: tuple[Row, ...] | None
+    error: PaimonStreamError | None = None
+
+
+@cache
+def ranges(scenario: str) -> tuple[BatchRange, ...]:
+    """The batch ranges of a scenario; most scenarios have none."""
+    raw = json.loads((unpack(ARCHIVE) / scenario / "expect.json").read_text())
+    fields = {field["name"]: field["type"] for field in raw["schema"]["fields"]}
+    return tuple(_range(scenario, each, fields) for each in raw.get("batch", ()))
+
+
+def scenarios() -> list[str]:
+    """The scenarios that have batch ranges."""
+    index = json.loads((unpack(ARCHIVE) / "index.json").read_text())
+    return [entry["name"] for entry in index["scenarios"] if ranges(entry["name"])]
+
+
+def read(case: BatchRange, *, kinds: bool = True) -> BatchOutcome:
+    """Run a batch read of the Spark source, without Spark.
+
+    Args:
+        case: What to read.
+        kinds: Whether rows have their kind; else they are values only.
+    """
+    table = "d.t" + (f"${case.system_table}" if case.system_table else "")
+    options = {"warehouse": str(unpack(ARCHIVE) / case.scenario / "wh"), "table": table, **case.options}
+    if case.projection is not None:
+        options["columns"] = ",".join(case.projection)
+    types = dict(case.columns)
+    rows: list[Row] = []
+    try:
+        for batches in batch_tasks({**options, "include-row-kind": str(kinds).lower()}):
+            for batch in batches:
+                names = batch.schema.names
+                values = [column_values(batch.column(name), types.get(name, "")) for name in names]
+                rows += zip(*values, strict=True)
+    except PaimonStreamError as error:
+        return BatchOutcome(None, error)
+    return BatchOutcome(tuple(rows))
+
+
+def counted(rows: Iterable[Row]) -> Counter[str]:
+    """Rows as a multiset; nested values have no hash."""
+    return Counter(json.dumps(row, ensure_ascii=False) for row in rows)
+
+
+def _range(scenario: str, raw: dict[str, Any], fields: dict[str, str]) -> BatchRange:
+    columns = tuple((name, fields.get(name, "")) for name in raw.get("columns", ()))
+    rows = None
+    if "rows" in raw:
+        rows = tuple(
+            (kind, *(wanted_value(value, sql_type) for value, (_, sql_type) in zip(values, columns, strict=True)))
+            for kind, *values in raw["rows"]
+        )
+    error = raw.get("error")
+    return BatchRange(
+        scenario,
+        raw["name"],
+        raw["options"],
+        raw.get("system_table"),
+        columns,
+        None if raw.get("projection") is None else tuple(name for name, _ in columns),
+        rows,
+        f"{error['class']}: {error['message']}" if error else "",
+    )

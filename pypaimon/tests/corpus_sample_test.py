@@ -1,0 +1,70 @@
+"""Which reads a run makes, and what it finds in the scoreboard."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import commit_seed
+import corpus_board
+import corpus_deviations
+import pytest
+from corpus_board import Case, Judgement, Verdict
+from corpus_cases import ARCHIVES, load
+from corpus_outcome import Outcome
+from corpus_sample import ONE_IN, is_sampled
+
+
+def test_every_read_is_drawn_by_some_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name of a read falls in step with the sample, and each commit draws its share."""
+    for archive in ARCHIVES:
+        cases, samples = corpus_board.select([archive]), []
+        for seed in range(12 * ONE_IN[archive]):
+            monkeypatch.setattr(commit_seed, "commit_seed", partial(int, seed))
+            samples.append({case for case in cases if commit_seed.is_drawn(str(case), ONE_IN[archive])})
+        assert set.union(*samples) == set(cases)
+        share = len(cases) / ONE_IN[archive]
+        assert all(0.7 * share < len(sample) < 1.3 * share for sample in samples)
+
+
+def test_deviations_and_what_writes_is_always_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOAK", raising=False)
+    for case in corpus_board.select():
+        scenario = load(case.archive, case.scenario)
+        read = scenario.reads[case.read]
+        entry = corpus_deviations.find(scenario, read)
+        deviates = entry is not None and not entry.refused
+        always = read.notify or "consumer-id" in read.options or deviates
+        assert is_sampled(case) == (always or commit_seed.is_drawn(str(case), ONE_IN[case.archive]))
+
+
+def test_the_long_form_makes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOAK", "1")
+    assert all(is_sampled(case) for case in corpus_board.select())
+
+
+NOTHING = Outcome((), None, None)
+CASE = Case("java-2.1", "tags", "scan_tag")
+RIGHT = Judgement(CASE, Verdict.EQUAL, (), NOTHING, NOTHING, 0.0)
+WRONG = Judgement(CASE, Verdict.WRONG, (), NOTHING, NOTHING, 0.0)
+DEVIATING = Judgement(CASE, Verdict.DEVIATES, (), NOTHING, NOTHING, 0.0)
+GOOD_LINE = {"equal": 3, "deviates": 0, "wrong": [], "not yet": []}
+BAD_LINE = {"equal": 2, "deviates": 0, "wrong": ["scan_tag"], "not yet": []}
+
+
+def test_the_scoreboard_is_held_against_what_was_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(corpus_board, "FILE", tmp_path / "board.json")
+
+    def put(line: object) -> None:
+        corpus_board.FILE.write_text(json.dumps({"java-2.1": {"tags": line}}))
+
+    put(GOOD_LINE)
+    assert corpus_board.untrue([RIGHT]) == corpus_board.setbacks([RIGHT]) == []
+    assert corpus_board.setbacks([WRONG]) == [WRONG]
+    assert corpus_board.untrue([DEVIATING])
+    put(BAD_LINE)
+    assert corpus_board.untrue([WRONG]) == corpus_board.setbacks([WRONG]) == []
+    assert corpus_board.untrue([RIGHT])
+    put({**GOOD_LINE, "deviates": 1})
+    assert corpus_board.untrue([RIGHT]) and not corpus_board.untrue([DEVIATING])

@@ -1,0 +1,141 @@
+"""Files of a plan that expire while `open()` reads it: the stream goes on where `with_on_expired` says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fault_file_io import Call, FaultFileIO
+from planner_drive import Drive
+from tables import Table
+
+from pypaimon.streaming import BlockingBatchStream, CorruptTableError, PlanKind, PositionExpiredError
+from pypaimon.streaming.settings.options import CatchUp
+from pypaimon.streaming.settings.start_options import Start, StartMode
+
+KEYS = [1, 2, 3]
+NEXT = 6
+
+
+class Expiring(FaultFileIO):
+    """The state of three commits is overwritten, and expires, when the n-th of its data files is asked for."""
+
+    def __init__(self, table: Table, number: int) -> None:
+        super().__init__()
+        self._table = table
+        self._number = number
+        self._reads = 0
+        self.wherever(self._expire)
+
+    def _expire(self, call: Call) -> object:
+        if call.path.endswith(".parquet"):
+            self._reads += 1
+            if self._reads == self._number:
+                old = list(self._table.path.rglob("*.parquet"))
+                self._table.commit([10, 11], overwrite=True)
+                self._table.commit([12])
+                self._table.expire(self._table.latest() - 1)
+                for path in old:
+                    path.unlink()
+        return call.answer()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path / "w")
+    for key in KEYS:
+        table.commit([key])
+    return table
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_full_state_takes_the_place_of_one_that_expired_while_it_was_read(table: Table, number: int) -> None:
+    builder = table.builder(Expiring(table, number)).with_on_expired("full").with_end(latest=True)
+    held: list[int] = []
+    given = []
+    with builder.open_sync(batch_bytes=1) as stream:
+        for batch in stream:
+            held = batch.data["k"].to_pylist() + ([] if batch.begins_state else held)
+            given.append(batch.begins_state)
+    assert sorted(held) == [10, 11, 12]
+    assert given.count(True) == (1 if number == 1 else 2)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_changes_go_on_at_the_earliest_or_latest_snapshot(table: Table, number: int) -> None:
+    for policy, wanted in (("earliest", [12]), ("latest", [])):
+        other = table.copy(table.path.parents[2] / policy)
+        builder = other.builder(Expiring(other, number)).with_start("earliest").with_catch_up("replay")
+        builder.with_on_expired(policy).with_end(snapshot_id=5)
+        with builder.open_sync(read_ahead_bytes=0) as stream:
+            found = [key for batch in stream for key in batch.data["k"].to_pylist()]
+        assert found == [*KEYS[: number - 1], *wanted]
+
+
+class CommittingLater(Expiring):
+    """And one more commit comes once the stream has gone on behind the latest snapshot."""
+
+    stream: BlockingBatchStream | None = None
+
+    def _expire(self, call: Call) -> object:
+        position = self.stream and self.stream.scan.checkpoint()
+        is_poll = position and position.snapshot == NEXT and call.path.endswith(f"snapshot-{NEXT}")
+        if is_poll and self._table.latest() < NEXT:
+            self._table.commit([20])
+        return super()._expire(call)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_changes_in_the_place_of_a_full_state_do_not_begin_one(table: Table, number: int) -> None:
+    files = CommittingLater(table, number)
+    builder = table.builder(files).with_on_expired("latest").with_poll_interval_ms(1).with_end(snapshot_id=NEXT)
+    with builder.open_sync(batch_bytes=1) as stream:
+        files.stream = stream
+        found = [(batch.begins_state, batch.data["k"].to_pylist()) for batch in stream]
+    assert found == ([(False, [20])] if number == 1 else [(True, [1]), (False, [20])])
+
+
+def test_progress_goes_on_behind_a_plan_that_expired(table: Table) -> None:
+    files = CommittingLater(table, 2)
+    builder = table.builder(files).with_start("earliest").with_catch_up("replay").with_on_expired("latest")
+    builder.with_consumer_id("etl", commit="manual").with_poll_interval_ms(1).with_end(snapshot_id=NEXT)
+    with builder.open_sync() as stream:
+        files.stream = stream
+        first, last = stream
+        first.commit()
+        assert (first.snapshot_id, last.snapshot_id) == (1, NEXT)
+    # What was not confirmed comes again.
+    with builder.copy().open_sync() as again:
+        assert [key for batch in again for key in batch.data["k"].to_pylist()] == [20]
+
+
+def test_by_default_it_is_an_error_and_stays_one(table: Table) -> None:
+    with table.builder(Expiring(table, 2)).open_sync(batch_bytes=1) as stream:
+        assert next(stream).data["k"].to_pylist() == [1]
+        for _ in range(2):
+            with pytest.raises(PositionExpiredError):
+                next(stream)
+
+
+@pytest.mark.parametrize("kind", [PlanKind.OVERWRITE, PlanKind.NET], ids=str)
+def test_what_is_to_be_retracted_expires_with_the_snapshot_before(tmp_path: Path, kind: PlanKind) -> None:
+    """The snapshot of the plan still stands."""
+    table = Table(tmp_path / "w", primary_key=True, bucket="1")
+    table.commit([1, 2])
+    table.commit([2, 3], overwrite=True)
+    if kind is PlanKind.NET:
+        # A compaction takes files away too.
+        table.snapshot_path(2).write_text(json.dumps(table.snapshot(2) | {"commitKind": "COMPACT"}))
+    table.commit([4])
+    start = Start(StartMode.FROM_SNAPSHOT, snapshot_id=2)
+    drive = Drive.of(table, start, catch_up=CatchUp.NET, read_overwrite=True)
+    plan = drive.run()[0]
+    assert plan.kind is kind
+    (lost,) = plan.splits()[0].before_files
+    Path(lost.file_path).unlink()
+    with pytest.raises(CorruptTableError, match=f"{lost.file_name}.*snapshot 1 needs it"):
+        drive.rows([plan])
+    table.expire(2)
+    with pytest.raises(PositionExpiredError, match="Snapshot 1 has expired"):
+        drive.rows([plan])

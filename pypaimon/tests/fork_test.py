@@ -1,0 +1,58 @@
+"""Processes that are forked while their parent reads: nothing in them waits for a thread that is not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tables import Table
+
+HERE = Path(__file__).parent
+HELD = """
+import os, sys, threading, warnings
+from cachetools import LRUCache
+from pypaimon.streaming.forking import cache_lock
+
+warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+cache = LRUCache(4)
+cache["a"] = 1
+lock = cache_lock(cache)
+holds, forked = threading.Event(), threading.Event()
+
+def hold():
+    with lock.held:
+        holds.set()
+        forked.wait()
+
+def entries_in_child():
+    child = os.fork()
+    if child == 0:
+        with lock.held:
+            os._exit(len(cache))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+print(entries_in_child())
+with lock.held:
+    print(entries_in_child())
+threading.Thread(target=hold, daemon=True).start()
+holds.wait()
+print(entries_in_child(), len(cache))
+forked.set()
+"""
+
+
+def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent_s_streams(
+    tmp_path: Path,
+) -> None:
+    table = Table(tmp_path / "w")
+    for key in range(1, 5):
+        table.commit([key])
+    command = [sys.executable, "-W", "error", str(HERE / "forked_reader.py"), str(tmp_path / "w")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ran.stdout, ran.returncode) == ("step\nsave\ndata\n", 0), ran.stderr
+
+
+def test_a_cache_that_another_thread_was_changing_is_empty_in_a_forked_process() -> None:
+    ran = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.split("\n") == ["1", "1", "0 1", ""], ran.stderr

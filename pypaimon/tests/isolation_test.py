@@ -1,0 +1,132 @@
+"""Streams of one table handle beside each other: what hangs in one holds up no other, and all of them are bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_file_io import Call, FaultFileIO
+from tables import Table
+
+from pypaimon.streaming import StoreError
+from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io_requests import Hanging
+from pypaimon.streaming.store import RetryPolicy, Store
+
+SHORT = 0.1
+LONG = 30.0
+
+
+class HangingFiles(FaultFileIO):
+    """Requests for some files hang until the test is over.
+
+    Attributes:
+        hangs: Says for which.
+        held: How many hang.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs: Callable[[Call], bool] = lambda call: False
+        self.held = 0
+        self.over = threading.Event()
+        self.wherever(self._hang)
+
+    def _hang(self, call: Call) -> Any:
+        if self.hangs(call):
+            with self._lock:
+                self.held += 1
+            self.over.wait()
+        return call.answer()
+
+
+@pytest.fixture
+def file_io() -> Iterator[HangingFiles]:
+    hanging = HangingFiles()
+    yield hanging
+    hanging.over.set()
+
+
+@pytest.mark.parametrize("kind", ["data", "metadata"])
+def test_what_hangs_in_one_stream_does_not_stop_another_of_the_same_handle(
+    tmp_path: Path, file_io: HangingFiles, kind: str
+) -> None:
+    table = Table(tmp_path / "w")
+    table.commit([1])
+    first = set(table.path.rglob("*.parquet" if kind == "data" else "manifest-*"))
+    table.commit([2])
+    builder = table.builder(file_io, io_timeout=SHORT).with_end(latest=True).with_catch_up("replay")
+    fine = builder.copy().with_start(snapshot_id=2)
+    names = {path.name for path in first}
+    file_io.hangs = lambda call: call.name in names
+    with builder.with_start("earliest").open_sync() as hung:
+        for _ in range(8):
+            with pytest.raises(StoreError):
+                next(hung)
+        assert 8 <= file_io.held <= 9
+        with fine.open_sync() as stream:
+            assert [row for batch in stream for row in batch.data["k"].to_pylist()] == [2]
+
+
+def test_requests_that_have_not_timed_out_yet_hold_up_no_other_reader(tmp_path: Path, file_io: HangingFiles) -> None:
+    """As many hang as one reader may have under way, and none of them is given up meanwhile."""
+    paths = [f"object://{tmp_path}/{name}-{number}" for name in ("hangs", "fine") for number in range(40)]
+    for path in paths:
+        Path(path.removeprefix("object://")).write_bytes(b"content")
+    file_io.hangs = lambda call: call.name.startswith("hangs")
+    store = Store(file_io)
+    thread = threading.Thread(target=store.for_reader().read_many, args=(paths[:40],), daemon=True)
+    thread.start()
+    while file_io.held < 32:
+        thread.join(0.01)
+    assert store.for_reader().read_many(paths[40:]) == [b"content"] * 40
+    assert store.requests["abandoned"] == 0
+
+
+class Silent:
+    """A FileIO that never answers, but for one file."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def list_status(self, path: str) -> list[Any]:
+        if path != "answers":
+            self.over.wait()
+        return []
+
+
+def test_readers_that_come_and_hang_are_bounded_together_and_who_is_answered_goes_on() -> None:
+    silent = Silent()
+    store = Store(silent, SHORT / 4, retry=RetryPolicy(hung_attempts=1))
+    healthy = store.for_reader()
+    assert healthy.list_names("answers") == []
+    before = threading.active_count()
+    readers = [store.for_reader() for _ in range(100)]
+    for reader in readers:
+        with pytest.raises(StoreError):
+            reader.list_names("hangs")
+    assert store.requests["abandoned"] == 64
+    assert threading.active_count() - before <= 64
+    assert healthy.list_names("answers") == []
+    with pytest.raises(StoreError, match="64 requests"):
+        store.for_reader().list_names("answers")
+    silent.over.set()
+    while store._common.hanging.now:
+        threading.Event().wait(0.01)
+    assert store.for_reader().list_names("answers") == []
+
+
+def test_a_pool_that_was_answered_before_its_own_call_hung_is_refused_like_others() -> None:
+    hanging, over = Hanging(most=2), threading.Event()
+    pools = [IOPool(1, SHORT / 4, hanging=hanging) for _ in range(2)]
+    for pool in pools:
+        assert pool.run(len, "one") == 3
+        with pytest.raises(StoreError):
+            pool.run(over.wait, LONG)
+    for pool in pools:
+        with pytest.raises(StoreError, match="2 requests"):
+            pool.run(len, "more")
+    over.set()

@@ -1,0 +1,279 @@
+"""New streams on handles that were loaded before the table was rolled back, made anew, or given another schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon.catalog.catalog_environment import CatalogEnvironment
+from pypaimon.catalog.catalog_exception import TableNotExistException
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+from pypaimon.table.file_store_table import FileStoreTable
+from stream_files import create, write
+from tables import Table, available, keys, snapshots
+
+from pypaimon.streaming import (
+    AsyncStreamingTableScan,
+    IncrementalDiffScanner,
+    StreamReadBuilder,
+    TableChangedError,
+    list_consumers,
+    stream_read_builder,
+)
+
+STRING = AtomicType("STRING")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = Table(tmp_path / "w")
+    for key in range(1, 6):
+        table.commit([key])
+    return table
+
+
+def following(handle: Any) -> StreamReadBuilder:
+    return stream_read_builder(handle).with_start("earliest").with_catch_up("replay").with_prefetch(0)
+
+
+def read_all(builder: StreamReadBuilder) -> list[int]:
+    with builder.new_streaming_scan() as scan:
+        return keys(builder.new_read(), available(scan))
+
+
+def rolled_back(table: Table) -> None:
+    """Other commits in the place of snapshots 3 to 5, with as many rows, and one more."""
+    table.rollback(2)
+    for key in (30, 40, 50, 60):
+        table.commit([key])
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["builder", "scan"])
+def test_after_a_rollback_a_new_stream_sees_the_new_history(table: Table, anew: bool) -> None:
+    handle = table.handle()
+    builder = following(handle)
+    assert read_all(builder) == [1, 2, 3, 4, 5]
+    rolled_back(table)
+    assert read_all(following(handle) if anew else builder) == [1, 2, 30, 40, 50, 60]
+
+
+def test_a_stream_that_meets_a_rollback_leaves_the_others_of_its_handle_alone(table: Table) -> None:
+    builder = following(table.handle())
+    ahead, behind = builder.new_streaming_scan(), builder.new_streaming_scan()
+    read = builder.new_read()
+    assert keys(read, [plan for plan in (behind.plan(), behind.plan()) if plan is not None]) == [1, 2]
+    table.commit([6])
+    assert keys(read, available(ahead)) == [1, 2, 3, 4, 5, 6]
+    table.rollback(5)
+    table.commit([60, 61])
+    table.commit([70])
+    with pytest.raises(TableChangedError, match="rolled back"):
+        for _ in range(20):
+            assert ahead.plan() is None
+    assert keys(read, available(behind)) == [3, 4, 5, 60, 61, 70]
+    ahead.restore(6)
+    assert keys(read, available(ahead)) == [60, 61, 70]
+    for scan in (ahead, behind):
+        scan.close()
+
+
+def test_lag_consumers_and_differences_are_those_of_the_table_now(table: Table) -> None:
+    handle = table.handle()
+    with stream_read_builder(handle).with_start("earliest").with_consumer_id("c").new_streaming_scan() as scan:
+        assert scan.plan() is not None
+        assert scan.plan() is not None
+        assert scan.lag().rows == 3
+    assert [each.lag for each in list_consumers(handle)] == [4]
+    table.rollback(2)
+    table.commit([30, 31])
+    with stream_read_builder(handle).with_start("earliest").new_streaming_scan() as scan:
+        assert (scan.lag().snapshots, scan.lag().rows) == (3, 4)
+    assert [each.lag for each in list_consumers(handle)] == [2]
+    plan = IncrementalDiffScanner(handle).scan(2, 3)
+    assert sorted(keys(stream_read_builder(handle).new_read(), [plan])) == [30, 31]
+
+
+COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string())])
+OTHERS = pa.schema([("b", pa.string()), ("c", pa.int64())])
+
+
+def made_anew(warehouse: Any) -> None:
+    """Another table in the place of `db.t`, with other columns and options."""
+    warehouse.drop_table("db.t", False)
+    write(create(warehouse, "t", OTHERS, options={"bucket": "2", "bucket-key": "c"}), pa.table([["y"], [7]], OTHERS))
+
+
+class CatalogWithUuids:
+    """What a REST catalog adds to the tables of a warehouse: uuids of its own, of which handles remember theirs."""
+
+    def __init__(self, warehouse: Any) -> None:
+        self.warehouse = warehouse
+        self.uuid: str | None = "first"
+        self.path: Callable[[str], str] = str
+
+    def load(self) -> CatalogWithUuids:
+        return self
+
+    def get_table(self, identifier: Any) -> Any:
+        if self.uuid is None:
+            raise TableNotExistException(identifier)
+        plain = self.warehouse.get_table(identifier)
+        environment = CatalogEnvironment(plain.identifier, self.uuid, catalog_loader=self)
+        path = self.path(str(plain.table_path))
+        return FileStoreTable(plain.file_io, plain.identifier, path, plain.table_schema, environment)
+
+    def load_snapshot(self, identifier: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def catalog(warehouse: Any) -> CatalogWithUuids:
+    write(create(warehouse, "t", COLUMNS), pa.table([[1], ["x"]], COLUMNS))
+    return CatalogWithUuids(warehouse)
+
+
+def rows(builder: StreamReadBuilder) -> list[dict[str, Any]]:
+    read = builder.new_read()
+    with builder.new_streaming_scan() as scan:
+        return [row for plan in available(scan) for row in read.to_arrow(plan.splits()).to_pylist()]
+
+
+@pytest.mark.parametrize("kind", ["directory", "catalog"])
+def test_a_table_made_anew_is_read_as_it_is_by_new_builders_and_not_at_all_by_old_ones(
+    warehouse: Any, catalog: CatalogWithUuids, kind: str
+) -> None:
+    source = warehouse if kind == "directory" else catalog
+    handle = source.get_table("db.t").copy({"scan.mode": "latest-full"})
+    builder = stream_read_builder(handle)
+    unused, live = builder.new_streaming_scan(), builder.new_streaming_scan()
+    first = live.plan()
+    assert first is not None and rows(builder) == [{"a": 1, "b": "x"}]
+    made_anew(warehouse)
+    catalog.uuid = "second"
+    again = stream_read_builder(handle)
+    with again.new_streaming_scan() as scan:
+        plan = scan.plan()
+        assert plan is not None and plan.position.table != first.position.table
+    assert rows(again) == [{"b": "y", "c": 7}]
+    for start in (None, 1, first.position):
+        unused.restore(start)
+        with pytest.raises(TableChangedError, match="re-created"):
+            unused.plan()
+    with builder.new_streaming_scan() as scan, pytest.raises(TableChangedError, match="re-created"):
+        scan.plan()
+    with pytest.raises(TableChangedError, match="another table"):
+        stream_read_builder(handle).with_start(position=first.position).new_streaming_scan().plan()
+    for scan in (unused, live):
+        scan.close()
+
+
+def test_a_table_that_a_catalog_has_elsewhere_now_is_not_read_in_its_old_place(catalog: CatalogWithUuids) -> None:
+    handle = catalog.get_table("db.t")
+    builder = stream_read_builder(handle)
+    catalog.path = lambda path: f"{path}-moved"
+    for failing in (lambda: stream_read_builder(handle), lambda: builder.new_streaming_scan().plan()):
+        with pytest.raises(TableChangedError, match="t-moved"):
+            failing()
+
+
+def test_a_table_that_its_catalog_does_not_know_any_more(catalog: CatalogWithUuids) -> None:
+    builder = stream_read_builder(catalog.get_table("db.t"))
+    catalog.uuid = None
+    with builder.new_streaming_scan() as scan, pytest.raises(TableChangedError, match="dropped"):
+        scan.plan()
+
+
+def test_an_empty_table_that_was_dropped_is_an_error_at_the_first_poll(warehouse: Any) -> None:
+    builder = stream_read_builder(create(warehouse, "t", COLUMNS))
+    warehouse.drop_table("db.t", False)
+    with builder.new_streaming_scan() as scan, pytest.raises(TableChangedError, match="dropped"):
+        scan.plan()
+
+
+class Altered:
+    """A table with schema 1, which no snapshot has used yet, and which is then rolled back for another schema 1."""
+
+    def __init__(self, warehouse: Any, policy: str) -> None:
+        self.warehouse = warehouse
+        handle = create(warehouse, "t", COLUMNS)
+        write(handle, pa.table([[1], ["x"]], COLUMNS))
+        self.alter("first")
+        self.builder = stream_read_builder(handle).with_on_schema_change(policy)
+        self.scan: AsyncStreamingTableScan = self.builder.new_streaming_scan()
+        assert snapshots(available(self.scan)) == [1]
+        (Path(str(handle.table_path)) / "schema" / "schema-1").unlink()
+        self.handle = handle
+
+    def alter(self, column: str) -> None:
+        self.warehouse.alter_table("db.t", [SchemaChange.add_column(column, STRING)], False)
+
+    def commit(self, column: str) -> None:
+        rows = pa.table({"a": [2], "b": ["y"], column: ["z"]})
+        write(self.warehouse.get_table("db.t"), rows)
+
+
+@pytest.mark.parametrize("policy", ["fail", "follow", "ignore"])
+def test_a_schema_that_was_rolled_back_is_not_taken_for_the_one_with_its_id(warehouse: Any, policy: str) -> None:
+    """Their columns have the same field ids."""
+    altered = Altered(warehouse, policy)
+    altered.alter("second")
+    altered.commit("second")
+    with pytest.raises(TableChangedError, match="Schema 1 was rolled back"):
+        altered.scan.plan()
+    altered.scan.restore(1)
+    with pytest.raises(TableChangedError, match="Schema 1 was rolled back"):
+        available(altered.scan)
+    altered.scan.close()
+    assert [row.get("second") for row in rows(stream_read_builder(altered.handle))] == [None, "z"]
+
+
+def test_a_schema_that_was_rolled_back_and_made_again_as_it_was_changes_nothing(warehouse: Any) -> None:
+    altered = Altered(warehouse, "fail")
+    altered.alter("first")
+    altered.commit("first")
+    (plan,) = available(altered.scan)
+    assert altered.builder.new_read().to_arrow(plan.splits())["first"].to_pylist() == ["z"]
+    altered.scan.close()
+
+
+def test_a_column_that_was_added_later_is_read_with_the_options_of_its_schema(warehouse: Any) -> None:
+    columns = pa.schema([pa.field("id", pa.int32(), nullable=False), ("n", pa.int32())])
+    options = {"bucket": "1", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+    handle = create(warehouse, "t", columns, primary_keys=["id"], options=options)
+    write(handle, pa.table([[1], [10]], columns))
+    followed = stream_read_builder(handle).with_raw().with_on_schema_change("follow")
+    read, scan = followed.new_read(), followed.new_streaming_scan()
+    assert scan.plan() is not None
+    changes = [
+        SchemaChange.add_column("m", AtomicType("INT")),
+        SchemaChange.set_option("fields.m.aggregate-function", "max"),
+    ]
+    warehouse.alter_table("db.t", changes, False)
+    altered = warehouse.get_table("db.t")
+    wider = columns.append(pa.field("m", pa.int32()))
+    for n, m in ((1, 5), (2, 3)):
+        write(altered, pa.table([[1], [n], [m]], wider))
+    wanted = [{"_row_kind": "+I", "id": 1, "n": 13, "m": 5}]
+    assert rows(stream_read_builder(handle).with_raw()) == wanted
+    *_, last = available(scan)
+    assert last.schema.options["fields.m.aggregate-function"] == "max"
+    scan.restore(None)
+    first = scan.plan()
+    assert first is not None and read.to_arrow(first.splits()).to_pylist() == wanted
+    scan.close()
+
+
+def test_a_read_that_was_made_before_a_schema_reads_files_of_it(warehouse: Any) -> None:
+    handle = create(warehouse, "t", COLUMNS)
+    write(handle, pa.table([[1], ["x"]], COLUMNS))
+    read = stream_read_builder(handle).with_projection(["b", "a"]).new_read()
+    warehouse.alter_table("db.t", [SchemaChange.rename_column("b", "z"), SchemaChange.add_column("b", STRING)], False)
+    write(warehouse.get_table("db.t"), pa.table({"a": [2], "z": ["y"], "b": ["other"]}))
+    with stream_read_builder(handle).new_streaming_scan() as scan:
+        plan = scan.plan()
+    assert plan is not None
+    assert sorted(read.to_arrow(plan.splits()).to_pylist(), key=str) == [{"b": "x", "a": 1}, {"b": "y", "a": 2}]

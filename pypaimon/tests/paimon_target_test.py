@@ -1,0 +1,175 @@
+"""Another Paimon table holds what its source holds; what it cannot hold is refused before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from copied_table import at, batches, changed, keyed, rows_of, stream
+from orders import COLUMNS, append, catalog, create_orders, events, orders
+from pypaimon import Schema
+from tables import Table
+
+from pypaimon.streaming import StreamConfigError, stream_read_builder
+from pypaimon.streaming.apply_changes import PaimonTarget
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Any:
+    return catalog(tmp_path)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return keyed(tmp_path / "warehouse")
+
+
+def copy_of(table: Table, primary_key: bool = True) -> Table:
+    """An empty table beside it."""
+    return Table(Path(), "copy", primary_key=primary_key, catalog=table.catalog)
+
+
+def test_a_table_with_a_key_follows_and_takes_batches_twice(table: Table) -> None:
+    copy = copy_of(table)
+    target = PaimonTarget(copy.handle())
+    for _ in range(2):
+        for batch in batches(stream(table).with_start("earliest").with_catch_up("replay"), batch_bytes=1):
+            target.apply(batch)
+    assert rows_of(copy) == rows_of(table)
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_splits": 1}], ids=["whole", "cut"])
+@pytest.mark.parametrize("primary_key", [True, False], ids=["keyed", "append"])
+def test_a_full_state_replaces_what_the_table_holds(table: Table, primary_key: bool, limits: dict[str, int]) -> None:
+    """In the midst of a stream, and at the start of a second one."""
+    copy = copy_of(table, primary_key)
+    target = PaimonTarget(copy.handle())
+    for batch in batches(stream(table).with_limits(**limits), batch_bytes=1):
+        target.apply(batch)
+    assert rows_of(copy) == rows_of(table)
+    for _ in range(2):
+        changed(table)
+        builder = stream(table).with_limits(**limits).with_start(position=at(table, 2)).with_on_expired("full")
+        for batch in batches(builder, batch_bytes=1):
+            target.apply(batch)
+        assert rows_of(copy) == rows_of(table)
+    assert [copy.snapshot(number)["commitKind"] for number in copy.ids()].count("OVERWRITE") == 2
+
+
+def test_whoever_dies_while_the_table_is_replaced_replaces_it_again(table: Table) -> None:
+    copy = copy_of(table, primary_key=False)
+    copy.commit([77, 78])
+    found = batches(stream(table).with_limits(max_splits=1), batch_bytes=1)
+    assert len(found) > 1
+    for batch in [found[0], *found]:
+        PaimonTarget(copy.handle()).apply(batch)
+    assert rows_of(copy) == rows_of(table)
+
+
+def test_the_first_state_is_appended_so_that_others_may_follow_the_copy(table: Table) -> None:
+    copy = copy_of(table)
+    for batch in batches(stream(table)):
+        PaimonTarget(copy.handle()).apply(batch)
+    assert {copy.snapshot(number)["commitKind"] for number in copy.ids()} == {"APPEND"}
+
+
+def test_all_partitions_are_replaced(tables: Any) -> None:
+    """Also those that the state has no rows of any more."""
+    source, target = events(tables, commits=1), events(tables, "db.copy", commits=2)
+    builder = stream_read_builder(source).with_end(latest=True)
+    builder.with_filter(builder.new_predicate_builder().equal("value", 1))
+    for batch in batches(builder):
+        PaimonTarget(target).apply(batch)
+    (copy,) = batches(stream_read_builder(target).with_end(latest=True))
+    assert copy.data["value"].to_pylist() == [1]
+
+
+def test_a_state_that_is_empty_empties_the_table(table: Table) -> None:
+    copy = copy_of(table)
+    copy.commit([1, 2])
+    for _ in range(2):
+        table.commit([("-D", key, "") for key in range(10)])
+    table.expire(table.latest())
+    for batch in batches(stream(table).with_start(position=at(table, 2)).with_on_expired("full")):
+        PaimonTarget(copy.handle()).apply(batch)
+    assert rows_of(copy) == []
+
+
+def test_shards_write_to_one_table_that_is_shared(table: Table) -> None:
+    copy = copy_of(table)
+    for index in range(2):
+        target = PaimonTarget(copy.handle(), shared=True)
+        for batch in batches(stream(table).with_shard(index, 2)):
+            target.apply(batch)
+    assert rows_of(copy) == rows_of(table)
+    changed(table)
+    (anew, *_) = batches(stream(table).with_start(position=at(table, 2)).with_on_expired("full"))
+    before = copy.ids()
+    with pytest.raises(StreamConfigError, match="shared"):
+        PaimonTarget(copy.handle(), shared=True).apply(anew)
+    assert copy.ids() == before
+
+
+def test_an_append_table_takes_inserts(tables: Any) -> None:
+    source, target = events(tables), events(tables, "db.copy", commits=0)
+    applied = PaimonTarget(target)
+    builder = stream_read_builder(source)
+    for _ in range(2):
+        for batch in batches(builder.with_end(latest=True).with_consumer_id("copy")):
+            applied.apply(batch)
+        append(source, 3)
+    (copy,) = batches(stream_read_builder(target).with_end(latest=True))
+    values = [number * 10 + day for number in range(4) for day in range(3)]
+    assert sorted(copy.data["value"].to_pylist()) == values
+
+
+# ---- what it cannot take ----
+
+
+def refused(target: Any, builder: Any, message: str) -> None:
+    """A batch is refused with a typed error, and nothing is written."""
+    with pytest.raises(StreamConfigError, match=message):
+        for batch in batches(builder):
+            PaimonTarget(target).apply(batch)
+    assert target.snapshot_manager().get_latest_snapshot() is None
+
+
+def test_a_column_that_the_table_lacks(tables: Any) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("status", pa.string())])
+    tables.create_table(
+        "db.copy", Schema.from_pyarrow_schema(columns, primary_keys=["id"], options={"bucket": "1"}), False
+    )
+    builder = stream_read_builder(orders(tables)).with_projection(COLUMNS).with_end(snapshot_id=1)
+    refused(tables.get_table("db.copy"), builder.with_start("earliest"), "no column amount")
+
+
+def test_a_column_that_the_batch_lacks_may_be_null_where_the_table_allows(tables: Any) -> None:
+    builder = stream_read_builder(orders(tables)).with_projection(["id"]).with_end(latest=True)
+    nullable = create_orders(tables, "db.nullable")
+    for batch in batches(builder):
+        PaimonTarget(nullable).apply(batch)
+    (copy,) = batches(stream_read_builder(nullable).with_projection(COLUMNS).with_end(latest=True))
+    assert copy.rows.to_pylist() == [{"id": 1, "status": None, "amount": None}]
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("status", pa.string(), nullable=False)])
+    tables.create_table("db.strict", Schema.from_pyarrow_schema(columns), False)
+    refused(tables.get_table("db.strict"), builder, "needs status")
+
+
+def test_values_that_do_not_fit(tables: Any) -> None:
+    columns = pa.schema([("day", pa.date32()), ("value", pa.int8())])
+    tables.create_table("db.copy", Schema.from_pyarrow_schema(columns), False)
+    source = events(tables, commits=0)
+    append(source, 100)
+    refused(tables.get_table("db.copy"), stream_read_builder(source).with_end(latest=True), "do not fit column value")
+
+
+def test_deletes_that_it_cannot_take(tables: Any) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("status", pa.string()), ("amount", pa.float64())])
+    tables.create_table(
+        "db.copy", Schema.from_pyarrow_schema(columns, primary_keys=["id"], options={"bucket": "1"}), False
+    )
+    builder = stream_read_builder(orders(tables)).with_projection(COLUMNS).with_start(snapshot_id=4)
+    refused(tables.get_table("db.copy"), builder.with_end(latest=True), "'rowkind.field'")
+    refused(events(tables, "db.events", commits=0), builder, "cannot be appended")

@@ -1,0 +1,164 @@
+"""What plans cost: requests for the parts of a snapshot that limits cut, work for its partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from crafted_table import CraftedTable
+from fault_file_io import SCHEME, FaultFileIO
+from pypaimon.common.predicate import Predicate
+from table_model import Record
+
+from pypaimon.streaming.metadata import binary_row
+from pypaimon.streaming.metadata.manifests import ManifestReader
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.plan import StreamSplit
+from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
+from pypaimon.streaming.position import Unit
+from pypaimon.streaming.settings.options import Limits, StreamOptions, table_settings
+from pypaimon.streaming.store import Store
+
+SCANS = ("full", "delta", "changelog", "overwrite")
+Next = Callable[[Unit | None], Planned]
+
+
+class Costly:
+    """A keyed table of many buckets, whose every snapshot has several manifests, and plans that keep no manifest.
+
+    Args:
+        warehouse: Where it lies.
+        partitions: How many it has.
+    """
+
+    def __init__(self, warehouse: Path, partitions: int = 4) -> None:
+        self.table = CraftedTable(warehouse, keyed=True, partitioned=True, buckets=2, options={"bucket": "2"})
+        self._sequence = 0
+        places = [(f"p{number:03}", bucket) for number in range(partitions) for bucket in range(2)]
+        first = [self._file(place) for place in places]
+        self.table.commit("APPEND", first)
+        self.table.commit("APPEND", [self._file(place) for place in places])
+        again = [self._file(place) for place in places]
+        self.table.commit("OVERWRITE", again, first, changelog=[self._file(place) for place in places])
+
+    def _file(self, place: tuple[str, int]) -> Any:
+        self._sequence += 1
+        ids = {column.name: column.id for column in self.table.columns.columns}
+        values = {ids["k"]: self._sequence, ids["p"]: place[0], ids["v"]: "v", ids["n"]: 1}
+        return self.table.file(place, [Record("+I", (place[0], self._sequence), self._sequence, values)])
+
+    def plans(self, file_io: FaultFileIO, **options: Any) -> SnapshotPlans:
+        handle = self.table.handle()
+        handle.file_io, handle.table_path = file_io, SCHEME + str(handle.table_path)
+        store = Store(file_io)
+        directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache_bytes=0))
+        schema = handle.table_schema
+        return SnapshotPlans(directory, schema, StreamOptions(**table_settings(schema), **options))
+
+    @staticmethod
+    def scan(plans: SnapshotPlans, name: str) -> Next:
+        last, before = (plans.directory.snapshots.get(number) for number in (3, 2))
+        if name == "overwrite":
+            return lambda after: plans.overwrite(before, last, after)
+        return lambda after: getattr(plans, name)(last, after)
+
+
+def names(splits: list[StreamSplit]) -> list[Any]:
+    return [
+        (split.partition.values, split.bucket, [file.file_name for file in (*split.before_files, *split.files)])
+        for split in splits
+    ]
+
+
+def parts(scan: Next, again: Callable[[], Next] | None = None) -> list[list[StreamSplit]]:
+    found, last = [], None
+    while not found or last is not None:
+        planned = scan(last)
+        found.append(planned.splits)
+        last = planned.last
+        scan = scan if again is None else again()
+    return found
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_a_snapshot_that_limits_cut_is_planned_once(tmp_path: Path, scan: str) -> None:
+    costly, file_io = Costly(tmp_path), FaultFileIO()
+    whole = costly.scan(costly.plans(file_io), scan)
+    [wanted] = parts(whole)
+    file_io.forget()
+    whole(None)
+    once = Counter(file_io.names())
+
+    cut = costly.scan(costly.plans(file_io, limits=Limits(max_splits=1)), scan)
+    file_io.forget()
+    found = parts(cut)
+    assert len(found) == 8
+    assert names([split for part in found for split in part]) == names(wanted)
+    assert Counter(file_io.names()) == once
+    assert set(once.values()) == {1}
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_whoever_goes_on_inside_a_snapshot_hands_out_the_same_parts(tmp_path: Path, scan: str) -> None:
+    costly, file_io = Costly(tmp_path), FaultFileIO()
+    limits = Limits(max_splits=3)
+    found = parts(costly.scan(costly.plans(file_io, limits=limits), scan))
+    anew = parts(
+        costly.scan(costly.plans(file_io, limits=limits), scan),
+        lambda: costly.scan(costly.plans(file_io, limits=limits), scan),
+    )
+    assert [names(part) for part in anew] == [names(part) for part in found]
+
+
+def test_what_was_planned_is_let_go_with_its_last_part_and_by_a_seek(tmp_path: Path) -> None:
+    costly, file_io = Costly(tmp_path), FaultFileIO()
+    plans = costly.plans(file_io, limits=Limits(max_splits=5))
+    scan = costly.scan(plans, "full")
+
+    def asked(after: Unit | None) -> int:
+        file_io.forget()
+        scan(after)
+        return len(file_io.names())
+
+    first = scan(None).last
+    assert first is not None
+    assert asked(first) == 0  # the last part
+    assert asked(first) > 0
+    assert asked(None) > 0
+    assert asked(first) == 0
+    assert asked(None) > 0
+    plans.forget()
+    assert asked(first) > 0
+    assert scan(None).last == first
+    fresh = costly.plans(FaultFileIO(), limits=Limits(max_splits=5))
+    of_delta, wanted = (costly.scan(each, "delta")(None).splits for each in (plans, fresh))
+    assert names(of_delta) == names(wanted)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_partitions_are_decoded_all_at_once(tmp_path: Path, filtered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    slots_of = binary_row._Slots.of
+
+    def counted(rows: pa.Array, index: int) -> Any:
+        decoded.append(len(rows))
+        return slots_of(rows, index)
+
+    predicate = Predicate("lessThan", None, "p", ["p002"]) if filtered else None
+    found = []
+    for partitions in (3, 30):
+        costly = Costly(tmp_path / str(partitions), partitions)
+        plans = costly.plans(FaultFileIO(), predicate=predicate)
+        scan = costly.scan(plans, "full")
+        decoded.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(binary_row._Slots, "of", counted)
+            splits = scan(None).splits
+            paths = [file.file_path for split in splits for file in split.files[:1]]
+        assert len(set(paths)) == len(splits) == 2 * (2 if filtered else partitions)
+        found.append(len(decoded))
+    assert found[0] == found[1] > 0

@@ -1,0 +1,208 @@
+"""The time limit is that of one request: what takes many of them, or waits for its turn, may take its time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_file_io import Call, FaultFileIO
+from tables import Table, keys
+
+from pypaimon.streaming import IOTimeoutError, StreamReadBuilder
+from pypaimon.streaming.store import Store
+
+LIMIT = 0.5
+SLOW = 0.05
+"""Seconds of one request: far below the limit, a dozen of them far above."""
+FILES = 16
+NEVER = 3600.0
+
+
+class SlowData(FaultFileIO):
+    """Every read of a data file takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wherever(self._slowly)
+
+    def _slowly(self, call: Call) -> Any:
+        if call.path.endswith(".parquet"):
+            threading.Event().wait(SLOW)
+        return call.answer()
+
+
+def table_of(tmp_path: Path, commits: int, **settings: Any) -> Table:
+    """Each commit holds the keys 0 and 100."""
+    table = Table(tmp_path / "w", **settings)
+    for _ in range(commits):
+        table.commit([0, 100])
+    return table
+
+
+def rare(builder: StreamReadBuilder) -> StreamReadBuilder:
+    """A filter that no file can be left out by, and no row matches."""
+    return builder.with_filter(builder.new_predicate_builder().equal("k", 50))
+
+
+def test_a_filter_that_looks_through_many_files_has_no_time_limit(tmp_path: Path) -> None:
+    table = table_of(tmp_path, FILES)
+    builder = rare(table.builder(SlowData(), io_timeout=LIMIT)).with_end(latest=True)
+    with builder.open_sync() as stream:
+        assert list(stream) == []
+        assert stream.status.scan.abandoned_requests == 0
+
+
+async def test_nor_has_it_in_asyncio(tmp_path: Path) -> None:
+    table = table_of(tmp_path, FILES)
+    builder = rare(table.builder(SlowData(), io_timeout=LIMIT))
+    with builder.new_streaming_scan() as scan:
+        plan = await scan.plan_async()
+    assert plan is not None
+    assert (await builder.new_read().to_arrow_async(plan.splits())).num_rows == 0
+
+
+def test_a_merge_of_many_files_has_no_time_limit(tmp_path: Path) -> None:
+    table = table_of(tmp_path, FILES, primary_key=True, bucket="1")
+    with table.builder(SlowData(), io_timeout=LIMIT).with_end(latest=True).open_sync() as stream:
+        assert [row for batch in stream for row in batch.data["k"].to_pylist()] == [0, 100]
+        assert stream.status.scan.abandoned_requests == 0
+
+
+async def test_reads_that_wait_for_their_turn_have_no_time_limit(tmp_path: Path) -> None:
+    table = table_of(tmp_path, 1)
+    builder = table.builder(SlowData(), io_timeout=LIMIT)
+    with builder.new_streaming_scan() as scan:
+        plan = await scan.plan_async()
+    assert plan is not None
+    read, splits = builder.new_read(), plan.splits()
+    # Eight at a time, so that the last ones wait longer than a request may take.
+    found = await asyncio.gather(*(read.to_arrow_async(splits) for _ in range(12 * FILES)))
+    assert {each.num_rows for each in found} == {2}
+
+
+class Opening:
+    """A FileIO where to open a file and to read it are two requests, each of which takes most of the time limit."""
+
+    def new_input_stream(self, path: str) -> Any:
+        threading.Event().wait(LIMIT * 0.7)
+        return self
+
+    def read(self) -> bytes:
+        threading.Event().wait(LIMIT * 0.7)
+        return b"content"
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+def test_opening_and_reading_are_two_requests() -> None:
+    store = Store(Opening(), LIMIT)
+    assert store.read("object://file") == b"content"
+    assert store.requests == {"read": 1, "abandoned": 0}
+    store.close()
+
+
+# ---- what hangs ----
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[tuple[Table, Path, bytes]]:
+    """A table on a disk, one of whose data files is a pipe that nobody writes to; and what it should hold."""
+    table = table_of(tmp_path, 2)
+    file = max(table.path.rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    content = file.read_bytes()
+    file.unlink()
+    os.mkfifo(file)
+    yield table, file, content
+    if file.is_fifo():
+        repair(file, content)
+
+
+def test_batches_of_a_local_file_that_hangs_end_in_a_timeout_and_go_on_later(pipe: tuple[Table, Path, bytes]) -> None:
+    table, file, content = pipe
+    with table.builder(io_timeout=LIMIT).with_end(latest=True).open_sync() as stream:
+        batches = [next(stream)]
+        with pytest.raises(IOTimeoutError, match=r"0\.5 s"):
+            next(stream)
+        repair(file, content)
+        batches += stream
+    assert [row for batch in batches for row in batch.data["k"].to_pylist()] == [0, 100] * 2
+
+
+async def test_awaited_reads_of_a_local_file_that_hangs_end_in_a_timeout(pipe: tuple[Table, Path, bytes]) -> None:
+    table, file, content = pipe
+    builder = table.builder(io_timeout=LIMIT)
+    with builder.new_streaming_scan() as scan:
+        plan = await scan.plan_async()
+    assert plan is not None
+    read = builder.new_read()
+    with pytest.raises(IOTimeoutError):
+        await read.to_arrow_async(plan.splits())
+    repair(file, content)
+    assert keys(read, [plan]) == [0, 100] * 2
+
+
+def repair(file: Path, content: bytes) -> None:
+    """Put the file in the place of the pipe, and let go those who wait for that."""
+    writer = os.open(file, os.O_RDWR | os.O_NONBLOCK)
+    other = file.with_suffix(".repaired")
+    other.write_bytes(content)
+    other.replace(file)
+    os.close(writer)
+
+
+class HeldFile(FaultFileIO):
+    """The second data file that is asked for does not come until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+        self._asked: list[str] = []
+        self.wherever(self._hold)
+
+    def _hold(self, call: Call) -> Any:
+        if call.path.endswith(".parquet"):
+            self._asked.append(call.path)
+            if len(self._asked) > 1:
+                self.let_go.wait()
+        return call.answer()
+
+
+@pytest.fixture
+def held() -> Iterator[HeldFile]:
+    file_io = HeldFile()
+    yield file_io
+    file_io.let_go.set()
+
+
+def test_a_file_that_hangs_does_not_hold_back_the_rows_before_it(tmp_path: Path, held: HeldFile) -> None:
+    table = table_of(tmp_path, 2)
+    with table.builder(held, io_timeout=NEVER).with_end(latest=True).open_sync() as stream:
+        first = next(stream)
+        assert (first.data["k"].to_pylist(), first.is_last, first.position) == ([0, 100], False, None)
+        held.let_go.set()
+        (second,) = stream
+    assert (second.data["k"].to_pylist(), second.is_last) == ([0, 100], True)
+
+
+def test_the_end_of_a_plan_is_told_though_no_rows_came_after_those_that_waited(tmp_path: Path, held: HeldFile) -> None:
+    table = Table(tmp_path / "w")
+    table.commit([0, 50, 100])
+    table.commit([0, 100])
+    builder = rare(table.builder(held, io_timeout=NEVER)).with_end(latest=True).with_consumer_id("c")
+    with builder.open_sync() as stream:
+        first = next(stream)
+        assert (first.data["k"].to_pylist(), first.is_last) == ([50], False)
+        held.let_go.set()
+        (end,) = stream
+        assert (end.num_rows, end.is_last, end.data.schema) == (0, True, first.data.schema)
+        assert stream.position is not None and stream.position.snapshot == 3
+        assert (stream.status.batches, stream.status.rows, stream.scan.committed()) == (2, 1, 3)

@@ -1,0 +1,126 @@
+"""Random lives of the shards of one table without buckets: together they read every row once, from one start."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from shard_group import ShardedTable, ShardReader, read_by
+
+from pypaimon.streaming import ConsumerConflictError, EndOfScan, PositionExpiredError
+
+SOAK = int(os.environ.get("SOAK", "0"))
+CHANGES = st.lists(st.sampled_from(["append", "append", "compact", "compact", "expire"]), min_size=1, max_size=4)
+
+
+class ShardGroup(RuleBasedStateMachine):
+    """Two or three shards start, read, save, die and start again; files are compacted, snapshots expire meanwhile.
+
+    Snapshots expire by force too, so that a policy has one shard begin anew, and with it all of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+        self.site = ShardedTable(Path(self.directory.name) / "w")
+
+    @initialize(changes=CHANGES, data=st.data())
+    def create(self, changes: list[str], data: st.DataObject) -> None:
+        self.site.append()
+        self.change(changes)
+        draw: Any = data.draw
+        count = draw(st.sampled_from([2, 3]))
+        start = draw(st.sampled_from(["latest-full", "latest-full", "compacted-full", "earliest"]))
+        self.in_full = start != "earliest"
+        limit = draw(st.sampled_from([None, 1, 2]))
+
+        def configure(builder: Any) -> Any:
+            builder.with_on_expired("full" if self.in_full else "fail").with_catch_up(draw(st.sampled_from(MODES)))
+            return builder.with_limits(max_splits=limit)
+
+        self.earliest = self.site.table.earliest
+        self.shards = [ShardReader(self.site, (index, count), start, configure) for index in range(count)]
+
+    @rule(changes=CHANGES)
+    def change(self, changes: list[str]) -> None:
+        """Commits, compactions, expiry that leaves what consumers still need."""
+        for change in changes:
+            getattr(self.site, change)()
+
+    @rule()
+    def expire_by_force(self) -> None:
+        """Nothing is left but the latest snapshot, if the shards may begin anew."""
+        if self.in_full:
+            self.site.expire(by_force=True)
+
+    @rule(number=st.integers(0, 2), saves=st.booleans())
+    def step(self, number: int, saves: bool) -> None:
+        """A plan, perhaps saved at once; after a conflict it is started again, as the error says."""
+        shard = self.shards[number % len(self.shards)]
+        try:
+            if shard.scan is None:
+                shard.open()
+            shard.step()
+            if saves:
+                shard.commit()
+        except (ConsumerConflictError, EndOfScan, PositionExpiredError):
+            # Also inside a plan that was cut and whose snapshot is gone.
+            shard.die()
+
+    @rule(number=st.integers(0, 2))
+    def die(self, number: int) -> None:
+        """A process ends, perhaps with a plan in hand."""
+        self.shards[number % len(self.shards)].die()
+
+    @rule(number=st.integers(0, 2))
+    def start_anew(self, number: int) -> None:
+        """A process takes over from one that still runs."""
+        self.shards[number % len(self.shards)].open()
+
+    def teardown(self) -> None:
+        """At the end every shard reads all that is left, and all of them have read each row once."""
+        try:
+            # A start that was found anew ends the readers before it: each is started again until all have begun there.
+            for shard in [*self.shards * 2] if hasattr(self, "shards") else []:
+                shard.die()
+                shard.catch_up()
+            if hasattr(self, "shards"):
+                self.check()
+        finally:
+            for shard in getattr(self, "shards", []):
+                shard.die()
+            self.directory.cleanup()
+
+    def check(self) -> None:
+        read = read_by(self.shards)
+        wanted = {key: 1 for key, number in self.site.written.items() if self.in_full or number >= self.since()}
+        wrong = {key: read[key] for key in {*read, *wanted} if read[key] != wanted.get(key)}
+        assert not wrong, (wrong, self.site.written, [shard.plans for shard in self.shards])
+        assert {name.rpartition(".")[2] for name in self.site.consumers()} == {
+            f"shard-{index}-of-{len(self.shards)}" for index in range(len(self.shards))
+        }
+
+    def since(self) -> int:
+        """Where a group that starts at the earliest snapshot began: there is nothing before what it read first."""
+        keys = read_by(self.shards)
+        return min((number for key, number in self.site.written.items() if key in keys), default=self.site.table.latest)
+
+
+MODES = ["auto", "replay"]
+
+
+def test_shards_read_every_row_once_from_one_start() -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        ShardGroup,
+        settings=settings(
+            max_examples=12 * (1 + 40 * SOAK),
+            stateful_step_count=20,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,273 @@
+"""The files that the sink writes: their metadata, one record of each key, and what is asked of the table for them."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mortal_file_io import MortalFileIO
+from pypaimon import Schema
+
+pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
+
+from pyspark.sql.types import BinaryType, DateType, DoubleType, LongType, StringType, StructField, StructType
+
+from pypaimon.spark.batch_writer import BatchTaskMessage, PaimonBatchWriter
+from pypaimon.spark.key_owners import KeyOwnersError
+from pypaimon.spark.record_writer import RecordWriter
+from pypaimon.spark.schema_check import KIND
+from pypaimon.spark.sink import Sink
+from pypaimon.spark.spark_versions import arrow_schema
+from pypaimon.spark.write_state import write_state
+from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+KEYED = pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("v", pa.int64())])
+ROWS = StructType([StructField("id", LongType()), StructField("day", DateType()), StructField("v", StringType())])
+COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("v", pa.string())])
+PARTITIONS = 6
+
+
+class Asked(MortalFileIO):
+    """Counts what is asked for, by kind of file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: Counter[str] = Counter()
+
+    def new_input_stream(self, path: str) -> Any:
+        self.read[_kind(path)] += 1
+        return super().new_input_stream(path)
+
+
+def _kind(path: str) -> str:
+    name = path.rpartition("/")[2]
+    return name.rpartition("-")[0][:13].rstrip("-") if "/manifest/" in path else "other"
+
+
+def sink_of(warehouse: Any, name: str, rows: StructType, overwrite: bool = False) -> Sink:
+    return Sink.of({"warehouse": warehouse.warehouse, "table": f"db.{name}"}, rows, overwrite, streaming=False)
+
+
+def write(
+    warehouse: Any, name: str, *tasks: Sequence[tuple[Any, ...]], rows: StructType = ROWS, overwrite: bool = False
+) -> list[Any]:
+    """Write and commit a batch; its files."""
+    writer = PaimonBatchWriter(sink_of(warehouse, name, rows, overwrite))
+    pickled = pickle.dumps(writer)
+    messages = [pickle.loads(pickled).write(batches(task, rows)) for task in tasks]
+    writer.commit(messages)
+    return files_of(messages)
+
+
+def files_of(messages: Sequence[BatchTaskMessage]) -> list[Any]:
+    return [file for each in messages for message in each.files.messages for file in message.new_files]
+
+
+def batches(task: Sequence[tuple[Any, ...]], rows: StructType) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(rows)
+    columns = [
+        pa.array(list(column), field.type) for column, field in zip(zip(*task, strict=True), schema, strict=True)
+    ]
+    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def create(warehouse: Any, name: str, schema: pa.Schema = COLUMNS, **arguments: Any) -> Any:
+    warehouse.create_table(f"db.{name}", Schema.from_pyarrow_schema(schema, **arguments), False)
+    return warehouse.get_table(f"db.{name}")
+
+
+def rows_of(warehouse: Any, name: str) -> list[tuple[Any, ...]]:
+    """The state of a table as a stream of it begins."""
+    builder = stream_read_builder(warehouse.get_table(f"db.{name}"))
+    with builder.new_streaming_scan() as scan:
+        data = builder.new_read().to_arrow(scan.plan().splits())
+    columns = [column for column in data.schema.names if column != "_row_kind"]
+    return sorted(zip(*(data[column].to_pylist() for column in columns), strict=True), key=str)
+
+
+KEYS = st.tuples(st.integers(0, 2), st.sampled_from(["x", "y"]), st.integers(0, 2))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 3), KEYS), min_size=1, max_size=25), st.permutations(["a", "b", "c"]))
+def test_one_record_of_each_key_is_left_and_deletes_are_counted(
+    warehouse: Any, changes: list[tuple[int, tuple[int, str, int]]], keys: list[str]
+) -> None:
+    name = f"t{abs(hash((tuple(changes), tuple(keys))))}"
+    options = {"bucket": "1", "changelog-producer": "input"}
+    table = create(warehouse, name, KEYED, primary_keys=keys, options=options)
+    batch = pa.RecordBatch.from_arrays(
+        [*(pa.array([key[place] for _, key in changes], KEYED.types[place]) for place in range(3)),
+         pa.array(range(len(changes)), pa.int64()), pa.array([kind for kind, _ in changes], pa.int8())],
+        schema=KEYED.append(pa.field(KIND, pa.int8(), nullable=False)),
+    )  # fmt: skip
+    writer = RecordWriter(table, "user", False)
+    writer.write(batch)
+    (message,) = writer.prepare(0)
+    (file,), (changelog,) = message.new_files, message.changelog_files
+    stored = pq.read_table(str(file.file_path), partitioning=None)
+    expected = {key: (place, kind) for place, (kind, key) in enumerate(changes)}
+    held = zip(*(stored[column].to_pylist() for column in ("a", "b", "c", "v", KIND)), strict=True)
+    assert {(a, b, c): (v, kind) for a, b, c, v, kind in held} == expected
+    assert file.row_count == stored.num_rows == len(expected)
+    deletes = sum(kind in (1, 3) for _, kind in expected.values())
+    assert file.delete_row_count == changelog.delete_row_count == deletes
+
+
+def test_sequence_numbers_grow_within_each_bucket(warehouse: Any) -> None:
+    create(warehouse, "t", primary_keys=["day", "id"], partition_keys=["day"], options={"bucket": "2"})
+    days = [date(2024, 1, 1 + number) for number in range(2)]
+    for value in "abc":
+        written = write(warehouse, "t", [(key, day, value) for key in range(4) for day in days])
+        before = write_state(warehouse.get_table("db.t")).sequence
+        assert all(file.max_sequence_number <= before for file in written)
+        assert min(file.min_sequence_number for file in write(warehouse, "t", [(0, days[0], value * 2)])) > before
+    assert rows_of(warehouse, "t") == sorted(
+        ((key, day, "cc" if (key, day) == (0, days[0]) else "c") for key in range(4) for day in days), key=str
+    )
+
+
+def test_rows_of_a_bucket_of_an_append_table_are_numbered_in_their_order(warehouse: Any) -> None:
+    options = {"bucket": "1", "bucket-key": "id", "target-file-size": "1 kb"}
+    table = create(warehouse, "t", options=options)
+    ranges, rows = [], []
+    for batch in range(3):
+        task = [(batch * 100 + row, date(2024, 1, 1), "v" * 50) for row in range(40)]
+        rows += task
+        written = write(warehouse, "t", task)
+        assert len(written) > 1
+        ranges += [(file.min_sequence_number, file.max_sequence_number, file.row_count) for file in written]
+    assert all(last - first + 1 == count for first, last, count in ranges)
+    assert all(one[1] + 1 == other[0] for one, other in pairwise(ranges))
+    assert ranges[0][0] == 0
+    builder = table.new_stream_read_builder()
+    with builder.new_streaming_scan() as scan:
+        found = builder.new_read().to_arrow(scan.plan().splits())
+    assert found["id"].to_pylist() == [row[0] for row in rows]
+
+
+def test_tasks_ask_nothing_of_the_files_that_are_there(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of tasks and partitions: the driver looks once, and at new manifests only."""
+    arguments = {"primary_keys": ["day", "id"], "partition_keys": ["day"], "options": {"bucket": "2"}}
+    create(warehouse, "t", **arguments)
+    days = [date(2024, 1, 1 + number) for number in range(PARTITIONS)]
+    for value in "abc":
+        write(warehouse, "t", [(1, day, value) for day in days])
+    asked = Asked()
+    monkeypatch.setattr("pypaimon.spark.sink.load_sink_table", lambda options: _with(asked, warehouse))
+    writer = PaimonBatchWriter(sink_of(warehouse, "t", ROWS))
+    pickled = pickle.dumps(writer)
+    planned = Counter(asked.read)
+    assert sum(planned.values()) - planned["other"] <= 3, planned
+    tasks = [pickle.loads(pickled).write(batches([(2, day, "d")], ROWS)) for day in days]
+    assert asked.read - planned <= Counter(other=0), asked.read - planned
+    writer.commit(tasks)
+    assert len(rows_of(warehouse, "t")) == 2 * PARTITIONS
+
+
+def _with(file_io: Any, warehouse: Any) -> Any:
+    table = warehouse.get_table("db.t")
+    table.file_io = file_io
+    return table
+
+
+@pytest.mark.parametrize("engine", ["DEDUPLICATE", "Deduplicate", "PARTIAL_UPDATE", "First-Row"])
+def test_the_merge_engine_is_read_in_any_case(warehouse: Any, engine: str) -> None:
+    table = create(warehouse, "t", primary_keys=["id"], options={"bucket": "1", "merge-engine": engine})
+    day = date(2024, 1, 1)
+    with pytest.raises(KeyOwnersError, match="came from more than one task"):
+        write(warehouse, "t", [(1, day, "one")], [(1, day, "two")])
+    assert TableDirectory.of(table).snapshots.latest_id() is None
+    write(warehouse, "t", [(1, day, "one"), (2, day, "two")])
+    assert table.snapshot_manager().get_latest_snapshot().total_record_count == 2
+    kinds = StructType([StructField("_row_kind", StringType()), *ROWS.fields])
+    deletes = lambda: write(warehouse, "t", [("-D", 1, day, "one")], rows=kinds)  # noqa: E731
+    if engine.lower() == "deduplicate":
+        deletes()
+        assert rows_of(warehouse, "t") == [(2, day, "two")]
+    else:
+        with pytest.raises(ValueError, match="which cannot be written to it here"):
+            deletes()
+
+
+@pytest.mark.parametrize("legacy", ["true", "false"])
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (BinaryType(), [b"ab", b"", b"\xff\x00"]),
+        (DoubleType(), [float("inf"), -0.5]),
+        (StringType(), ["a/b", "\xa0", " "]),
+        (DateType(), [date(1969, 12, 31)]),
+    ],
+)
+def test_files_lie_where_readers_look(warehouse: Any, type_: Any, values: list[Any], keyed: bool, legacy: str) -> None:
+    rows = StructType([StructField("id", LongType(), not keyed), StructField("p", type_, not keyed)])
+    keys = {"primary_keys": ["p", "id"], "partition_keys": ["p"]} if keyed else {"partition_keys": ["p"]}
+    options = {"partition.legacy-name": legacy, **({"bucket": "1"} if keyed else {})}
+    table = create(warehouse, "t", arrow_schema(rows), options=options, **keys)
+    task = [(number, value) for number, value in enumerate(values)]
+    for file in write(warehouse, "t", task, rows=rows):
+        assert Path(str(file.file_path)).exists()
+    assert rows_of(warehouse, "t") == sorted(task, key=str)
+    fields = table.partition_keys_fields
+    partitions = pa.array([GenericRowSerializer.to_bytes(GenericRow([value], fields)) for value in values], pa.binary())
+    directories = FilePaths.of(str(table.table_path), table.table_schema).partitions(partitions)
+    assert all(list(Path(directory).rglob("data-*")) for directory in directories)
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (BinaryType(), [b"ab", b"", None]),
+        (DoubleType(), [float("inf"), -0.0, None]),
+        (StringType(), ["", " ", "\xa0", "a/b", None]),
+        (DateType(), [date(1, 1, 1), None]),
+    ],
+)
+def test_an_overwrite_replaces_its_partition_only(warehouse: Any, type_: Any, values: list[Any]) -> None:
+    rows = StructType([StructField("id", LongType()), StructField("p", type_)])
+    create(warehouse, "t", arrow_schema(rows), partition_keys=["p"])
+    write(warehouse, "t", list(enumerate(values)), rows=rows)
+    for number, value in enumerate(values):
+        write(warehouse, "t", [(number + 10, value)], rows=rows, overwrite=True)
+        assert [row[0] for row in rows_of(warehouse, "t")] == sorted(
+            [*range(10, 11 + number), *range(number + 1, len(values))], key=str
+        )
+
+
+def test_a_partition_of_nan_is_not_overwritten(warehouse: Any) -> None:
+    rows = StructType([StructField("id", LongType()), StructField("p", DoubleType())])
+    create(warehouse, "t", arrow_schema(rows), partition_keys=["p"])
+    write(warehouse, "t", [(1, float("nan")), (2, 0.5)], rows=rows)
+    with pytest.raises(UnsupportedTableError, match="A partition of NaN cannot be overwritten"):
+        write(warehouse, "t", [(3, float("nan"))], rows=rows, overwrite=True)
+    assert [row[0] for row in rows_of(warehouse, "t")] == [1, 2]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, SystemExit])
+def test_a_task_that_is_ended_deletes_what_it_wrote(warehouse: Any, error: type[BaseException]) -> None:
+    create(warehouse, "t", options={"target-file-size": "1 b"})
+
+    def ended() -> Iterator[pa.RecordBatch]:
+        yield from batches([(1, date(2024, 1, 1), "a"), (2, date(2024, 1, 1), "b")], ROWS)
+        assert list(Path(str(warehouse.get_table("db.t").table_path)).rglob("data-*"))
+        raise error
+
+    with pytest.raises(error):
+        sink_of(warehouse, "t", ROWS).write(ended(), None, 0)
+    assert not list(Path(str(warehouse.get_table("db.t").table_path)).rglob("data-*"))

@@ -1,0 +1,340 @@
+"""Saves compare before they set: a late save of a reader that was left neither takes its file back nor ends another."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hadoop_file_io import HADOOP, HadoopFileIO
+from pypaimon.filesystem.local_file_io import LocalFileIO
+from s3_server import S3Server
+from tables import COLUMNS, Table
+
+from pypaimon.streaming import ConsumerConflictError, StoreError, StreamReadBuilder
+from pypaimon.streaming.conditional_writes import ChangedFileError
+from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.object_reads import SWITCH
+from pypaimon.streaming.store import Store
+
+ETL = ConsumerName("etl")
+
+
+class HeldFileIO(LocalFileIO):
+    """Local files; the next write of a consumer file waits, once it is told to.
+
+    Attributes:
+        hold: The next one waits.
+        hanging: Set once it does.
+        go_on: Ends that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold = False
+        self.hanging, self.go_on = threading.Event(), threading.Event()
+
+    def new_output_stream(self, path: str) -> Any:
+        if self.hold and "consumer-" in path:
+            self.hold = False
+            self.hanging.set()
+            assert self.go_on.wait(60)
+        return super().new_output_stream(path)
+
+
+class Place:
+    """A table, two handles of it, and a way to hold the next save of the first one.
+
+    Attributes:
+        commit: Commits keys.
+        first, second: Builders on handles of their own.
+        holding: The next save within the block waits until `go_on`, after `hanging`.
+        compares: Whether a late save changes nothing.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        second: Any,
+        holding: Callable[[], AbstractContextManager[tuple[threading.Event, threading.Event]]],
+        compares: bool,
+    ) -> None:
+        self._table, self._second, self.holding, self.compares = table, second, holding, compares
+
+    def commit(self, *keys: int) -> None:
+        builder = self._second.new_batch_write_builder()
+        write, commit = builder.new_write(), builder.new_commit()
+
+        write.write_arrow(pa.table({"k": list(keys), "v": [str(key) for key in keys]}, COLUMNS))
+        commit.commit(write.prepare_commit())
+        write.close()
+        commit.close()
+
+    def scan(self, table: Any, start: str) -> Any:
+        builder = StreamReadBuilder(table).with_start(start).with_prefetch(0).with_catch_up("replay")
+        return builder.with_consumer_id("etl", commit="manual").new_streaming_scan()
+
+    def first(self, start: str) -> Any:
+        return self.scan(self._table, start)
+
+    def second(self, start: str) -> Any:
+        return self.scan(self._second, start)
+
+    def saved(self) -> Consumer | None:
+        return ConsumerManager(self._second.file_io, self._second.table_path).read(ETL)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    server = S3Server()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["local", "fast", "file_io"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    if request.param == "local":
+        table = Table(tmp_path / "w")
+        held = HeldFileIO()
+        first = table.handle()
+        first.file_io = held
+
+        @contextmanager
+        def holding() -> Iterator[tuple[threading.Event, threading.Event]]:
+            held.hold = True
+            yield held.hanging, held.go_on
+            held.go_on.set()
+
+        return Place(first, table.handle(), holding, compares=True)
+    server = request.getfixturevalue("server")
+    monkeypatch.setenv(SWITCH, "on" if request.param == "fast" else "off")
+    name = "".join(character if character.isalnum() else "_" for character in request.node.name)
+    table = Table(tmp_path, name, catalog=server.catalog("takeover"))
+
+    @contextmanager
+    def hanging() -> Iterator[tuple[threading.Event, threading.Event]]:
+        with server.failing(f"{name}/consumer/consumer-etl", "hang", method="PUT"):
+            yield server.hanging, server.go_on
+
+    return Place(table.handle(), table.handle(), hanging, compares=request.param == "fast")
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest-full"])
+def test_a_late_save_does_not_end_the_reader_that_took_over(place: Place, start: str) -> None:
+    """`earliest`: the file is there already; `latest-full`: it is the first save, behind the first plan."""
+    for key in range(3):
+        place.commit(key)
+    old = place.first(start)
+    plan = old.plan()
+    with place.holding() as (hanging, go_on), ThreadPoolExecutor(1) as late:
+        save: Future[None] = late.submit(old.commit, plan)
+        assert hanging.wait(60)
+        old.close()
+        new = place.second(start)
+        plans = [new.plan()]
+        assert plans[0].snapshot_id == plan.snapshot_id
+        go_on.set()
+        failure = save.exception()
+    if place.compares and start == "earliest":
+        assert isinstance(failure, ConsumerConflictError)
+    else:
+        assert failure is None
+    if start != "earliest":
+        place.commit(3)
+    plans.append(new.plan())
+    for each in plans:
+        new.commit(each)
+        saved = place.saved()
+        assert saved is not None and saved.next_snapshot == each.position.snapshot
+    with pytest.raises(ConsumerConflictError):
+        old._progress.open(0)
+    new.close()
+
+
+def test_another_reader_than_the_former_one_still_ends_it(place: Place) -> None:
+    place.commit(1)
+    place.commit(2)
+    scans = [place.first("earliest"), place.second("earliest"), place.second("earliest")]
+    plans = [scan.plan() for scan in scans]
+    scans[2].commit(plans[2])
+    for scan, plan in zip(scans[:2], plans[:2], strict=True):
+        with pytest.raises(ConsumerConflictError, match="another reader"):
+            scan.commit(plan)
+    scans[2].commit(scans[2].plan())
+
+
+# Files.
+
+
+@pytest.fixture(params=["local", "hadoop", "fast", "file_io"])
+def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, str]:
+    """A store, and a directory in it."""
+    if request.param == "local":
+        return Store(LocalFileIO(), sleep=lambda _: None), str(tmp_path / "d")
+    if request.param == "hadoop":
+        return Store(HadoopFileIO(), sleep=lambda _: None), f"{HADOOP}{tmp_path}/d"
+    server = request.getfixturevalue("server")
+    monkeypatch.setenv(SWITCH, "on" if request.param == "fast" else "off")
+    table = Table(tmp_path, f"files_{request.param}", catalog=server.catalog(f"files{tmp_path.name}")).handle()
+    return Store(table.file_io, sleep=lambda _: None), f"{table.table_path}/d"
+
+
+def test_a_file_is_created_once(files: tuple[Store, str]) -> None:
+    store, directory = files
+    path = f"{directory}/a"
+    with pytest.raises(FileNotFoundError):
+        store.look(path, bytes)
+    store.replace(path, b"1", None)
+    store.replace(path, b"1", None)
+    assert store.look(path, bytes)[0] == b"1"
+    assert store.list_names(directory) == ["a"]
+
+
+def test_a_file_that_was_seen_is_replaced(files: tuple[Store, str]) -> None:
+    store, directory = files
+    path = f"{directory}/a"
+    store.replace(path, b"1", None)
+    for text in (b"2", b"3", b"3"):
+        store.replace(path, text, store.look(path, bytes)[1])
+        assert store.read(path) == text
+    store.delete(path)
+    assert store.list_names(directory) == []
+    with pytest.raises(FileNotFoundError):
+        store.look(path, bytes)
+
+
+def test_a_file_that_is_another_one_is_left_as_it_is(files: tuple[Store, str], request: pytest.FixtureRequest) -> None:
+    if "file_io" in request.node.name:
+        # Such a store does not compare: what happens there is told of readers above.
+        store, directory = files
+        store.replace(f"{directory}/a", b"1", None)
+        return
+    store, directory = files
+    path = f"{directory}/a"
+    store.replace(path, b"1", None)
+    seen = store.look(path, bytes)[1]
+    with pytest.raises(ChangedFileError):
+        store.replace(path, b"2", None)
+    store.replace(path, b"3", seen)
+    with pytest.raises(ChangedFileError):
+        store.replace(path, b"2", seen)
+    assert store.read(path) == b"3"
+    store.delete(path)
+    with pytest.raises(ChangedFileError):
+        store.replace(path, b"2", seen)
+    assert store.list_names(directory) == []
+
+
+def test_of_many_that_create_a_local_file_one_does(tmp_path: Path) -> None:
+    barrier = threading.Barrier(8)
+
+    def create(number: int) -> bool:
+        store = Store(LocalFileIO())
+        barrier.wait(60)
+        try:
+            store.replace(str(tmp_path / "d" / "a"), str(number).encode(), None)
+        except ChangedFileError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(create, range(8)))
+    assert [str(number) for number, each in enumerate(won) if each] == [(tmp_path / "d" / "a").read_text()]
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_write_whose_answer_was_lost_is_known_again(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: bool
+) -> None:
+    monkeypatch.setenv(SWITCH, "on")
+    table = Table(tmp_path, "lost", catalog=server.catalog(f"lost{create}")).handle()
+    store, path = Store(table.file_io, sleep=lambda _: None), f"{table.table_path}/d/a"
+    seen = None
+    if not create:
+        store.replace(path, b"1", None)
+        seen = store.look(path, bytes)[1]
+    with server.failing("/d/a", "lost", method="PUT") as left:
+        store.replace(path, b"2", seen)
+        assert not left
+    assert store.read(path) == b"2"
+
+
+def test_a_store_that_refuses_conditions_is_written_by_the_file_io(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(SWITCH, "on")
+    table = Table(tmp_path, "refuses", catalog=server.catalog("refuses")).handle()
+    # Settings of their own, so that the client of other tests does not learn it.
+    store, path = Store(table.file_io, timeout=47.0, sleep=lambda _: None), f"{table.table_path}/d/a"
+    with pytest.raises(FileNotFoundError):
+        store.look(path, bytes)
+    with server.failing("/d/a", 501, method="PUT") as left:
+        store.replace(path, b"1", None)
+        assert not left
+    store.replace(path, b"2", store.look(path, bytes)[1])
+    assert store.read(path) == b"2"
+    assert [record.paimon["event"] for record in caplog.records if hasattr(record, "paimon")] == ["store_unconditional"]  # type: ignore[attr-defined]
+
+
+# HDFS and viewfs.
+
+
+def test_a_save_on_hadoop_is_seen_as_a_whole(tmp_path: Path) -> None:
+    """A write there is seen while it is under way."""
+    io = HadoopFileIO()
+    manager = ConsumerManager(io, f"{HADOOP}{tmp_path}")
+    manager.write(ETL, Consumer(5))
+    halfway: list[Any] = []
+    io.halfway = lambda: halfway.append(manager.consumers())
+    manager.write(ETL, Consumer(6))
+    found = manager.look(ETL)
+    assert found is not None
+    manager.replace(ETL, Consumer(7), found[1])
+    assert halfway == [{"etl": 5}, {"etl": 6}]
+    assert manager.consumers() == {"etl": 7}
+    assert os.listdir(tmp_path / "consumer") == ["consumer-etl"]
+
+
+@pytest.mark.parametrize("conditional", [True, False])
+def test_who_dies_while_saving_on_hadoop_leaves_the_old_or_the_new_file(tmp_path: Path, conditional: bool) -> None:
+    found = set()
+    for steps in range(30):
+        io = HadoopFileIO()
+        path = f"{HADOOP}{tmp_path}/{steps}"
+        store = Store(io, sleep=lambda _: None)
+        manager = ConsumerManager(io, path, store=store)
+        manager.write(ETL, Consumer(5))
+        seen = manager.look(ETL)
+        assert seen is not None
+        io.dies_after(steps)
+        try:
+            if conditional:
+                manager.replace(ETL, Consumer(6), seen[1])
+            else:
+                manager.write(ETL, Consumer(6))
+        except StoreError:
+            assert io.dead
+        dead = io.dead
+        after = ConsumerManager(HadoopFileIO(), path)
+        left = after.look(ETL)
+        assert left is not None
+        found.add(left[0].next_snapshot)
+        assert not dead or left[0].next_snapshot in (5, 6)
+        # It goes on from there, and nothing comes back once it is deleted.
+        after.replace(ETL, Consumer(9), left[1])
+        assert after.consumers() == {"etl": 9}
+        after.delete_consumer("etl")
+        assert after.look(ETL) is None
+        if not dead:
+            break
+    else:
+        raise AssertionError("it always died")
+    assert found == {5, 6}
