@@ -16,7 +16,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metrics import PlanSize, ScanMetrics
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
-from pypaimon.streaming.position import Position
+from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.prefetch import Ahead, Prefetcher
 from pypaimon.streaming.settings.options import StreamOptions
 from pypaimon.streaming.settings.start_options import Start
@@ -255,6 +255,8 @@ class Advancer:
             before = self._planner.position(state)
             begun = position if before is None or step.plan is None else before
             found = state.start is not None and state.start.position is None and state.start is not stretch.saved
+            # Who has expired and goes on with changes gives up its own part only: that is no start of the group.
+            found = found and not (state.anew and begun.phase is Phase.FOLLOW)
             other = progress.begin(begun, self._now(), found, step.state.end_id, stretch.instead_of)
             if other is not None:
                 return self._joined(other, self._planner.initial(), progress)

@@ -89,6 +89,9 @@ class ShardReader:
         start: As for `ShardedTable.builder`.
         configure: More calls of the builder.
         consumer: More arguments of `with_consumer_id`.
+
+    Attributes:
+        given_up: Rows of snapshots before this one may be missing: its position had expired, see `expects_a_gap`.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class ShardReader:
         self._configure, self._consumer = configure, consumer
         self.plans: list[tuple[Plan, list[int]]] = []
         self.scan: Any = None
+        self.given_up = 0
 
     def open(self) -> ShardReader:
         """Begin, or come again after the process has died."""
@@ -127,6 +131,15 @@ class ShardReader:
             self.plans.append((plan, self._read.to_arrow(plan.splits())["k"].to_pylist()))
         return plan
 
+    def expects_a_gap(self, policy: str) -> None:
+        """Before a step under `with_on_expired`: an expired position gives up what lies before the new one."""
+        position = self.scan.checkpoint()
+        at = self.scan.committed() if position is None else position.snapshot
+        at = self._site.consumers().get("etl.first-plan") if at is None else at
+        table = self._site.table
+        if at is not None and at < table.earliest:
+            self.given_up = max(self.given_up, table.earliest if policy == "earliest" else table.latest + 1)
+
     def commit(self) -> None:
         """Confirm and save what was handed out."""
         if self.plans:
@@ -138,7 +151,7 @@ class ShardReader:
             self.scan.close()
         self.scan = None
 
-    def catch_up(self) -> ShardReader:
+    def catch_up(self, policy: str | None = None) -> ShardReader:
         """Read and confirm all that is there; after a conflict it is started again, as the error says.
 
         So it is where files expired by force in the midst of a plan.
@@ -146,14 +159,21 @@ class ShardReader:
         if self.scan is None:
             self.open()
         try:
+            if policy is not None:
+                self.expects_a_gap(policy)
             while self.step() is not None:
                 self.commit()
         except EndOfScan:
             return self
         except (ConsumerConflictError, PositionExpiredError):
             self.die()
-            return self.catch_up()
+            return self.catch_up(policy)
         return self
+
+    @property
+    def begins_in_full(self) -> bool:
+        """Whether its first plan is a full state."""
+        return bool(self.plans) and self.plans[0][0].kind == "full"
 
     @property
     def first_snapshot(self) -> int | None:

@@ -42,8 +42,9 @@ class StartGroup:
     snapshot from expiry; the others begin there. While it stands, a shard's progress file says whether its reader began
     with this start. It goes once every shard has saved progress; that of members once none is in its first plan.
 
-    Where rows move between shards, a start found anew (a policy for expired positions, progress ignored or gone) is one
-    for all shards: the files of those that go on elsewhere are deleted, so that their next save is a conflict.
+    What a snapshot added is the same shard's for good. Compaction moves rows between the shards of a full state only: a
+    full state found anew (a policy for expired positions, progress ignored or gone) is one for all shards then, and the
+    files of those that go on elsewhere are deleted, so that their next save is a conflict.
 
     Args:
         manager: Consumers of the table and branch.
@@ -94,7 +95,7 @@ class StartGroup:
         standing = self._standing
         if standing is None or own.owner is None or own.began == standing.token:
             return True
-        anew = self._settings.rows_move or self.is_plain
+        anew = self._moves_rows(standing) or self.is_plain
         return not anew and (self._fence is None or self._fence.token != standing.token)
 
     def follows(self, former: AbstractSet[str | None]) -> bool:
@@ -166,7 +167,7 @@ class StartGroup:
         Returns:
             Whether the reader's own file was among them.
         """
-        if not self._is_for_all:
+        if not self._replaces_all:
             return False
         return self._name in self._delete_stale(self._manager.names(self._name.consumer_id))
 
@@ -200,7 +201,7 @@ class StartGroup:
         if self._name.member is None:
             done = self._name.layout <= names and not any(name.fenced in names for name in self._name.layout)
             # Where saves do not compare, one that was under way has perhaps come back since `leave_behind`.
-            done = done and not (self._is_for_all and self._delete_stale(names))
+            done = done and not (self._replaces_all and self._delete_stale(names))
         else:
             done = not any(name.member is not None and name.fence for name in names)
         self.unsettled = False
@@ -224,8 +225,17 @@ class StartGroup:
 
     @property
     def _is_for_all(self) -> bool:
-        """Whether shards that did not begin with this reader's start cannot go on."""
+        """Whether no shard may begin with another start than this reader."""
         return self._start is not None and self._settings.rows_move and self._name.shard is not None
+
+    @property
+    def _replaces_all(self) -> bool:
+        """Whether shards that did not begin with this reader's start cannot go on."""
+        return self._start is not None and self._name.shard is not None and self._moves_rows(self._start)
+
+    def _moves_rows(self, start: SharedStart) -> bool:
+        """Whether a row of this start may be another shard's than in a start before."""
+        return self._settings.rows_move and start.position.phase is Phase.FULL
 
     def _read(self, name: ConsumerName, names: AbstractSet[ConsumerName]) -> SharedStart | None:
         found = self._manager.read(name) if name in names else None
