@@ -1,6 +1,6 @@
 """`incremental-between` and its relatives: which snapshots a batch range holds, and what is read of them.
 
-Java's rules (`AbstractDataTableScan.createIncrementalStartingScanner`). Two ids `a,b` are what happened after a, up to
+Java's rules: docs/java-semantics.md#batch-ranges. Two ids `a,b` are what happened after a, up to
 b; a may be the snapshot just before the earliest. Two tags are the difference of their states, whatever the mode, and
 live without their snapshots; with `incremental-between-tag-to-snapshot` they stand for their ids. A time stands for the
 newest snapshot that is not younger; before the earliest, for the snapshot just before it.

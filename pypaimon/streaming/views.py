@@ -1,4 +1,7 @@
-"""The columns that the system tables of a table add to it: `$audit_log`, `$binlog`, `$row_tracking`, `$ro`."""
+"""The columns that the system tables of a table add to it: `$audit_log`, `$binlog`, `$row_tracking`, `$ro`.
+
+Java's rules: docs/java-semantics.md#system-tables.
+"""
 
 from __future__ import annotations
 

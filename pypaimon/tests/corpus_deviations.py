@@ -28,7 +28,7 @@ STEPS = set("like own_first keep_buckets drop_row reorder filter columns end wit
 class Deviation:
     """An entry of `deviations.toml`; see there."""
 
-    line: int
+    rule: str
     scenario: tuple[str, ...]
     read: tuple[str, ...]
     reason: str

@@ -129,7 +129,7 @@ def print_read(judgement: Judgement, rows: bool) -> None:
     _print_table(scenario, read)
     entry = corpus_deviations.find(scenario, read)
     if entry is not None:
-        print(f"deviation: B{entry.line}, {entry.reason}; expect {entry.expect}")
+        print(f"deviation: {entry.rule}, {entry.reason}; expect {entry.expect}")
     print(f"Java ends: {read.java_error or (read.java.end.value if read.java.end else '')}")
     _print_plans(judgement.wanted, judgement.had)
     if rows:

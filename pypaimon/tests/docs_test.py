@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_deviations import all_deviations
 from orders import catalog, events, orders
 from spark_session import NO_WORKER
 
@@ -166,10 +167,44 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 def test_links_lead_somewhere(page: Path) -> None:
     for file, anchor in links(page):
         assert file.exists(), f"{page.name} links to {file}"
-        if anchor:
-            titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-            anchors = {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
-            assert anchor in anchors, f"{page.name} links to {file.name}#{anchor}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {file.name}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name behind `#`: the headings, as the site spells them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def texts_of_the_repository() -> Iterator[Path]:
+    """What a reader of the code reads, but for this file: sources, tests, build files and pages."""
+    for pattern in ("pypaimon/**/*.py", "pypaimon/tests/*.toml", "benchmarks/*.py", "examples/*.py", "docs/**/*.md"):
+        yield from (path for path in ROOT.glob(pattern) if path != Path(__file__))
+    yield from (path for name in ("*.md", "*.py", "*.toml", "Makefile", ".ci/run") for path in ROOT.glob(name))
+
+
+def test_what_sources_say_of_pages_leads_to_a_heading() -> None:
+    """`docs/page.md#heading` in a docstring, and the rules that `deviations.toml` names."""
+    named = {(page, anchor) for path in texts_of_the_repository() for page, anchor in _page_references(path)}
+    named |= {("java-semantics.md", entry.rule) for entry in all_deviations()}
+    assert {"starts", "merge-engines", "batch-ranges"} <= {anchor for page, anchor in named}
+    assert [name for name, _ in named if not (DOCS / name).exists()] == []
+    assert [f"{name}#{anchor}" for name, anchor in named if anchor and anchor not in anchors(DOCS / name)] == []
+
+
+def _page_references(path: Path) -> list[tuple[str, str]]:
+    return re.findall(r"\bdocs/([\w-]+\.md)(?:#([\w-]+))?", path.read_text(encoding="utf-8"))
+
+
+def test_nothing_cites_what_a_reader_cannot_open() -> None:
+    """Numbered sections of documents that are not here, such as `J§2`, and pages by a name that no file has."""
+    numbered = re.compile(r"§|\b[A-Z] ?§? ?\d+\.\d+\b|\bB\d{1,2}\b")
+    pages = {path.name for path in texts_of_the_repository() if path.suffix == ".md"}
+    for path in texts_of_the_repository():
+        text = re.sub(r"# noqa: \w+", "", path.read_text(encoding="utf-8"))
+        assert not numbered.search(text), f"{path.relative_to(ROOT)}: {numbered.search(text)}"
+        unknown = set(re.findall(r"\b[\w-]+\.md\b", text)) - pages
+        assert not unknown, f"{path.relative_to(ROOT)} names {unknown}"
 
 
 def test_every_page_is_in_the_site() -> None:

@@ -1,4 +1,7 @@
-"""Consumer files: Java's format and place, and everything that is done to a consumer id from outside a stream."""
+"""Consumer files: Java's format and place, and everything that is done to a consumer id from outside a stream.
+
+Java's rules: docs/java-semantics.md#consumers.
+"""
 
 from __future__ import annotations
 

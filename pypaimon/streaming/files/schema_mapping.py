@@ -1,4 +1,7 @@
-"""From the columns of a file to those of the read schema: by field id, at every depth."""
+"""From the columns of a file to those of the read schema: by field id, at every depth.
+
+Java's rules: docs/java-semantics.md#schemas.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Pruner`: which manifests and files a filter can drop without losing a row, or a version of one."""
+"""`Pruner`: which manifests and files a filter can drop without losing a row, or a version of one.
+
+Java's rules: docs/java-semantics.md#filters-and-pruning.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge-on-read in columns: one module per merge engine."""
+"""Merge-on-read in columns: one module per merge engine (docs/java-semantics.md#merge-engines)."""
 
 from pypaimon.streaming.merge.aggregation import Aggregation
 from pypaimon.streaming.merge.deduplicate import Deduplicate

@@ -1,4 +1,7 @@
-"""Where the data and index files of a table lie: partition directories as Java spells them, buckets, external paths."""
+"""Where the data and index files of a table lie: partition directories as Java spells them, buckets, external paths.
+
+Java's rules: docs/java-semantics.md#files.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,7 @@ def merged_changelog_range(path: str) -> ByteRange | None:
     """Where the bytes of a changelog file are that Flink merged with others (`cc-<format>`); None for any other file.
 
     The recorded path may be a fake one: then the real file lies in the folder of another bucket beside it.
-    Follows Java's `CompactedChangelogPathResolver`.
+    The names: docs/java-semantics.md#files.
     """
     directory, _, name = path.rpartition("/")
     found = _MERGED_CHANGELOG.fullmatch(name)

@@ -1,4 +1,4 @@
-"""Where a stream ends, and what it holds back."""
+"""Where a stream ends, and what it holds back (docs/java-semantics.md#ends)."""
 
 from __future__ import annotations
 

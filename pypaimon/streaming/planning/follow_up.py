@@ -1,4 +1,4 @@
-"""Which snapshots a stream reads after its start."""
+"""Which snapshots a stream reads after its start (docs/java-semantics.md#follow-ups)."""
 
 from __future__ import annotations
 

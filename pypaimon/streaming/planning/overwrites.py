@@ -1,4 +1,7 @@
-"""What an OVERWRITE snapshot did, for streams that read overwrites: the rows before it are needed too."""
+"""What an OVERWRITE snapshot did, for streams that read overwrites: the rows before it are needed too.
+
+Java's rules: docs/java-semantics.md#overwrites.
+"""
 
 from __future__ import annotations
 

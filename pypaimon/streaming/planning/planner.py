@@ -2,7 +2,8 @@
 
 A step takes a state and returns an outcome and the next state. States are immutable values, so a step that failed, or
 whose caller was cancelled, has changed nothing: it is taken again from the same state, with the same result. Nothing
-here knows about threads, clocks of its own, or who drives it. Follows `DataTableStreamScan`.
+here knows about threads, clocks of its own, or who drives it. Follows `DataTableStreamScan`
+(docs/java-semantics.md#the-scan).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Is the next snapshot still to come, or is the position wrong: expired, beyond the latest, of another table."""
+"""Is the next snapshot still to come, or is the position wrong: expired, beyond the latest, of another table.
+
+Java's rules: docs/java-semantics.md#ranges-and-expiry.
+"""
 
 from __future__ import annotations
 

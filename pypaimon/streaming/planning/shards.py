@@ -1,4 +1,4 @@
-"""Which files belong to a shard or to chosen buckets ."""
+"""Which files belong to a shard (docs/java-semantics.md#sharding) or to chosen buckets."""
 
 from __future__ import annotations
 

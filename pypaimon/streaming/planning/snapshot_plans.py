@@ -92,7 +92,9 @@ class SnapshotPlans:
         self._partition_fields = [fields[name] for name in schema.partition_keys]
 
     def full(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
-        """The state of the table at a snapshot, without what comes as changelog later (level filter).
+        """The state of the table at a snapshot, without what comes as changelog later.
+
+        The levels that are left out: docs/java-semantics.md#first-plans.
 
         Args:
             snapshot: The snapshot.
@@ -121,9 +123,10 @@ class SnapshotPlans:
         return self._part(snapshot, "changelog", SplitMode.CHANGELOG, after, added)
 
     def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> Planned:
-        """What an OVERWRITE snapshot replaced: before files retracted, then the new ones (`readChanges`).
+        """What an OVERWRITE snapshot replaced: before files retracted, then the new ones.
 
-        Deletion vectors count on both sides, so that rows that were deleted already are not retracted.
+        Deletion vectors count on both sides, so that rows that were deleted already are not retracted. Java's rules:
+        docs/java-semantics.md#overwrites.
 
         Args:
             before: The snapshot before, None if there is none.
@@ -165,10 +168,10 @@ class SnapshotPlans:
         return self._compared(SplitMode.NET, sides, before, snapshot)
 
     def diff(self, before: Snapshot, snapshot: Snapshot) -> Planned:
-        """What two snapshots differ in, by the files that only one of them has, as Java's batch ranges.
+        """What two snapshots differ in, by the files that only one of them has.
 
-        Of a table with a primary key those of both sides are merged and compared (mode DIFF), all that is committed;
-        of an append table the files of the later one come out.
+        The mode `diff` of docs/java-semantics.md#batch-ranges: of a table with a primary key those of both sides are
+        merged and compared (mode DIFF), all that is committed; of an append table the files of the later one come out.
 
         Raises:
             FileNotFoundError: A manifest is gone.

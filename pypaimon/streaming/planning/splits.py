@@ -1,4 +1,7 @@
-"""Splits of a plan: which files are read together, in which order and in which way."""
+"""Splits of a plan: which files are read together, in which order and in which way.
+
+Java's rules: docs/java-semantics.md#splits-and-order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where a stream begins: start modes resolved against the snapshots that are there."""
+"""Where a stream begins: start modes resolved against the snapshots that are there.
+
+Java's rules: docs/java-semantics.md#starts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One split as record batches: which records of its files come out, and with which row kind."""
+"""One split as record batches: which records of its files come out, and with which row kind.
+
+Java's rules: docs/java-semantics.md#changelog-producers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where a stream is told to begin: `Start`, by a table's `scan.*` options (Java's checks) or the builder."""
+"""Where a stream is told to begin: `Start`, by a table's `scan.*` options (Java's checks) or the builder.
+
+Java's rules: docs/java-semantics.md#starts.
+"""
 
 from __future__ import annotations
 

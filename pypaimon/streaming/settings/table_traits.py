@@ -159,7 +159,7 @@ class TableTraits:
 
 
 def _decoupled(options: OptionValues) -> bool:
-    """Whether a changelog retention is larger than its snapshot twin (Java's `changelogLifecycleDecoupled`)."""
+    """Whether a changelog retention is larger than its snapshot twin (docs/java-semantics.md#long-lived-changelogs)."""
     for suffix, read in (
         ("num-retained.min", options.integer),
         ("num-retained.max", options.integer),
