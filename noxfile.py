@@ -18,7 +18,7 @@ ROWS = [
     nox.param("3.13", "pyarrow==19.* pandas==2.3.* numpy>=2.3 pyspark==4.3.*", id="newest"),
 ]
 # They test the repository, the documentation or Java, not what a user has installed.
-OF_THE_REPOSITORY = ["docs", "notebooks", "packaging", "readme", "differential", "demo"]
+OF_THE_REPOSITORY = ["docs", "notebooks", "packaging", "readme", "differential", "demo", "contributing"]
 
 
 @nox.session

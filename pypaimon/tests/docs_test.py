@@ -31,6 +31,7 @@ from spark_session import NO_WORKER
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
+OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _HOME = "/path/to"
@@ -163,7 +164,7 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
             yield (page.parent / file if file else page), anchor
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *OF_THE_REPOSITORY], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for file, anchor in links(page):
         assert file.exists(), f"{page.name} links to {file}"
