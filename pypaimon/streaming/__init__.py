@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.position import Phase, Position, Unit
     from pypaimon.streaming.reading.read import StreamTableRead
     from pypaimon.streaming.scan import AsyncStreamingTableScan
+    from pypaimon.streaming.telemetry import StreamMetrics
 
 _ROOMS = {
     "AsyncStreamingTableScan": "scan",
@@ -76,6 +77,7 @@ _ROOMS = {
     "SplitMode": "plan",
     "StoreError": "errors",
     "StreamConfigError": "errors",
+    "StreamMetrics": "telemetry",
     "StreamReadBuilder": "builder",
     "StreamSplit": "plan",
     "StreamStatus": "batches.stream_status",
@@ -138,6 +140,7 @@ __all__ = [
     "SplitMode",
     "StoreError",
     "StreamConfigError",
+    "StreamMetrics",
     "StreamReadBuilder",
     "StreamSplit",
     "StreamStatus",

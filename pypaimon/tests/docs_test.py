@@ -28,6 +28,9 @@ from corpus_deviations import all_deviations
 from orders import catalog, events, orders
 from spark_session import NO_WORKER
 
+import pypaimon.spark
+import pypaimon.streaming
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
@@ -213,9 +216,25 @@ def test_every_page_is_in_the_site() -> None:
     assert {page.name for page in DOCS.glob("*.md")} <= set(re.findall(r"[\w-]+\.md", navigation))
 
 
+def reference_entries() -> list[tuple[str, str]]:
+    """(package, name) of each entry of the reference."""
+    page = (DOCS / "reference.md").read_text(encoding="utf-8")
+    return re.findall(r"^::: pypaimon\.(\w+)\.(?:\w+\.)*(\w+)$", page, re.MULTILINE)
+
+
+def test_the_reference_holds_what_is_exported_and_nothing_else() -> None:
+    packages = {"streaming": pypaimon.streaming, "spark": pypaimon.spark}
+    exported = [(package, name) for package, module in packages.items() for name in module.__all__]
+    assert sorted(reference_entries()) == sorted(exported)
+    untold = [name for package, name in exported if not getattr(packages[package], name).__doc__]
+    assert untold == []
+
+
 def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
-    assert [name for name in ("with_consumer_id", "DuckDBTarget", "PaimonTarget") if name not in reference] == []
+    shown = set(re.findall(r'id="pypaimon\.\w+\.([\w.]+)"', reference))
+    assert "StreamReadBuilder.with_consumer_id" in shown
+    assert [name for _, name in reference_entries() if not {name, f"{name}.{name}"} & shown] == []
