@@ -49,9 +49,12 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
+@pytest.mark.parametrize("policy", ["full", "earliest"])
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_full_state_takes_the_place_of_one_that_expired_while_it_was_read(table: Table, number: int) -> None:
-    builder = table.builder(Expiring(table, number)).with_on_expired("full").with_end(latest=True)
+def test_a_full_state_takes_the_place_of_one_that_expired_while_it_was_read(
+    table: Table, number: int, policy: str
+) -> None:
+    builder = table.builder(Expiring(table, number)).with_on_expired(policy).with_end(snapshot_id=5)
     held: list[int] = []
     given = []
     with builder.open_sync(batch_bytes=1) as stream:

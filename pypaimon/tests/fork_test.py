@@ -41,6 +41,36 @@ print(entries_in_child(), len(cache))
 forked.set()
 """
 
+WOKEN = """
+import asyncio, os, warnings
+from pypaimon.streaming.clock import Clock, Sleeper
+
+warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+woken = []
+
+class Loop(asyncio.SelectorEventLoop):
+    def call_soon_threadsafe(self, *call, **context):
+        woken.append(call)
+        return super().call_soon_threadsafe(*call, **context)
+
+async def main():
+    sleeper = Sleeper(Clock())
+    waiting = asyncio.ensure_future(sleeper.pause_async(3600, lambda: bool(woken)))
+    await asyncio.sleep(0)
+    child = os.fork()
+    if child == 0:
+        sleeper.wake()
+        os._exit(len(woken))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    sleeper.wake()
+    await waiting
+    print(len(woken))
+
+loop = Loop()
+loop.run_until_complete(main())
+loop.close()
+"""
+
 
 def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent_s_streams(
     tmp_path: Path,
@@ -56,3 +86,9 @@ def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent
 def test_a_cache_that_another_thread_was_changing_is_empty_in_a_forked_process() -> None:
     ran = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
     assert ran.stdout.split("\n") == ["1", "1", "0 1", ""], ran.stderr
+
+
+def test_a_forked_process_does_not_wake_the_event_loop_of_its_parent() -> None:
+    """A loop is woken through a socket that both have open."""
+    ran = subprocess.run([sys.executable, "-c", WOKEN], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.split() == ["0", "1"], ran.stderr

@@ -11,7 +11,7 @@ import pytest
 from pypaimon.catalog.catalog_environment import CatalogEnvironment
 from pypaimon.catalog.catalog_exception import TableNotExistException
 from pypaimon.schema.data_types import AtomicType
-from pypaimon.schema.schema_change import SchemaChange
+from pypaimon.schema.schema_change import Move, SchemaChange
 from pypaimon.table.file_store_table import FileStoreTable
 from stream_files import create, write
 from tables import Table, available, keys, snapshots
@@ -19,6 +19,7 @@ from tables import Table, available, keys, snapshots
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
     IncrementalDiffScanner,
+    Position,
     StreamReadBuilder,
     TableChangedError,
     list_consumers,
@@ -79,6 +80,22 @@ def test_a_stream_that_meets_a_rollback_leaves_the_others_of_its_handle_alone(ta
     assert keys(read, available(ahead)) == [60, 61, 70]
     for scan in (ahead, behind):
         scan.close()
+
+
+@pytest.mark.parametrize("target", [None, 3, "position"])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_seek_after_a_rollback_leads_into_the_new_history(table: Table, full: bool, target: Any) -> None:
+    builder = following(table.handle())
+    if full:
+        builder.with_start(snapshot_id=3, full=True)
+    read = builder.new_read()
+    with builder.new_streaming_scan() as scan:
+        plans = available(scan)
+        assert keys(read, plans) == [1, 2, 3, 4, 5]
+        before = plans[1].position if not full else Position(plans[0].position.table, 3)
+        rolled_back(table)
+        scan.restore(before if target == "position" else target)
+        assert keys(read, available(scan)) == ([1, 2] if target is None else []) + [30, 40, 50, 60]
 
 
 def test_lag_consumers_and_differences_are_those_of_the_table_now(table: Table) -> None:
@@ -238,6 +255,49 @@ def test_a_schema_that_was_rolled_back_and_made_again_as_it_was_changes_nothing(
     (plan,) = available(altered.scan)
     assert altered.builder.new_read().to_arrow(plan.splits())["first"].to_pylist() == ["z"]
     altered.scan.close()
+
+
+def test_a_seek_after_a_schema_was_followed_and_rolled_back_plans_with_the_one_that_has_its_id(warehouse: Any) -> None:
+    """Under the one before, statistics would leave out the file whose row now matches the filter."""
+    columns = pa.schema([("a", pa.int64()), ("b", pa.float64())])
+    handle = create(warehouse, "t", columns, options={"metadata.stats-mode": "full"})
+    write(handle, pa.table([[1], [4.7]], columns))
+    builder = stream_read_builder(handle).with_on_schema_change("follow")
+    builder.with_filter(builder.new_predicate_builder().less_or_equal("b", 4))
+    read, scan = builder.new_read(), builder.new_streaming_scan()
+    warehouse.alter_table("db.t", [SchemaChange.rename_column("b", "c")], False)
+    write(warehouse.get_table("db.t"), pa.table({"a": [2], "c": [3.5]}))
+    (plan,) = available(scan)
+    assert read.to_arrow(plan.splits()).to_pylist() == [{"a": 2, "c": 3.5}]
+    handle.rollback_to(1)
+    (Path(str(handle.table_path)) / "schema" / "schema-1").unlink()
+    warehouse.alter_table("db.t", [SchemaChange.update_column_type("b", AtomicType("INT"))], False)
+    write(warehouse.get_table("db.t"), pa.table({"a": [3], "b": pa.array([2], pa.int32())}))
+    scan.restore(None)
+    (plan,) = available(scan)
+    assert sorted(read.to_arrow(plan.splits()).to_pylist(), key=str) == [{"a": 1, "b": 4}, {"a": 3, "b": 2}]
+    scan.close()
+
+
+def test_a_seek_after_a_schema_was_rolled_back_finds_statistics_by_the_one_that_has_its_id(warehouse: Any) -> None:
+    """The schema that went had its columns in another order."""
+    columns = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    handle = create(warehouse, "t", columns, options={"metadata.stats-mode": "full"})
+    write(handle, pa.table([[1], [100]], columns))
+    builder = stream_read_builder(handle).with_projection(["a"])
+    builder.with_filter(builder.new_predicate_builder().less_or_equal("a", 4))
+    read, scan = builder.new_read(), builder.new_streaming_scan()
+    warehouse.alter_table("db.t", [SchemaChange.update_column_position(Move.first("b"))], False)
+    write(warehouse.get_table("db.t"), pa.table({"b": [100], "a": [2]}))
+    scan.restore(1)
+    assert read.to_arrow([split for plan in available(scan) for split in plan.splits()])["a"].to_pylist() == [1, 2]
+    handle.rollback_to(1)
+    (Path(str(handle.table_path)) / "schema" / "schema-1").unlink()
+    warehouse.alter_table("db.t", [SchemaChange.rename_column("b", "z")], False)
+    write(warehouse.get_table("db.t"), pa.table({"a": [3], "z": [100]}))
+    scan.restore(2)
+    assert read.to_arrow([split for plan in available(scan) for split in plan.splits()])["a"].to_pylist() == [3]
+    scan.close()
 
 
 def test_a_column_that_was_added_later_is_read_with_the_options_of_its_schema(warehouse: Any) -> None:

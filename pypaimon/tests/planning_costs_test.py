@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from crafted_table import CraftedTable
 from fault_file_io import SCHEME, FaultFileIO
+from planner_drive import Drive
 from pypaimon.common.predicate import Predicate
 from table_model import Record
+from tables import Table
 
 from pypaimon.streaming.metadata import binary_row
 from pypaimon.streaming.metadata.manifests import ManifestReader
@@ -114,7 +116,7 @@ def test_whoever_goes_on_inside_a_snapshot_hands_out_the_same_parts(tmp_path: Pa
     assert [names(part) for part in anew] == [names(part) for part in found]
 
 
-def test_what_was_planned_is_let_go_with_its_last_part_and_by_a_seek(tmp_path: Path) -> None:
+def test_what_was_planned_is_let_go_with_its_last_part(tmp_path: Path) -> None:
     costly, file_io = Costly(tmp_path), FaultFileIO()
     plans = costly.plans(file_io, limits=Limits(max_splits=5))
     scan = costly.scan(plans, "full")
@@ -130,13 +132,22 @@ def test_what_was_planned_is_let_go_with_its_last_part_and_by_a_seek(tmp_path: P
     assert asked(first) > 0
     assert asked(None) > 0
     assert asked(first) == 0
-    assert asked(None) > 0
-    plans.forget()
-    assert asked(first) > 0
     assert scan(None).last == first
     fresh = costly.plans(FaultFileIO(), limits=Limits(max_splits=5))
     of_delta, wanted = (costly.scan(each, "delta")(None).splits for each in (plans, fresh))
     assert names(of_delta) == names(wanted)
+
+
+def test_what_was_planned_is_let_go_by_a_seek(tmp_path: Path) -> None:
+    table = Table(tmp_path / "w")
+    table.commit_files([1, 2, 3])
+    drive = Drive.of(table, limits=Limits(max_splits=1))
+    while drive.step().plan is None:
+        pass
+    last = drive.planner._last_prepared
+    assert last.held is not None
+    drive.planner.forget()
+    assert last.held is None
 
 
 @pytest.mark.parametrize("filtered", [False, True])

@@ -151,10 +151,10 @@ class ShardReader:
             self.scan.close()
         self.scan = None
 
-    def catch_up(self, policy: str | None = None) -> ShardReader:
+    def catch_up(self, policy: str | None = None, lives: int = 8) -> ShardReader:
         """Read and confirm all that is there; after a conflict it is started again, as the error says.
 
-        So it is where files expired by force in the midst of a plan.
+        So it is where files expired by force in the midst of a plan. An error that comes in each life is raised.
         """
         if self.scan is None:
             self.open()
@@ -167,7 +167,9 @@ class ShardReader:
             return self
         except (ConsumerConflictError, PositionExpiredError):
             self.die()
-            return self.catch_up(policy)
+            if lives == 1:
+                raise
+            return self.catch_up(policy, lives - 1)
         return self
 
     @property

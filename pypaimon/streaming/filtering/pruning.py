@@ -6,7 +6,7 @@ Java's rules: docs/java-semantics.md#filters-and-pruning.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -69,8 +69,6 @@ class Pruner:
         self._traits = TableTraits.of(schema)
         self._fields = {field.name: field for field in schema.fields}
         self._on_keys, _ = split_and(predicate, [*schema.primary_keys, *schema.partition_keys])
-        self._file_schema = cache(self._load_schema)
-        self._bucket_function = cache(self._load_bucket_function)
         self._bucket_keys = {
             id(each): candidate_keys(each, schema.logical_bucket_key_fields)
             for each in (predicate, self._on_keys)
@@ -211,10 +209,10 @@ class Pruner:
 
         return may_hold
 
-    def _load_schema(self, schema_id: int) -> TableSchema:
+    def _file_schema(self, schema_id: int) -> TableSchema:
         return self._schema if schema_id == self._schema.id else self._schema_of(schema_id)
 
-    def _load_bucket_function(self, schema_id: int) -> BucketFunction | None:
+    def _bucket_function(self, schema_id: int) -> BucketFunction | None:
         """How files of that schema were spread; None where its buckets say nothing about the keys that are read."""
         schema = self._file_schema(schema_id)
         fixed = (bucket := TableTraits.of(schema).bucket) > 0 or bucket == POSTPONE_BUCKET

@@ -66,7 +66,7 @@ class Planner:
         now_millis: Callable[[], int],
         last_prepared: LastPrepared | None = None,
     ) -> None:
-        self._last_prepared = last_prepared
+        self._last_prepared = last_prepared or LastPrepared()
         self._directory = directory
         self._snapshots = directory.snapshots
         self._options = options
@@ -91,10 +91,8 @@ class Planner:
     def forget(self) -> None:
         """Ask anew for what a rollback may have changed; a seek begins with it."""
         self._directory.forget()
-        first = self._schemas.first.id
-        self._plans = {key: plans for key, plans in self._plans.items() if key[0] == first}
-        for plans in self._plans.values():
-            plans.forget()
+        self._plans.clear()
+        self._last_prepared.held = None
 
     # ---- states ----
 

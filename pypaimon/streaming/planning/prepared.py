@@ -93,10 +93,6 @@ class Preparation:
         self._last.held = (key, prepared) if more else None
         return prepared, chosen, last
 
-    def forget(self) -> None:
-        """Let go of it."""
-        self._last.held = None
-
 
 def without_statistics(units: Units) -> Units:
     """The same units, whose entries have been pruned by their statistics."""

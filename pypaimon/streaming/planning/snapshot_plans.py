@@ -216,10 +216,6 @@ class SnapshotPlans:
         """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""
         return self._presented(self._factory.joined(splits, snapshot_id))
 
-    def forget(self) -> None:
-        """Let go of what is kept of a snapshot that was handed out in part."""
-        self._preparation.forget()
-
     def warm(self, lists: list[str]) -> None:
         """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them.
 

@@ -213,6 +213,9 @@ class StreamTableRead(TableRead):
     def _layout_of(self, schema: TableSchema) -> Layout:
         known = self._layouts.get(_key(schema))
         if known is None:
+            if any(schema_id == schema.id for schema_id, _ in self._layouts):
+                # A rollback came between: the schemas of files may be others too.
+                self._directory.forget()
             known = self._layouts[_key(schema)] = follow(self._settings, schema)
         return known
 
