@@ -28,22 +28,37 @@ class PositionExpiredError(PaimonStreamError, LookupError):
         wanted: Id of the snapshot that was to be read next.
         earliest: Id of the earliest snapshot (or long-lived changelog) that can still be read; None when there is none.
         latest: Id of the latest snapshot; None when there is none.
+        earliest_needs_it: The earliest snapshot cannot be read without the wanted one: it retracts rows of that, which
+            a consumer whose next snapshot is the earliest does not protect.
     """
 
-    def __init__(self, wanted: int, earliest: int | None, latest: int | None, detail: str = "") -> None:
+    def __init__(
+        self,
+        wanted: int,
+        earliest: int | None,
+        latest: int | None,
+        detail: str = "",
+        earliest_needs_it: bool = False,
+    ) -> None:
         self.wanted = wanted
         self.earliest = earliest
         self.latest = latest
         self.detail = detail
+        self.earliest_needs_it = earliest_needs_it
+        if earliest_needs_it:
+            advice = "on_expired='latest' | 'full', or keep snapshots longer: raise snapshot.time-retained."
+        else:
+            advice = (
+                "on_expired='earliest' | 'latest' | 'full', or keep snapshots longer: raise snapshot.time-retained or "
+                "changelog.time-retained, or read with a consumer id, which protects what was not yet read."
+            )
         super().__init__(
             f"Snapshot {wanted} has expired: the table now holds snapshots {earliest} to {latest}. {detail}"
-            "Choose where to go on with on_expired='earliest' | 'latest' | 'full', or keep snapshots longer: "
-            "raise snapshot.time-retained or changelog.time-retained, or read with a consumer id, "
-            "which protects what was not yet read."
+            f"Choose where to go on with {advice}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.wanted, self.earliest, self.latest, self.detail)
+        return type(self), (self.wanted, self.earliest, self.latest, self.detail, self.earliest_needs_it)
 
 
 class PositionBeyondLatestError(PaimonStreamError, LookupError):

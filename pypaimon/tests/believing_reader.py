@@ -25,6 +25,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 IDLE_POLLS = 40
 """More than it takes until an idle stream finds the start of a table that was empty, and then checks its range."""
+ROUNDS_PER_COMMIT = 50
+"""More plans than limits can cut a commit into, a full state before it included."""
 
 
 class BelievingReader:
@@ -134,7 +136,7 @@ class BelievingReader:
             return True
         except PositionExpiredError as error:
             self._check_expired(error, before, reading)
-            self._afresh()
+            self._afresh(error)
             return True
         except SchemaChangedError as error:
             self._check_refused(error, before)
@@ -153,15 +155,19 @@ class BelievingReader:
 
     async def catch_up(self) -> None:
         """Until nothing new is there; a position that has expired must be found out by then."""
-        idle = 0
+        idle, left = 0, IDLE_POLLS + ROUNDS_PER_COMMIT * len(self._table.commits)
         while idle < IDLE_POLLS and await self.step():
             idle = idle + 1 if any(map(self.expected.overdue, self.beliefs)) else 0
+            left -= 1
+            assert left, f"it does not come to an end at {self.scan.checkpoint()}: {self.settings}, {self.beliefs}"
         assert not all(map(self.expected.overdue, self.beliefs)), f"it waits for what has expired: {self.beliefs}"
 
-    def _afresh(self) -> None:
+    def _afresh(self, error: PositionExpiredError) -> None:
+        """Come back as the error advises, where the same progress, or start, would lead to it again."""
         self.scan.close()
         self.plans.clear()
-        self.open(replace(self.settings, projection=None))
+        on_expired = "full" if error.earliest_needs_it else self.settings.on_expired
+        self.open(replace(self.settings, projection=None, on_expired=on_expired))
 
     def _with_newer_schema(self, position: Position | None, beliefs: list[Belief]) -> None:
         """Come back with a stream that knows the newest schema, behind the last rows that were seen."""

@@ -122,6 +122,38 @@ def test_by_default_it_is_an_error_and_stays_one(table: Table) -> None:
 
 
 @pytest.mark.parametrize("kind", [PlanKind.OVERWRITE, PlanKind.NET], ids=str)
+def test_the_earliest_snapshot_is_gone_on_at_unless_it_is_what_could_not_be_read(
+    tmp_path: Path, kind: PlanKind
+) -> None:
+    """What is to be retracted is gone, the snapshot of the plan is the earliest that is left."""
+    table = Table(tmp_path / "w", primary_key=True, bucket="1")
+    table.commit([1, 2])
+    first = list(table.path.rglob("*.parquet"))
+    table.commit([2, 3], overwrite=True)
+    if kind is PlanKind.NET:
+        table.snapshot_path(2).write_text(json.dumps(table.snapshot(2) | {"commitKind": "COMPACT"}))
+        table.commit([4])
+    files = FaultFileIO()
+
+    def expire(call: Call) -> object:
+        if call.path.endswith(".parquet") and first:
+            table.expire(table.latest())
+            while first:
+                first.pop().unlink()
+        return call.answer()
+
+    files.wherever(expire)
+    builder = table.builder(files).with_start(snapshot_id=2).with_end(snapshot_id=table.latest()).with_catch_up("net")
+    builder.with_on_overwrite("read").with_on_expired("earliest")
+    with builder.open_sync(read_ahead_bytes=0) as stream:
+        if kind is PlanKind.OVERWRITE:
+            with pytest.raises(PositionExpiredError, match=r"with on_expired='latest' \| 'full'"):
+                next(stream)
+        else:
+            assert [batch.data["k"].to_pylist() for batch in stream] == [[4]]
+
+
+@pytest.mark.parametrize("kind", [PlanKind.OVERWRITE, PlanKind.NET], ids=str)
 def test_what_is_to_be_retracted_expires_with_the_snapshot_before(tmp_path: Path, kind: PlanKind) -> None:
     """The snapshot of the plan still stands."""
     table = Table(tmp_path / "w", primary_key=True, bucket="1")

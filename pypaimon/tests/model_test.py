@@ -223,3 +223,23 @@ def test_what_a_cancelled_call_found_between_two_commits_is_believed(
 
     asyncio.run(read())
     reader.scan.close()
+
+
+@pytest.mark.parametrize("policy", ["fail", "earliest"])
+@pytest.mark.parametrize("consumer", ["c", None])
+def test_a_reader_comes_past_an_overwrite_of_rows_that_are_gone(
+    tmp_path: Path, policy: str, consumer: str | None
+) -> None:
+    """Its progress, and its start, lead to the same error again: it does what that error advises."""
+    table = CraftedTable(tmp_path / "w", keyed=True, partitioned=False, buckets=1, options={"bucket": "1"})
+    writer = CraftedWriter(table, buckets=1, producer="none", postponed=False)
+    chosen = Settings(consumer=consumer, overwrites=True, on_expired=policy)
+    writer.act("append", 1)
+    reader = BelievingReader(table, StreamModel(True), False, chosen)
+    asyncio.run(reader.catch_up())
+    writer.act("overwrite", 1)
+    table.expire(2)
+    asyncio.run(reader.catch_up())
+    assert reader.settings.on_expired == "full"
+    assert reader.scan.next_snapshot_id == 3
+    reader.scan.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -416,8 +417,12 @@ class TestOverwrites:
         drive = Drive.of(table, EARLIEST, read_overwrite=True, on_expired=policy)
         if policy in (OnExpired.FAIL, OnExpired.EARLIEST):
             for _ in range(2):
-                with pytest.raises(PositionExpiredError, match=r"Snapshot 1 has expired.*Snapshot 2 overwrites"):
+                with pytest.raises(PositionExpiredError, match=r"Snapshot 1 has expired.*Snapshot 2 over") as caught:
                     drive.run()
+                # Neither the earliest snapshot nor a consumer whose next one it is would help.
+                assert "with on_expired='latest' | 'full'" in str(caught.value)
+                assert "'earliest'" not in str(caught.value) and "consumer" not in str(caught.value)
+                assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
         else:
             assert drive.keys() == ([1, 2] if policy is OnExpired.FULL else [])
 

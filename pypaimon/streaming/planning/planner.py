@@ -395,7 +395,9 @@ class Planner:
             PositionExpiredError: That one, if the policy is to fail.
         """
         start = self._options.start if plan.kind is PlanKind.FULL else None
-        return self._on_expired(replace(state, start=start, next_id=plan.snapshot_id), expired).state
+        # Begun at its snapshot, a stream comes to the same retractions only where they are those of an overwrite.
+        next_id = plan.snapshot_id if plan.kind is PlanKind.OVERWRITE else None
+        return self._on_expired(replace(state, start=start, next_id=next_id), expired).state
 
     # ---- schemas ----
 

@@ -87,8 +87,10 @@ def start_instead(policy: OnExpired, state: PlannerState, expired: PositionExpir
     """
     in_full = state.full is not None or state.start is not None
     # In a full plan `next_id` is the snapshot behind it, which says nothing about where to begin.
-    at_earliest = policy is OnExpired.EARLIEST and not in_full and state.next_id == expired.earliest
-    if policy is OnExpired.FAIL or expired.wanted < 1 or at_earliest:
+    at_earliest = not in_full and state.next_id == expired.earliest
+    if at_earliest and policy in (OnExpired.FAIL, OnExpired.EARLIEST):
+        raise PositionExpiredError(expired.wanted, expired.earliest, expired.latest, expired.detail, True) from expired
+    if policy is OnExpired.FAIL or expired.wanted < 1:
         raise expired
     if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:
         return Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=expired.earliest)
