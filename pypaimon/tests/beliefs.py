@@ -52,6 +52,7 @@ class Settings:
         limits: Arguments of `with_limits`.
         catch_up: `auto`, `replay` or `net`.
         prefetch: Plans made ahead.
+        old_handle: Whether it reads on the handle that was there first, which it shares with other readers.
     """
 
     start: str = "earliest"
@@ -65,6 +66,7 @@ class Settings:
     limits: tuple[tuple[str, int], ...] = ()
     catch_up: str = "auto"
     prefetch: int = 0
+    old_handle: bool = False
 
 
 @dataclass(frozen=True, eq=False)

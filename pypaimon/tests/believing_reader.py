@@ -58,7 +58,8 @@ class BelievingReader:
         self.beliefs = self.expected.beliefs()
 
     def _builder(self, position: str | None) -> StreamReadBuilder:
-        settings, handle = self.settings, self._table.handle()
+        settings = self.settings
+        handle = self._table.first_handle if settings.old_handle else self._table.handle()
         TableDirectory.of(handle).store._common.sleep = lambda _: None
         builder = StreamReadBuilder(handle).with_start(settings.start).with_include_row_kind()
         builder.with_prefetch(settings.prefetch).with_catch_up(settings.catch_up).with_limits(**dict(settings.limits))

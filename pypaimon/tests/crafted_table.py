@@ -48,6 +48,7 @@ class CraftedTable:
         keyed: Whether it has a primary key.
         commits: All snapshots that there ever were, by id.
         columns: Its columns now.
+        first_handle: A handle as old as the table.
         moments: Its earliest and latest snapshot, each time that one of them changed; 1 and 0 at first.
     """
 
@@ -66,6 +67,8 @@ class CraftedTable:
         self.commits: dict[int, Commit] = {}
         self._lists: dict[int, dict[str, tuple[str, list[Any]]]] = {}
         self.moments = [(1, 0)]
+        self.first_handle = self.handle()
+        self._recounted = 0
         self.alter()
 
     # ---- what is there ----
@@ -197,6 +200,7 @@ class CraftedTable:
         changelog: Sequence[WrittenFile] = (),
         *,
         merges_manifests: bool = False,
+        recounted: int = 0,
     ) -> Commit:
         """Make a snapshot.
 
@@ -206,6 +210,7 @@ class CraftedTable:
             removed: Data files that it removes.
             changelog: Its changelog files.
             merges_manifests: Whether the manifests before it become one, of the files that are left.
+            recounted: By how much its total, and those from now on, differ from the totals before it: a repair.
         """
         before, number = self.live, self.latest + 1
         gone = set(map(id, removed))
@@ -221,7 +226,9 @@ class CraftedTable:
             size = ManifestListManager(self._table).write(names[role], manifests)
             snapshot[f"{role}ManifestListSize"] = size
         snapshot |= {"commitUser": "writer", "commitIdentifier": number, "commitKind": kind}
-        snapshot |= {"timeMillis": 1_700_000_000_000 + number, "totalRecordCount": _count(live)}
+        self._recounted += recounted
+        total = max(0, _count(live) + self._recounted)
+        snapshot |= {"timeMillis": 1_700_000_000_000 + number, "totalRecordCount": total}
         snapshot |= {"deltaRecordCount": _count(added) - _count(removed), "uuid": str(uuid.uuid4())}
         if changelog:
             snapshot["changelogRecordCount"] = _count(changelog)

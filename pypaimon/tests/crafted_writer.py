@@ -83,8 +83,8 @@ class CraftedWriter:
         self._commit("OVERWRITE", files, removed)
 
     def nothing(self) -> None:
-        """A snapshot that changes no file."""
-        self._commit(self.choice("ANALYZE", "APPEND"), (), ())
+        """A snapshot that changes no file; it may repair the total count."""
+        self._commit(self.choice("ANALYZE", "APPEND"), recounted=self.choice(0, 0, -3, 5))
 
     def compact(self) -> None:
         """One COMPACT snapshot, if there is something to compact."""
@@ -255,8 +255,8 @@ class CraftedWriter:
     def _live(self) -> list[WrittenFile]:
         return [file for file in self._table.live if isinstance(file, WrittenFile)]
 
-    def _commit(self, kind: str, *files: Sequence[WrittenFile]) -> None:
-        self._table.commit(kind, *files, merges_manifests=not self._random.randrange(6))
+    def _commit(self, kind: str, *files: Sequence[WrittenFile], recounted: int = 0) -> None:
+        self._table.commit(kind, *files, merges_manifests=not self._random.randrange(6), recounted=recounted)
 
 
 def _sequence(record: Record) -> int:

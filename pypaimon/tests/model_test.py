@@ -1,8 +1,8 @@
 """Random histories and random readers: what a reader sees is what the model says, snapshot by snapshot.
 
-Histories: appends, overwrites, compactions, changelogs, columns that come, go and change, expiry. Readers: they start
-anywhere, restart, seek, cancel, shard, limit, lag, filter, project, and choose what becomes of them when a schema
-changes or their position expires.
+Histories: appends, overwrites, compactions, changelogs, columns that come, go and change, totals that are recounted,
+expiry. Readers: they start anywhere, on new handles or on one that is as old as the table, restart, seek, cancel,
+shard, limit, lag, filter, project, and choose what becomes of them when a schema changes or their position expires.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class Histories(RuleBasedStateMachine):
             limits=() if limit is None else ((limit, draw(st.integers(1, most[limit]))),),
             catch_up=choice("auto", "replay", "net" if on_schema_change != "ignore" else "auto"),
             prefetch=choice(0, 1, 4),
+            old_handle=choice(True, False),
         )
 
     @property

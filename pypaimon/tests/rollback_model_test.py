@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from pypaimon.streaming import (
     TableChangedError,
 )
 
+SOAK = int(os.environ.get("SOAK", "0"))
 POLLS = 40
 CHANGED = (TableChangedError, PositionBeyondLatestError, PositionExpiredError)
 READERS = st.fixed_dictionaries(
@@ -244,7 +246,7 @@ def test_every_reader_sees_one_history() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         seeded_by(commit_seed())(Rollbacks),
         settings=settings(
-            max_examples=8,
+            max_examples=8 * (1 + 40 * SOAK),
             stateful_step_count=9,
             deadline=None,
             database=None,
