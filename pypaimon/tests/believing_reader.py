@@ -165,10 +165,14 @@ class BelievingReader:
 
     def _afresh(self, error: PositionExpiredError) -> None:
         """Come back as the error advises, where the same progress, or start, would lead to it again."""
+        on_expired = "full" if error.earliest_needs_it else self.settings.on_expired
+        settings = replace(self.settings, projection=None, on_expired=on_expired)
+        if self.settings.consumer is not None:
+            self.restart(settings)
+            return
         self.scan.close()
         self.plans.clear()
-        on_expired = "full" if error.earliest_needs_it else self.settings.on_expired
-        self.open(replace(self.settings, projection=None, on_expired=on_expired))
+        self.open(settings)
 
     def _with_newer_schema(self, position: Position | None, beliefs: list[Belief]) -> None:
         """Come back with a stream that knows the newest schema, behind the last rows that were seen."""

@@ -244,3 +244,28 @@ def test_a_reader_comes_past_an_overwrite_of_rows_that_are_gone(
     assert reader.settings.on_expired == "full"
     assert reader.scan.next_snapshot_id == 3
     reader.scan.close()
+
+
+@pytest.mark.parametrize("policy", ["fail", "earliest"])
+def test_a_reader_whose_plan_expired_before_it_was_read_goes_on_at_its_progress(tmp_path: Path, policy: str) -> None:
+    """The plan of an overwrite was made while the rows that it retracts were there still."""
+    table = CraftedTable(tmp_path / "w", keyed=True, partitioned=False, buckets=1, options={"bucket": "1"})
+    writer = CraftedWriter(table, buckets=1, producer="none", postponed=False)
+    writer.act("append", 1)
+    chosen = Settings(start="latest", consumer="c", overwrites=True, on_expired=policy)
+    reader = BelievingReader(table, StreamModel(True), False, chosen)
+
+    async def read() -> None:
+        await reader.catch_up()
+        writer.act("overwrite", 1)
+        assert await reader.step(cancel_after=1)
+        pending = reader.scan._pending
+        assert pending is not None
+        await asyncio.wrap_future(pending.found)
+        table.expire(2)
+        await reader.catch_up()
+
+    asyncio.run(read())
+    assert reader.settings.on_expired == "full"
+    assert reader.scan.next_snapshot_id == 3
+    reader.scan.close()
