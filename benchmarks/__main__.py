@@ -66,7 +66,8 @@ def report(figures: list[measuring.Figure], seconds: float) -> str:
     versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER}"
     return f"""# Benchmarks
 
-Written by `make bench` on {day} ({host}; {versions}), in {seconds:.0f} s; nothing here is edited by hand.
+Written by `make bench` on {day}, in {seconds:.0f} s; nothing here is edited by hand.
+Where: {host}; {versions}.
 All sides of a line ran in the same run on the same tables. Ratios say how many times better ours is.
 The load is that of the last 15 minutes; above the number of cores other work ran too, which times on the clock
 (catching up, stalls, commit to rows) show, and rates, which count processor time, hardly.

@@ -211,6 +211,15 @@ def test_nothing_cites_what_a_reader_cannot_open() -> None:
         assert not unknown, f"{path.relative_to(ROOT)} names {unknown}"
 
 
+def test_modules_that_the_architecture_names_are_there() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    of_streams, _, of_spark = text.partition("## On Spark")
+    for package, part in (("streaming", of_streams), ("spark", of_spark)):
+        named = set(re.findall(r"`([a-z_]+(?:/|\.py))`", part))
+        assert len(named) > 5
+        assert [name for name in named if not (ROOT / "pypaimon" / package / name).exists()] == []
+
+
 def test_every_page_is_in_the_site() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     assert {page.name for page in DOCS.glob("*.md")} <= set(re.findall(r"[\w-]+\.md", navigation))

@@ -66,6 +66,11 @@ class Progress:
     `keep_alive` and `committed` block and ask the store; the others do not. All may be called from any thread.
     A call that raised may be repeated.
 
+    In this order: `open`, once before the first plan. `begin`, when the start is found, and again after each seek.
+    `on_plan` for each plan, in the same uncancellable moment in which the caller gets it, or `on_passed_over`. When the
+    next plan is asked for, and at a clean end, `confirm_handed_out` and `flush`; whoever leaves otherwise calls
+    neither. At each poll `flush` and `keep_alive`, which ask nothing if nothing is due.
+
     Args:
         manager: Consumers of the table and branch.
         name: The progress file, see `reader_name`.
