@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ except ImportError:  # pragma: no cover (there is none on Windows)
     fcntl = None  # type: ignore[assignment]
 
 _RENAMED_SCHEMES = ("hdfs://", "viewfs://")
+_BESIDE = ".new"
 
 
 class ChangedFileError(Exception):
@@ -47,7 +48,7 @@ class ConditionalWrites:
     - Local files: compared and renamed under a lock on their directory, which ends with the process.
     - Objects that the client of the extra `fast` serves: `If-Match` and `If-None-Match`.
     - HDFS and viewfs: compared, written beside, renamed. A rename replaces nothing there, so that the old file goes
-      first; a process that dies in between leaves the new content beside, where `look` finds it.
+      first; a process that dies in between leaves the new content beside, where `look` and `recover` find it.
     - Other stores do not compare: a new file is read back, since another one may have come at the same time.
 
     Calls run where the caller is, and are not repeated here.
@@ -108,6 +109,10 @@ class ConditionalWrites:
                 # Who looked in between has renamed it already.
                 if not self._file_io.rename(source, target) and (target == beside or self._read(path) != data):
                     raise StoreError(f"{target}: {source} could not be renamed to it")
+
+    def recover(self, path: str) -> None:
+        """Give a file its name that was left beside it; its writer may be alive, and has done so by now."""
+        self._file_io.rename(_beside(path), path)
 
     def delete(self, path: str) -> None:
         """Delete a file, and what may lie beside it.
@@ -195,6 +200,14 @@ def is_renamed(path: str) -> bool:
     return path.lower().startswith(_RENAMED_SCHEMES)
 
 
+def left_beside(directory: str, names: Collection[str]) -> list[str]:
+    """Paths of files that a listing of a directory lacks, for who wrote them died before they were renamed."""
+    if not is_renamed(directory):
+        return []
+    beside = [name for name in names if name.startswith(".") and name.endswith(_BESIDE)]
+    return [f"{directory}/{whole}" for name in beside if (whole := name[1 : -len(_BESIDE)]) not in names]
+
+
 def _compare(path: str, now: bytes | None, data: bytes, seen: Seen | None) -> None:
     if now != (None if seen is None else seen.data) and now != data:
         raise ChangedFileError(path)
@@ -202,7 +215,7 @@ def _compare(path: str, now: bytes | None, data: bytes, seen: Seen | None) -> No
 
 def _beside(path: str) -> str:
     directory, name = path.rsplit("/", 1)
-    return f"{directory}/.{name}.new"
+    return f"{directory}/.{name}{_BESIDE}"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from pypaimon.streaming.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed
+from pypaimon.streaming.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, left_beside
 from pypaimon.streaming.errand import not_given_up
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.forking import ForkSafeLock
@@ -197,7 +197,7 @@ class Store:
 
     def list_names(self, directory: str) -> list[str]:
         """Names of the files and directories in a directory; none if it does not exist."""
-        return [status.path.rstrip("/").rsplit("/", 1)[-1] for status in self.list_statuses(directory)]
+        return list(self._by_name(directory))
 
     def list_statuses(self, directory: str) -> list[Any]:
         """Statuses (`path`, `size`, `mtime`) of what is in a directory; none if it does not exist."""
@@ -205,6 +205,21 @@ class Store:
             return self._one("list", directory, self._statuses)
         except FileNotFoundError:
             return []
+
+    def list_written(self, directory: str) -> dict[str, Any]:
+        """Statuses by name of a directory whose files were written with `replace` or `write_atomic`.
+
+        On HDFS a file whose writer died in the midst of a rename gets its name back.
+        """
+        found = self._by_name(directory)
+        if left := left_beside(directory, found):
+            for path in left:
+                self._one("write", path, self._writes.recover)
+            found = self._by_name(directory)
+        return found
+
+    def _by_name(self, directory: str) -> dict[str, Any]:
+        return {status.path.rstrip("/").rsplit("/", 1)[-1]: status for status in self.list_statuses(directory)}
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Write a file so that a reader, or a crash, sees the old content or the new.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mortal_file_io import MortalFileIO
 from shard_group import ShardedTable, ShardReader, read_by
 from tables import Table
 
@@ -322,6 +324,58 @@ def test_a_shard_that_comes_after_one_that_has_expired_begins_at_the_start_of_th
     assert first.checkpoint().snapshot == 5
     second = shard(1)
     assert [plan.snapshot_id for plan in iter(second.plan, None)] == [2, 3, 4]
+
+
+def test_a_shard_that_starts_while_the_group_starts_anew_goes_on_at_the_new_start(tmp_path: Path) -> None:
+    """Between any two of its requests: it may have taken over its own file just before that was deleted."""
+    joined = 0
+    for step in range(1, 60):
+        outcome = _starts_meanwhile(ShardedTable(tmp_path / str(step)), step)
+        if outcome is None:
+            break
+        joined += outcome == ""
+        # Or it found its position before the others began anew.
+        assert outcome == "" or "started anew" in outcome
+    else:
+        raise AssertionError("it has ever more requests")
+    assert joined > 5
+
+
+def _starts_meanwhile(site: ShardedTable, step: int) -> str | None:
+    """One of two expired shards starts the group anew before that request of the other's start.
+
+    Returns:
+        The conflict that the other one met, or ""; None: it has fewer requests.
+    """
+    site.append()
+    first, second = group(site, 2, configure=lambda builder: builder.with_on_expired("full"))
+    for shard in (first, second):
+        shard.catch_up()
+        shard.die()
+    site.append()
+    site.compact()
+    site.expire(by_force=True)
+    handle = site.table.handle()
+    handle.file_io = MortalFileIO()
+    builder = StreamReadBuilder(handle).with_on_expired("full").with_prefetch(0).with_shard(1, 2)
+    read, scan = builder.new_read(), builder.with_consumer_id("etl", commit="manual").new_streaming_scan()
+
+    def start_anew() -> None:
+        first.open().step()
+        first.commit()
+
+    handle.file_io.interruption = handle.file_io.steps + step, start_anew
+    with scan:
+        try:
+            plan = scan.plan()
+            keys = read.to_arrow(plan.splits())["k"].to_pylist()
+            scan.commit(plan)
+        except ConsumerConflictError as conflict:
+            return str(conflict)
+    if handle.file_io.interruption is not None:
+        return None
+    assert Counter(keys) + first.keys == everything(site)
+    return ""
 
 
 def test_a_save_that_comes_back_after_the_group_started_anew_is_taken_away_again(site: ShardedTable) -> None:

@@ -305,9 +305,11 @@ def test_a_save_on_hadoop_is_seen_as_a_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("conditional", [True, False])
+@pytest.mark.parametrize("listed", [True, False])
 def test_who_dies_while_saving_on_hadoop_leaves_the_old_or_the_new_file(
-    tmp_path: Path, conditional: bool, goes_on: bool
+    tmp_path: Path, conditional: bool, goes_on: bool, listed: bool
 ) -> None:
+    """Also where the file is looked for by listing the consumers, as expiry does."""
     found = set()
     for steps in range(30):
         io = HadoopFileIO()
@@ -327,6 +329,9 @@ def test_who_dies_while_saving_on_hadoop_leaves_the_old_or_the_new_file(
             assert io.dead
         dead = io.dead
         after = ConsumerManager(HadoopFileIO(), path)
+        if listed:
+            assert [info.consumer_id for info in after.infos()] == ["etl"]
+            assert after.min_next_snapshot() in (5, 6)
         left = after.look(ETL)
         assert left is not None
         found.add(left[0].next_snapshot)

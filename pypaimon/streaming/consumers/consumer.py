@@ -178,7 +178,7 @@ class ConsumerManager:
         """Every file, or those of one id, ordered by name. One LIST."""
         found = (
             ConsumerName.parse(name[len(CONSUMER_PREFIX) :])
-            for name in sorted(self._store.list_names(self.directory))
+            for name in sorted(self._store.list_written(self.directory))
             if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX
         )
         return [name for name in found if consumer_id is None or name.consumer_id == consumer_id]
@@ -289,14 +289,10 @@ class ConsumerManager:
             self.delete(name)
 
     def _last_saves(self) -> dict[ConsumerName, datetime | None]:
-        names = {
-            str(status.path).rstrip("/").rpartition("/")[2]: status
-            for status in self._store.list_statuses(self.directory)
-        }
         saves = {}
-        for name in sorted(names):
+        for name, status in sorted(self._store.list_written(self.directory).items()):
             if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX:
-                saves[ConsumerName.parse(name[len(CONSUMER_PREFIX) :])] = _utc(names[name].mtime)
+                saves[ConsumerName.parse(name[len(CONSUMER_PREFIX) :])] = _utc(status.mtime)
         return saves
 
 

@@ -214,12 +214,12 @@ class Progress:
         """
         with self._io:
             full = position.phase is Phase.FULL
+            self._leave_behind()
             if full and self._frontier is not None:
                 self._check_owned()
             if found and (other := self._group.share(position, end)) is not None:
                 return other
-            if self._file.began != self._group.token and self._group.leave_behind():
-                self._file.forget()
+            self._leave_behind()
             if full:
                 self._may_have_fence = True
                 self._fence.claim(Consumer(position.snapshot, start=self._group.fence_start(position)), now)
@@ -350,6 +350,10 @@ class Progress:
             self._wanted = whole if self._wanted is None else max(whole, self._wanted)
 
     # With `_io` held.
+
+    def _leave_behind(self) -> None:
+        if self._file.began != self._group.token and self._group.leave_behind():
+            self._file.forget()
 
     def _check_owned(self) -> None:
         if not self._file.mine and self._fence.mine:

@@ -66,6 +66,7 @@ class StartGroup:
         self._start: SharedStart | None = None
         self._standing: SharedStart | None = None
         self._fence: SharedStart | None = None
+        self._left_behind: str | None = None
         self.token: str | None = None
         self.unsettled = False
 
@@ -162,14 +163,19 @@ class StartGroup:
         raise ConsumerConflictError(f"{self._manager.path(self._name.shared_start)}: others keep writing it; try again")
 
     def leave_behind(self) -> bool:
-        """Delete the progress of shards that did not begin with this start, where they could not go on. One LIST.
+        """Delete the progress of shards that did not begin with this start, where they could not go on.
+
+        One LIST, once for each start.
 
         Returns:
-            Whether the reader's own file was among them.
+            Whether the reader's own file is not there: it was among them, or another one that begins here was faster.
         """
-        if not self._replaces_all:
+        if not self._replaces_all or self._left_behind == self.token:
             return False
-        return self._name in self._delete_stale(self._manager.names(self._name.consumer_id))
+        names = self._manager.names(self._name.consumer_id)
+        is_gone = self._name in self._delete_stale(names) or self._name not in names
+        self._left_behind = self.token
+        return is_gone
 
     def check(self, own_began: str | None) -> None:
         """Before the first save: the start that this reader began with still is the group's. One GET.
@@ -269,7 +275,8 @@ class StartGroup:
 
     def _is_stale(self, name: ConsumerName) -> bool:
         found = self._manager.read(name)
-        return found is not None and found.began != self.token
+        # None: another reader of this start has just deleted it.
+        return found is None or found.began != self.token
 
     def _new(self, position: Position, end: int | None) -> SharedStart:
         whole = replace(position, unit=None)
