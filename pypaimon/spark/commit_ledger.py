@@ -2,8 +2,8 @@
 
 A commit carries its user (the query) and its identifier (the batch). Snapshots tell what was committed, but they
 expire. So two small files go before each commit: the *record*, which says which batches were found in the snapshots up
-to one of them and which batch is about to be committed, and the *fence*, a consumer file, which keeps the snapshots
-from there on.
+to one of them and which batch is about to be committed, and the *fence*, a consumer file, which keeps that snapshot
+and those from there on.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 
 from pypaimon.spark.batch_ids import BatchIds
 from pypaimon.spark.ledger_record import Record
-from pypaimon.streaming.conditional_writes import ChangedFileError, Seen
+from pypaimon.streaming.conditional_writes import Seen
 from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.errors import PaimonStreamError, StoreError
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _WINDOW = 32
 _MAX_RANGES = 4096
-_TRIES = 8
 _RECORD_PREFIX = "sink-"
 
 
@@ -114,8 +113,9 @@ class CommitLedger:
     """The ledger of one query in one table and branch. Calls block.
 
     Two drivers of the same query may be alive for a while, as when a cluster lost sight of the first, and jobs that
-    name their batches may run side by side. Each keeps what the other one recorded meanwhile. Who publishes first wins
-    (`pypaimon.spark.publishing`).
+    name their batches may run side by side. Whoever finds that the other one has written the record meanwhile looks at
+    the table again: what it had found may have been rolled back. Who publishes first wins, see
+    `pypaimon.spark.publishing`.
 
     Args:
         directory: The table.
@@ -162,13 +162,18 @@ class CommitLedger:
         Must have returned before the commit is tried.
 
         Raises:
-            QueryReusedError: Another streaming query has begun a commit meanwhile.
+            ChangedFileError: Another job has written the record since: ask for the standing again.
             StoreError: The store failed.
         """
         self._write(standing, batch, standing.batches)
 
     def assume(self, batch: int, standing: Standing) -> None:
-        """Record that a batch is in the table, as a human has found out. Two PUTs."""
+        """Record that a batch is in the table, as a human has found out. Two PUTs.
+
+        Raises:
+            ChangedFileError: Another job has written the record since: ask for the standing again.
+            StoreError: The store failed.
+        """
         self._write(standing, batch, standing.batches.union([batch]))
 
     def read(self) -> Record | None:
@@ -181,28 +186,16 @@ class CommitLedger:
 
     def _write(self, standing: Standing, batch: int, batches: BatchIds) -> None:
         origin, attempt = self._origin or standing.origin, max(batch, standing.attempt)
-        found = Record(standing.examined + 1, batches, standing.unknown, attempt, origin, standing.mark)
-        record = self._kept(batch, found, standing.seen)
-        self._consumers.write(ConsumerName(self._user), Consumer(record.first))
+        batches, left_out = batches.newest(_MAX_RANGES)
+        unknown = _greatest(standing.unknown, left_out)
+        record = Record(standing.examined + 1, batches, unknown, attempt, origin, standing.mark)
+        self._directory.store.replace(self._record_path, record.to_json(), standing.seen)
+        # Also the snapshot before, by which a rollback is told.
+        self._consumers.write(ConsumerName(self._user), Consumer(max(standing.examined, 1)))
 
     def _check_origin(self, batch: int, record: Record | None) -> None:
         if record is not None and self._origin is not None and record.origin not in (None, self._origin):
             raise QueryReusedError(self._user, batch)
-
-    def _kept(self, batch: int, record: Record, seen: Seen | None) -> Record:
-        """Write the record in the place of the one that was seen, joined with what others have written meanwhile."""
-        for _ in range(_TRIES):
-            batches, left_out = record.batches.newest(_MAX_RANGES)
-            record = replace(record, batches=batches, unknown=_greatest(record.unknown, left_out))
-            try:
-                self._directory.store.replace(self._record_path, record.to_json(), seen)
-            except ChangedFileError:
-                current, seen = self._look()
-                self._check_origin(batch, current)
-                record = record if current is None else record.joined(current)
-            else:
-                return record
-        raise StoreError(f"{self._record_path}: other jobs of the same query keep writing it")
 
     def _look(self) -> tuple[Record, Seen] | tuple[None, None]:
         try:

@@ -9,13 +9,15 @@ from typing import Any
 from pypaimon.spark.commit_ledger import BatchOrderError, CommitLedger, CommitUnknownError, Standing
 from pypaimon.spark.internals import StreamTableCommit
 from pypaimon.spark.publishing import Claim, FencedSnapshotCommit
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.conditional_writes import ChangedFileError
+from pypaimon.streaming.errors import PaimonStreamError, StoreError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _LOG = StreamLog(__name__)
 _WHOLE_TABLE: dict[str, Any] = {}
+_TRIES = 8
 # What Paimon takes for the identifier of a commit that has none.
 _UNNUMBERED = 2**63 - 1
 
@@ -109,32 +111,45 @@ def commit_once(
         CommitFailedError: pypaimon gave up; where the commit surely is not there, its files are deleted.
         StoreError: The store failed before anything was published.
     """
-    directory = TableDirectory.of(table)
-    ledger = CommitLedger(directory, user, origin)
-    written = Written.of(messages)
-    standing = ledger.standing(batch)
-    if batch in standing.batches:
-        return _repeated(table, directory, standing.snapshot, messages)
-    if not overwrite and not any(not message.is_empty() for message in messages):
-        return CommitReport(None, written)
-    if standing.unknown is not None and batch <= standing.unknown:
-        if assumption.committed == batch:
-            ledger.assume(batch, standing)
-            return CommitReport(None, written, repeated=True)
-        if assumption.missing != batch:
-            raise CommitUnknownError(user, batch, standing.why)
-    _check_order(user, batch, standing, ordered)
-    ledger.begin(batch, standing)
-    claim = Claim(user, batch, standing.examined, ordered, schema_id)
-    fence = _publish(table, claim, messages, overwrite, f"Batch {batch} of '{user}'")
+    ledger = CommitLedger(TableDirectory.of(table), user, origin)
+    for _ in range(_TRIES):
+        standing = ledger.standing(batch)
+        if batch in standing.batches:
+            return _repeated(table, standing.snapshot, messages)
+        if not overwrite and not any(not message.is_empty() for message in messages):
+            return CommitReport(None, Written.of(messages))
+        try:
+            if _is_assumed(user, batch, standing, assumption):
+                ledger.assume(batch, standing)
+                return CommitReport(None, Written.of(messages), repeated=True)
+            _check_order(user, batch, standing, ordered)
+            ledger.begin(batch, standing)
+        except ChangedFileError:
+            continue
+        return _commit(table, Claim(user, batch, standing.examined, ordered, schema_id), messages, overwrite)
+    raise StoreError(f"Batch {batch} of '{user}': other jobs of the same query keep writing its record; try again")
+
+
+def _is_assumed(user: str, batch: int, standing: Standing, assumption: Assumption) -> bool:
+    """Whether a human says that the batch is in the table, where the table cannot tell."""
+    if standing.unknown is None or batch > standing.unknown or assumption.missing == batch:
+        return False
+    if assumption.committed == batch:
+        return True
+    raise CommitUnknownError(user, batch, standing.why)
+
+
+def _commit(table: Any, claim: Claim, messages: Sequence[Any], overwrite: bool) -> CommitReport:
+    restart = "A restart of the query finds out"
+    fence = _publish(table, claim, messages, overwrite, f"Batch {claim.batch} of '{claim.user}'", restart)
     if fence.refused is not None:
         raise fence.refused
     if fence.found is None:
-        return CommitReport(fence.published, written)
+        return CommitReport(fence.published, Written.of(messages))
     if fence.uncertain:
         _log_kept(table)
-        return CommitReport(fence.found.id, written, repeated=True)
-    return _repeated(table, directory, fence.found, messages)
+        return CommitReport(fence.found.id, Written.of(messages), repeated=True)
+    return _repeated(table, fence.found, messages)
 
 
 def commit_batch(table: Any, messages: Sequence[Any], *, overwrite: bool, schema_id: int | None = None) -> CommitReport:
@@ -144,7 +159,11 @@ def commit_batch(table: Any, messages: Sequence[Any], *, overwrite: bool, schema
         CommitFailedError: pypaimon gave up.
     """
     user = table.new_batch_write_builder().commit_user
-    fence = _publish(table, Claim(user, _UNNUMBERED, None, False, schema_id), messages, overwrite, "The write")
+    look = (
+        f"Look for a snapshot of the commit user '{user}' before you write again: if there is one, the rows are in the "
+        "table. With the options 'query-id' and 'batch-id' a write may be repeated without looking"
+    )
+    fence = _publish(table, Claim(user, _UNNUMBERED, None, False, schema_id), messages, overwrite, "The write", look)
     return CommitReport(fence.published, Written.of(messages))
 
 
@@ -178,8 +197,16 @@ def _check_order(user: str, batch: int, standing: Standing, ordered: bool) -> No
         raise BatchOrderError(user, batch, latest)
 
 
-def _publish(table: Any, claim: Claim, messages: Sequence[Any], overwrite: bool, what: str) -> FencedSnapshotCommit:
+def _publish(
+    table: Any, claim: Claim, messages: Sequence[Any], overwrite: bool, what: str, advice: str
+) -> FencedSnapshotCommit:
     """Commit through pypaimon, behind a fence that says what became of it.
+
+    Args:
+        table, messages, overwrite: As for `commit_once`.
+        claim: Which commit it is.
+        what: It, in words.
+        advice: How to find out whether it is there, where that is not known.
 
     Raises:
         CommitFailedError: pypaimon gave up; where the commit surely is not there, its files are deleted.
@@ -193,26 +220,25 @@ def _publish(table: Any, claim: Claim, messages: Sequence[Any], overwrite: bool,
         # Properties, though none: without them pypaimon may publish past the fence, through its native library.
         commit.commit(list(messages), claim.batch, {})
     except Exception as error:
-        raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, fence, messages)}") from error
+        raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, fence, messages, advice)}") from error
     finally:
         commit.close()
     if fence.gone is not None:
         raise CommitFailedError(
             f"{what} failed: snapshot {fence.gone}, which had to be looked at first, expired meanwhile, as when "
-            f"another job of the same query goes on. {_left(table, fence, messages)}"
+            f"another job of the same query goes on. {_left(table, fence, messages, advice)}"
         )
     fence.settle()
     return fence
 
 
-def _repeated(
-    table: Any, directory: TableDirectory, snapshot: Snapshot | None, messages: Sequence[Any]
-) -> CommitReport:
+def _repeated(table: Any, snapshot: Snapshot | None, messages: Sequence[Any]) -> CommitReport:
     """The batch is in the table; what was written for it again is deleted if its commit surely names other files."""
     written = Written.of(messages)
     if snapshot is None:
         return CommitReport(None, written, repeated=True)
-    if not _files_of(directory, snapshot) & {file.file_name for message in messages for file in message.new_files}:
+    names = {file.file_name for message in messages for file in message.new_files}
+    if not _files_of(TableDirectory.of(table), snapshot) & names:
         discard(table, messages)
     return CommitReport(snapshot.id, written, repeated=True)
 
@@ -236,10 +262,10 @@ def _why(error: BaseException) -> str:
     return "; because: ".join(reasons)
 
 
-def _left(table: Any, fence: FencedSnapshotCommit, messages: Sequence[Any]) -> str:
+def _left(table: Any, fence: FencedSnapshotCommit, messages: Sequence[Any], advice: str) -> str:
     """Delete the files of a commit that surely is not there; says what became of it."""
     if fence.uncertain:
         _log_kept(table)
-        return "It may have been committed all the same; its files are kept, and a restart of the query finds out."
+        return f"It may have been committed all the same; its files are kept. {advice}."
     discard(table, messages)
     return "It was not committed, and its files are deleted."

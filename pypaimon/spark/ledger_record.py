@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.spark.batch_ids import BatchIds
@@ -13,7 +13,7 @@ _VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the ledger remembers. True for ever once written, so an older one is no danger.
+    """What the ledger remembers. True for ever of the history that has its mark, so an older one is no danger.
 
     Attributes:
         first: Snapshots before it hold no batch of the query that is not in `batches`, or at most `unknown`.
@@ -30,18 +30,6 @@ class Record:
     attempt: int
     origin: str | None = None
     mark: str | None = None
-
-    def joined(self, other: Record) -> Record:
-        """What both say together: each is true, so the one that reaches farther with the batches of both is."""
-        farther = max(self, other, key=lambda record: record.first)
-        unknown = [each.unknown for each in (self, other) if each.unknown is not None]
-        return replace(
-            farther,
-            batches=self.batches.joined(other.batches),
-            unknown=max(unknown, default=None),
-            attempt=max(self.attempt, other.attempt),
-            origin=self.origin or other.origin,
-        )
 
     def to_json(self) -> bytes:
         """The file's text."""

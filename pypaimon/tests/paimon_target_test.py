@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from copied_table import at, batches, changed, keyed, rows_of, stream
 from orders import COLUMNS, append, catalog, create_orders, events, orders
 from pypaimon import Schema
+from pypaimon.filesystem.local_file_io import LocalFileIO
 from tables import Table
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder
@@ -123,6 +125,38 @@ def test_an_append_table_takes_inserts(tables: Any) -> None:
     (copy,) = batches(stream_read_builder(target).with_end(latest=True))
     values = [number * 10 + day for number in range(4) for day in range(3)]
     assert sorted(copy.data["value"].to_pylist()) == values
+
+
+class FullFileIO(LocalFileIO):  # type: ignore[misc]
+    """Local files, on a disk that is full after so many data files."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def write_parquet(self, path: str, data: Any, *args: Any, **settings: Any) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, "the disk is full", path)
+        super().write_parquet(path, data, *args, **settings)
+
+
+@pytest.mark.parametrize("rolls", [False, True], ids=["at the end", "while it writes"])
+def test_what_was_written_of_a_batch_that_fails_is_deleted(table: Table, rolls: bool) -> None:
+    options = {"target_file_size": "1 b", "write_buffer_size": "1 b"} if rolls else {}
+    copy = Table(Path(), "copy", primary_key=True, bucket="3", catalog=table.catalog, **options)
+    (batch, *_) = batches(stream(table))
+    for left in range(20):
+        handle = copy.handle()
+        handle.file_io = FullFileIO(left)
+        try:
+            PaimonTarget(handle).apply(batch)
+        except OSError:
+            assert not list(copy.path.rglob("*.parquet"))
+        else:
+            break
+    assert left > 1
+    assert rows_of(copy) == rows_of(table)
 
 
 # ---- what it cannot take ----

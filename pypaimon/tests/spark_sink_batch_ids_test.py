@@ -192,8 +192,10 @@ def test_a_record_of_an_older_release_knows_only_the_last_batch(world: World) ->
     assert batches(world) == [3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("overtaken", [False, True])
-def test_batches_that_a_rollback_took_back_are_not_taken_for_written(world: World, overtaken: bool) -> None:
+@pytest.mark.parametrize(("overtaken", "expires"), [(False, False), (True, False), (True, True)])
+def test_batches_that_a_rollback_took_back_are_not_taken_for_written(
+    world: World, overtaken: bool, expires: bool
+) -> None:
     for batch in range(4):
         named(world, batch)
     world.table().create_tag("early", 2)
@@ -201,10 +203,37 @@ def test_batches_that_a_rollback_took_back_are_not_taken_for_written(world: Worl
     if overtaken:
         for _ in range(4):
             world.other()
+    if expires:
+        world.expire()
     with pytest.raises(CommitUnknownError, match="the table was rolled back behind snapshot 3"):
         named(world, 3)
     assert not named(world, 4).repeated
     assert [batch for batch in batches(world) if batch >= 0] == [0, 1, 4]
+
+
+@pytest.mark.parametrize("step", range(1, 16))
+def test_what_a_job_found_before_a_rollback_is_not_recorded_after_it(world: World, step: int) -> None:
+    """Another job has gone on over the new history, further than this one had looked."""
+
+    def meanwhile() -> None:
+        world.table().rollback_to(1)
+        assert not named(world, 1, assumption=Assumption(missing=1)).repeated
+        for _ in range(4):
+            world.other()
+        named(world, 7)
+
+    for batch in range(3):
+        named(world, batch)
+    world.table().create_tag("early", 1)
+    file_io = MortalFileIO()
+    file_io.interruption = (step, meanwhile)
+    with suppress(CommitFailedError, CommitUnknownError):
+        named(world, 3, file_io=file_io)
+    assert file_io.interruption is None
+    with pytest.raises(CommitUnknownError):
+        named(world, 2)
+    named(world, 2, assumption=Assumption(missing=2))
+    assert {0, 1, 2, 7} <= set(batches(world))
 
 
 def test_a_commit_that_was_begun_before_that_of_an_earlier_batch_is_not_forgotten(world: World) -> None:

@@ -95,6 +95,16 @@ def test_a_batch_write_is_published_once(world: World, answer: Answer) -> None:
     assert world.rows() == world.after(0) and world.latest() == 1
 
 
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_batch_write_whose_outcome_is_unknown_says_how_to_find_out(world: World, answer: Answer) -> None:
+    messages = write(world.table(), world.rows_of(0), "query", world.overwrite)
+    text = r"may have been committed all the same; its files are kept\. Look for a snapshot .* before you write again"
+    with pytest.raises(CommitFailedError, match=text) as failed:
+        commit_batch(in_store(world, LossyStore(answer, effective=False)), messages, overwrite=world.overwrite)
+    assert "restart" not in str(failed.value)
+    assert world.data_files()
+
+
 def test_a_batch_that_pypaimon_finds_itself_is_told_with_its_snapshot(tmp_path: Path) -> None:
     """Nobody could look right after the answer was lost; the attempt after it sees the snapshot."""
     world = World(tmp_path)

@@ -34,7 +34,7 @@ class PaimonTarget:
         self._schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields)
 
     def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch and commit it.
+        """Apply a batch and commit it. What was written of one that fails before its commit is deleted.
 
         Raises:
             StreamConfigError: A key column is missing, the table lacks a column of the batch or cannot hold its values,
@@ -70,8 +70,14 @@ class PaimonTarget:
             builder = builder.overwrite()
         write, commit = builder.new_write(), builder.new_commit()
         try:
-            write.write_arrow(rows)
-            commit.commit(write.prepare_commit())
+            try:
+                write.write_arrow(rows)
+                messages = write.prepare_commit()
+            except BaseException:
+                # No commit was tried, so that no snapshot names these files. Once one was, nobody can be sure.
+                write.abort()
+                raise
+            commit.commit(messages)
         finally:
             write.close()
             commit.close()
