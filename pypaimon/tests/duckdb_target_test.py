@@ -16,8 +16,9 @@ from duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
 from tables import COLUMNS as COLUMN_TYPES
 from tables import Table
 
-from pypaimon.streaming import StreamConfigError, TableChangedError
+from pypaimon.streaming import CorruptTableError, StreamConfigError, TableChangedError
 from pypaimon.streaming.apply_changes import DuckDBTarget
+from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
 from pypaimon.streaming.position import Phase
 
 
@@ -130,19 +131,53 @@ def test_what_the_copy_holds_is_passed_over_or_refused(
     assert held(database) == rows_of(source)
 
 
-def test_a_stream_that_begins_behind_what_the_copy_lacks_is_refused(plain: Table) -> None:
+@pytest.mark.parametrize("start", ["snapshot", "position", "consumer"])
+def test_a_stream_that_begins_behind_what_the_copy_lacks_is_refused(plain: Table, start: str) -> None:
     database = duckdb.connect()
     position = followed(database, stream(plain), []).position()
     before = held(database)
     plain.commit([40])
     plain.commit([41])
     target = DuckDBTarget(database, "copy")
-    for batch in batches(stream(plain).with_start(snapshot_id=plain.latest())):
+    builder = stream(plain).with_start(snapshot_id=plain.latest())
+    if start == "position":
+        builder = stream(plain).with_start(position=at(plain, plain.latest()))
+    elif start == "consumer":
+        ConsumerManager(plain.handle().file_io, str(plain.path)).reset_consumer("etl", Consumer(plain.latest()))
+        builder = stream(plain).with_consumer_id("etl")
+    found = batches(builder)
+    assert found
+    for batch in found:
         with pytest.raises(StreamConfigError, match=r"would be missing.*with_start\(position=target\.position\(\)\)"):
             target.apply(batch)
     assert (held(database), target.position()) == (before, position)
     followed(database, stream(plain), [])
     assert held(database) == rows_of(plain)
+
+
+def test_what_holds_no_rows_for_the_stream_is_no_gap(plain: Table) -> None:
+    """Snapshots that are passed over, plans whose rows the filter drops, and polls that fail in between."""
+    plain.commit([1, 100])
+    builder = stream(plain).with_catch_up("replay").with_filter(
+        stream(plain).new_predicate_builder().is_in("k", [0, 77])
+    )
+    database = duckdb.connect()
+    target = followed(database, builder, [])
+    position = target.position()
+    assert position is not None
+    with builder.with_start(position=position).with_end(snapshot_id=8).open_sync() as opened:
+        for values in ([1, 100], [200], [1, 100]):
+            plain.commit(values)
+        hidden = plain.snapshot_path(5).rename(plain.path / "hidden")
+        plain.snapshot_path(5).write_text("{")
+        with pytest.raises(CorruptTableError):
+            next(opened)
+        hidden.replace(plain.snapshot_path(5))
+        plain.commit([77])
+        for batch in opened:
+            assert batch.plan_before == position
+            target.apply(batch)
+    assert held(database) == [(0, "v0"), (77, "v77")]
 
 
 def test_a_position_inside_a_snapshot_is_gone_on_from(plain: Table) -> None:

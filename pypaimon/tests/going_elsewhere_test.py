@@ -144,6 +144,34 @@ async def test_many_seeks_while_requests_hang_are_never_refused(table: Table, fi
     scan.close()
 
 
+@pytest.mark.parametrize("io_timeout", [NEVER, 1.0])
+async def test_after_a_seek_a_save_is_waited_for_by_the_next_plan_until_its_requests_time_out(
+    table: Table, file_io: HangsOnce, io_timeout: float
+) -> None:
+    """`restore` waits for nothing. What is saved of the new place comes after what was to be saved of the old one."""
+    builder = table.builder(file_io, io_timeout=io_timeout).with_start("earliest").with_prefetch(0)
+    scan = builder.with_catch_up("replay").with_consumer_id("c").new_streaming_scan()
+    for _ in range(2):
+        assert await scan.plan_async() is not None
+    saves = 0
+
+    def fault(call: Call) -> Any:
+        nonlocal saves
+        save = call.kind == "write" and "/consumer/" in call.path
+        saves += save
+        # The request and its one repetition.
+        return file_io.hang(call) if save and saves <= 2 else call.answer()
+
+    file_io.wherever(fault)
+    assert await left_hanging(scan, file_io)
+    scan.restore(1)
+    if io_timeout == NEVER:
+        file_io.over.set()
+    assert (await asyncio.wait_for(scan.plan_async(), LONG)).snapshot_id == 1
+    assert scan.committed() == 1
+    scan.close()
+
+
 async def test_lag_and_commits_do_not_wait_for_a_step_that_hangs_nor_a_step_for_them(
     tmp_path: Path, file_io: HangsOnce
 ) -> None:

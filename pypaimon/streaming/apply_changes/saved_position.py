@@ -42,16 +42,23 @@ def is_to_apply(batch: AnyBatch, saved: Position | None) -> bool:
             f"The batch holds changes up to snapshot {batch.snapshot_id}, some of which the target may hold already: "
             f"it stands before snapshot {saved.snapshot}. Open the stream with with_start(position=target.position())."
         )
-    if batch.plan_before is None and begin.snapshot > saved.snapshot:
-        # Only a stream that begins where the target stands tells that the snapshots in between hold nothing.
-        raise StreamConfigError(
-            f"The stream begins with changes of snapshot {begin.snapshot}, and the target stands before snapshot "
-            f"{saved.snapshot}: what lies between would be missing. Open it with "
-            "with_start(position=target.position())."
-        )
     _check_history(begin, saved)
     _refuse_a_part(batch, inside=saved)
+    if _leaves_a_gap(batch.plan_before, begin, saved):
+        raise StreamConfigError(
+            f"The stream goes on with changes of snapshot {begin.snapshot}, and the target stands before snapshot "
+            f"{saved.snapshot}: what lies between would be missing. Open a stream with "
+            "with_start(position=target.position())."
+        )
     return True
+
+
+def _leaves_a_gap(before: Position | None, begin: Position, saved: Position) -> bool:
+    """Whether a stream that stood `before` this plan has passed over what the target lacks.
+
+    Only one that began where the target stands, or before, tells that the snapshots in between hold nothing.
+    """
+    return begin.snapshot > saved.snapshot if before is None else before > saved
 
 
 def _begin(batch: AnyBatch) -> Position | None:

@@ -28,7 +28,8 @@ class Piece:
 
     Attributes:
         plan: The plan.
-        before: Position before the plan; None where the stream had not found its start.
+        before: Position after the plan before of which there were rows, or where the stream began; None where it had
+            not found its start. What lies between held no rows.
         data: The rows; None if the plan turned out to have none. Without any at the end of a plan whose last rows were
             handed out before that was known.
         first: Whether nothing of the plan came before.
@@ -62,6 +63,7 @@ class PieceReader:
         self._plans: BlockingPlanStream = scan.stream_sync()
         self._plan: Plan | None = None
         self._before: Position | None = None
+        self._given_until = scan.checkpoint()
         self._begins_state = False
         self._given: pa.Schema | None = None
         self._given_rows = 0
@@ -81,7 +83,7 @@ class PieceReader:
             except PositionExpiredError as expired:
                 # What was given of the plan is what it is; a full state that comes instead says that it begins anew.
                 self._scan.begin_anew(plan, expired)
-                self._plan, self._begins_state = None, False
+                self._plan, self._begins_state, self._given_until = None, False, None
 
     def _next_plan(self) -> Plan:
         self._before = self._scan.checkpoint()
@@ -117,7 +119,10 @@ class PieceReader:
             self._plan = self._rows = None
         begins_state = self._begins_state
         self._begins_state = begins_state and data is None
-        return Piece(plan, self._before, data, first, last, begins_state)
+        before = self._before if self._given_until is None else self._given_until
+        if last and (data is not None or not first):
+            self._given_until = plan.position
+        return Piece(plan, before, data, first, last, begins_state)
 
     def _empty(self, plan: Plan) -> pa.Table | None:
         """A state in the midst of the stream is told though it is empty: what came before is void at once."""
