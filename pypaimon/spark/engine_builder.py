@@ -13,6 +13,7 @@ from pypaimon.spark.time_travel import snapshot_of_version
 from pypaimon.streaming.builder import StreamReadBuilder
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.deferred import Deferred
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import DataField, TableSchema
@@ -50,8 +51,8 @@ class EngineReadBuilder(StreamReadBuilder):
     def __init__(self, table: Any, view: View | None = None, schema_id: int | None = None) -> None:
         super().__init__(table, view)
         if schema_id is not None and schema_id != self._schema.id:
-            self._schema = self.directory.reading_schema(schema_id)
-            self._traits = TableTraits.of(self._schema)
+            schema = self.directory.reading_schema(schema_id)
+            self._facts = Deferred.of(replace(self._table, schema=schema, traits=TableTraits.of(schema)))
 
     @staticmethod
     def of(

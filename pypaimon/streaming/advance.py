@@ -87,6 +87,9 @@ class Stretch:
         self.errand.give_up()
 
 
+Advancing = Callable[[Stretch, PlannerState, float, Callable[[], bool]], Advance]
+
+
 class Asked:
     """An advance that was asked for. However often a worker is told to make it, it is made once.
 
@@ -94,14 +97,16 @@ class Asked:
         stretch: What belongs to the state.
         state: Where the stream stands.
         max_age: See `Prefetcher.request`.
+        advance: Makes it, of these three and of a function that tells whether the stream is to end here.
     """
 
-    def __init__(self, stretch: Stretch, state: PlannerState, max_age: float) -> None:
+    def __init__(self, stretch: Stretch, state: PlannerState, max_age: float, advance: Advancing) -> None:
         self.state = state
         self.is_told = False
         self.found: Future[Advance] = Future()
         self._stretch = stretch
         self._max_age = max_age
+        self._advance = advance
         self._claim = threading.Lock()
 
     @property
@@ -109,13 +114,13 @@ class Asked:
         """Whether it ended in an error."""
         return self.found.done() and self.found.exception() is not None
 
-    def make(self, advancer: Advancer, stopping: Callable[[], bool]) -> None:
+    def make(self, stopping: Callable[[], bool]) -> None:
         """Make it, unless that was begun before."""
         if not self._claim.acquire(blocking=False):
             return
         try:
             with self._stretch.errand.on():
-                found = advancer.advance(self._stretch, self.state, self._max_age, stopping)
+                found = self._advance(self._stretch, self.state, self._max_age, stopping)
         except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits for it
             self.found.set_exception(error)
         else:

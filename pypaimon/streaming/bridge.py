@@ -1,4 +1,4 @@
-"""Waiting for a thread's result in asyncio, so that a cancelled wait cancels nothing but itself."""
+"""Between threads and asyncio: a thread's result awaited, so that a cancelled wait cancels nothing but itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def on_event_loop() -> bool:
+    """Whether this thread runs an event loop, which blocking would hold up."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def awaited(future: Future[T]) -> T:

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from pypaimon.streaming import builder_checks as checks
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.batches.pieces import BATCH_BYTES, PieceReader
 from pypaimon.streaming.batches.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
+from pypaimon.streaming.bridge import on_event_loop
 from pypaimon.streaming.builder_settings import BuilderSettings
 from pypaimon.streaming.clock import Clock
 from pypaimon.streaming.consumers.consumer import ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.consumers.start_group import StartSettings
-from pypaimon.streaming.errors import StreamConfigError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.deferred import Deferred
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
 from pypaimon.streaming.filtering.partition_option import chosen_partitions
-from pypaimon.streaming.internals import PaimonStreamReadBuilder, Predicate, PredicateBuilder
+from pypaimon.streaming.internals import PaimonStreamReadBuilder, Predicate, PredicateBuilder, TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.planning.planner import Planner
-from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.position import of_table
+from pypaimon.streaming.reading.read import ReadParts, StreamTableRead
 from pypaimon.streaming.reading.read_layout import ReadSettings
 from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scan_parts import ScanParts
 from pypaimon.streaming.settings.option_values import OptionValues
 from pypaimon.streaming.settings.options import (
     CommitMode,
@@ -40,8 +44,12 @@ from pypaimon.streaming.settings.options import (
     refuse_unshared_start,
     table_settings,
 )
+from pypaimon.streaming.settings.start_options import Start
 from pypaimon.streaming.settings.table_traits import TableTraits
+from pypaimon.streaming.table_facts import TableFacts
 from pypaimon.streaming.views import VIEWS, View, fields
+
+T = TypeVar("T")
 
 
 class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
@@ -53,6 +61,11 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
     Making a builder asks the store for the newest schema, which the stream reads with, and which table it is, so that
     no stream goes on in another one that takes its place. `new_streaming_scan()` and `new_read()` make no request, and
     share nothing that a rollback could change: each asks for itself.
+
+    On an event loop it asks for nothing: the first plan, batch or read does, on a thread, for the builder and all its
+    copies. That one raises what is said below, and what the setters, `new_streaming_scan()`, `new_read()` and `open()`
+    would say of the table's columns and options. Only `new_predicate_builder()`, `read_type()` and pickling ask, and
+    block, if they come before it: `asyncio.to_thread` calls them elsewhere.
 
     Args:
         table: pypaimon's table.
@@ -69,14 +82,11 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
         # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
-        with _table_gone():
-            directory = TableDirectory.of(table)
-            self._newest = directory.latest_schema()
-            self._identity = directory.identity
-        BuilderSettings.__init__(self, directory.reading_schema(self._newest.id), view)
+        BuilderSettings.__init__(self, Deferred(partial(TableFacts.of, table)), view)
         self.table = table
         self._clock = clock or Clock()
-        self._traits = TableTraits.of(self._schema)
+        if not on_event_loop():
+            self._facts.get()
 
     def new_streaming_scan(self) -> AsyncStreamingTableScan:
         """A scan with the settings as they are now.
@@ -85,12 +95,26 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
+        return self._scan_of(self._of_table(StreamReadBuilder._scan_parts))
+
+    def _scan_of(self, parts: Deferred[ScanParts]) -> AsyncStreamingTableScan:
+        return AsyncStreamingTableScan(self.table, parts, self._settings.get("start"), self._clock)
+
+    def _of_table(self, make: Callable[[StreamReadBuilder], T]) -> Deferred[T]:
+        """What is made with the settings as they are now: at once, if the table is known."""
+        made: Deferred[T] = Deferred(partial(make, self.copy()))
+        if self._facts.known is not None:
+            made.get()
+        return made
+
+    def _scan_parts(self, commit: CommitMode | None = None) -> ScanParts:
+        """The parts of a scan, perhaps confirmed by another one than the settings say."""
         options = self._options()
         self._check_read(options)
         refuse_unshared_start(self._traits, options)
         directory = self._directory()
         planner = Planner(directory, self._schema, options, self._read_columns(), self._clock.time_millis)
-        return AsyncStreamingTableScan(directory, planner, options, self._progress(options, directory), self._clock)
+        return ScanParts.of(directory, planner, options, self._progress(options, directory, commit), self._clock)
 
     def new_read(self) -> StreamTableRead:
         """A read with the settings as they are now.
@@ -99,6 +123,9 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
+        return StreamTableRead(self.table, self._io_timeout, self._of_table(StreamReadBuilder._read_parts))
+
+    def _read_parts(self) -> ReadParts:
         options = self._options()
         self._check_read(options)
         if self._include_row_kind is False and self._traits.can_retract:
@@ -113,8 +140,25 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             view=self._view,
         )
         directory = self._directory()
-        directory.know(self._newest)
-        return StreamTableRead(directory, settings)
+        directory.know(self._table.newest)
+        return ReadParts.of(directory, settings)
+
+    @property
+    def _table(self) -> TableFacts:
+        """The table; blocks while it is not known."""
+        return self._facts.get(self._io_timeout)
+
+    @property
+    def _schema(self) -> TableSchema:
+        return self._table.schema
+
+    @property
+    def _traits(self) -> TableTraits:
+        return self._table.traits
+
+    @property
+    def _identity(self) -> str:
+        return self._table.identity
 
     def _directory(self) -> TableDirectory:
         """The table as one scan or read gets to know it."""
@@ -154,16 +198,13 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
 
     def _opened(
         self, read_ahead_bytes: int, batch_bytes: int
-    ) -> tuple[AsyncStreamingTableScan, ReadAhead, CommitMode | None]:
+    ) -> tuple[AsyncStreamingTableScan, ReadAhead, Deferred[ScanParts]]:
         ahead = checks.at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
         size = checks.at_least(1, "open: batch_bytes", batch_bytes)
-        builder, consumer = self.copy(), self._options().consumer
-        if consumer is not None:
-            # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
-            builder._settings["consumer"] = replace(consumer, commit=CommitMode.MANUAL)
-        scan, read = builder.new_streaming_scan(), builder.new_read()
-        reader = PieceReader(scan, read, size, self._io_timeout)
-        return scan, ReadAhead(reader, ahead), None if consumer is None else consumer.commit
+        # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
+        parts = self._of_table(lambda builder: builder._scan_parts(CommitMode.MANUAL))
+        scan, read = self._scan_of(parts), self.new_read()
+        return scan, ReadAhead(PieceReader(scan, read, size, self._io_timeout), ahead), parts
 
     def new_predicate_builder(self) -> PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""
@@ -174,13 +215,18 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         return list(self.new_read().read_type)
 
     def _options(self) -> StreamOptions:
-        settings = table_settings(self._schema) | self._settings
+        schema = self._schema
+        self._check_all_columns()
+        settings = table_settings(schema) | self._settings
+        start = cast("Start", settings["start"])
+        if start.position is not None:
+            settings["start"] = replace(start, position=of_table(start.position, self._identity))
         chosen = settings.get("on_overwrite")
         settings["read_overwrite"] = overwrite_policy(
             self._traits, OptionValues(self._schema.options), cast("OnOverwrite | None", chosen)
         )
-        own, of_table = settings.get("predicate"), chosen_partitions(self._schema)
-        settings["predicate"] = conjunction([each for each in (of_table, own) if isinstance(each, Predicate)])
+        own, of_options = settings.get("predicate"), chosen_partitions(self._schema)
+        settings["predicate"] = conjunction([each for each in (of_options, own) if isinstance(each, Predicate)])
         options = StreamOptions(io_timeout=self._io_timeout, **cast("dict[str, Any]", settings))
         if options.shard is not None and options.bucket_filter is not None:
             raise StreamConfigError(
@@ -214,7 +260,9 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
     def _read_columns(self) -> frozenset[str] | None:
         return None if self._projection is None else frozenset(self._projection)
 
-    def _progress(self, options: StreamOptions, directory: TableDirectory) -> Progress | None:
+    def _progress(
+        self, options: StreamOptions, directory: TableDirectory, commit: CommitMode | None = None
+    ) -> Progress | None:
         consumer = options.consumer
         if consumer is None:
             return None
@@ -230,7 +278,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             manager,
             name,
             owner=uuid.uuid4().hex,
-            commit=consumer.commit,
+            commit=commit or consumer.commit,
             poll_interval=options.poll_interval_ms / 1000,
             expiration=None if expiration is None else expiration / 1000,
             start=StartSettings(
@@ -250,11 +298,3 @@ def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuild
         view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
     """
     return StreamReadBuilder(table, view)
-
-
-@contextmanager
-def _table_gone() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise TableChangedError(f"The table was dropped: {error} is not there. Load the table again.") from error

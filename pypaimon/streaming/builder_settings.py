@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from pypaimon.streaming import builder_checks as checks
 from pypaimon.streaming.consumers.consumer_names import reader_name
+from pypaimon.streaming.deferred import Deferred
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.internals import Predicate
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.settings.options import (
     CatchUp,
@@ -24,6 +25,7 @@ from pypaimon.streaming.settings.options import (
     OnSchemaChange,
     Unmatched,
 )
+from pypaimon.streaming.table_facts import TableFacts
 from pypaimon.streaming.views import View, fields
 
 B = TypeVar("B", bound="BuilderSettings")
@@ -32,13 +34,15 @@ B = TypeVar("B", bound="BuilderSettings")
 class BuilderSettings:
     """The setters of `StreamReadBuilder`: each changes the builder and returns it; `copy()` branches.
 
+    Names of columns are checked at once where the table is known, else by the first step.
+
     Args:
-        schema: The schema that names of columns are checked by.
+        facts: The table.
         view: The view that is read, or None for the table itself.
     """
 
-    def __init__(self, schema: TableSchema, view: View | None) -> None:
-        self._schema = schema
+    def __init__(self, facts: Deferred[TableFacts], view: View | None) -> None:
+        self._facts = facts
         self._view = view
         self._settings: dict[str, Any] = {}
         self._io_timeout = 60.0
@@ -68,7 +72,7 @@ class BuilderSettings:
         chosen = checks.choice(Unmatched, "with_filter: unmatched", unmatched)
         if predicate is not None:
             checks.typed(Predicate, "with_filter", predicate)
-            checks.known_columns("with_filter", columns_of(predicate), self._columns())
+            self._check_columns("with_filter", columns_of(predicate))
         self._settings.update(predicate=predicate, unmatched=chosen)
         return self
 
@@ -83,7 +87,7 @@ class BuilderSettings:
             return self
         if isinstance(projection, (str, dict)) or not isinstance(projection, Iterable):
             raise StreamConfigError(f"with_projection({projection!r}): give a list of column names")
-        names = checks.known_columns("with_projection", projection, self._columns())
+        names = self._check_columns("with_projection", projection)
         if len(set(names)) != len(names):
             raise StreamConfigError(f"with_projection: a column is named twice in {list(names)}")
         self._projection = names
@@ -274,5 +278,15 @@ class BuilderSettings:
         self._settings["on_overwrite"] = chosen
         return self
 
-    def _columns(self) -> set[str]:
-        return {field.name for field in fields(self._schema, self._view)}
+    def _check_columns(self, what: str, names: Iterable[Any]) -> tuple[str, ...]:
+        """Names that were given, checked as far as that can be done without waiting."""
+        facts = self._facts.known
+        if facts is None:
+            return tuple(checks.typed(str, what, name) for name in names)
+        return checks.known_columns(what, names, {field.name for field in fields(facts.schema, self._view)})
+
+    def _check_all_columns(self) -> None:
+        """Check what was given before the table was known, now that it is."""
+        predicate = self._settings.get("predicate")
+        self._check_columns("with_filter", () if predicate is None else columns_of(predicate))
+        self._check_columns("with_projection", self._projection or ())

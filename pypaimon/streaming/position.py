@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import total_ordering
 from typing import Any
@@ -12,6 +12,7 @@ from pypaimon.streaming.errors import StreamConfigError
 
 FORMAT_VERSION = 1
 POSTPONE_BUCKET = -2
+UNKNOWN_TABLE = ""
 
 
 class Phase(str, Enum):
@@ -65,7 +66,8 @@ class Position:
     Positions are compared by how far they are; those of different tables cannot be compared.
 
     Attributes:
-        table: Identity of the table: the catalog's uuid, else the creation time of schema 0.
+        table: Identity of the table: the catalog's uuid, else the creation time of schema 0. `UNKNOWN_TABLE` (empty)
+            where a snapshot id was restored before the scan knew its table: it then stands for whichever is read.
         snapshot: Id of the next snapshot to read; of the one being read while `unit` is set or the phase is full.
         fingerprint: What tells the snapshot before (inside a snapshot: that one) from another with the same id:
             its uuid, else commit user, identifier and time. None where there is none, or it is not known.
@@ -151,6 +153,11 @@ class Position:
             if isinstance(error, StreamConfigError):
                 raise
             raise StreamConfigError(f"not a position: {text!r}. Give what Position.to_json() wrote.") from error
+
+
+def of_table(position: Position, identity: str) -> Position:
+    """A position, of this table where it does not know its own."""
+    return replace(position, table=identity) if position.table == UNKNOWN_TABLE else position
 
 
 def _typed(value: Any, kind: type) -> Any:

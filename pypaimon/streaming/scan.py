@@ -6,24 +6,22 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from pypaimon.streaming.advance import Advance, Advancer, Asked, At, Stretch
+from pypaimon.streaming.advance import Advance, Asked, At, Stretch
 from pypaimon.streaming.bridge import awaited
 from pypaimon.streaming.clock import Clock, Sleeper, until_done
-from pypaimon.streaming.consumers.keep_alive import KeepAlive
 from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.deferred import Deferred
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError, StreamConfigError
 from pypaimon.streaming.handover import Handover
 from pypaimon.streaming.io_pool import IOPool
-from pypaimon.streaming.lag import Lag, LagMeter
-from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.metrics import ScanMetrics
 from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.plan_stream import BlockingPlanStream, PlanStream
-from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
-from pypaimon.streaming.position import Position
-from pypaimon.streaming.prefetch import Prefetcher
-from pypaimon.streaming.settings.options import StreamOptions
+from pypaimon.streaming.position import UNKNOWN_TABLE, Position, of_table
+from pypaimon.streaming.scan_parts import Opening, ScanParts
+from pypaimon.streaming.settings.start_options import Start
 
 _BUSY = "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
 
@@ -40,40 +38,27 @@ class AsyncStreamingTableScan:
     each, and the snapshot before it once more.
 
     Args:
-        directory: The table.
-        planner: Decides what comes next.
-        options: The stream's settings.
-        progress: Saved progress, or None without a consumer id.
+        table: pypaimon's table.
+        parts: What it works with. Where that is not known yet, the first step waits for it, and no other call that is
+            not to block.
+        start: The start that the builder was told, None where the table's options say.
         clock: Where time comes from.
     """
 
-    def __init__(
-        self,
-        directory: TableDirectory,
-        planner: Planner,
-        options: StreamOptions,
-        progress: Progress | None,
-        clock: Clock,
-    ) -> None:
-        self.table = directory.table
-        self._directory = directory
-        self._planner = planner
-        self._options = options
-        self._progress = progress
+    def __init__(self, table: Any, parts: Deferred[ScanParts], start: Start | None, clock: Clock) -> None:
+        self.table = table
+        self._parts = parts
+        self._opening = Opening(parts, start)
         self._clock = clock
-        self._prefetcher = Prefetcher(planner.step, self._steps_ahead(), clock.monotonic)
-        self._advancer = Advancer(planner, self._prefetcher, options, progress, clock.monotonic)
         # One may be left by a seek. Others have threads of their own, so that none waits for a step that hangs.
         self._pool = IOPool(2, timeout=float("inf"), name="paimon-scan")
         self._commits = IOPool(2, timeout=float("inf"), name="paimon-scan-commit")
         self._lags = IOPool(2, timeout=float("inf"), name="paimon-scan-lag")
-        self._lag_meter = LagMeter(directory, planner, clock)
         self._sleeper = Sleeper(clock)
-        self._keep_alive = None if progress is None else KeepAlive(progress, clock)
         self._current: object | None = None
         self._stretch = Stretch()
-        start = planner.initial()
-        self.handover: Handover[Plan, At] = Handover(At(start, planner.position(start), ScanMetrics()), _BUSY)
+        state = self._opening.initial()
+        self.handover: Handover[Plan, At] = Handover(At(state, self._opening.position(state), ScanMetrics()), _BUSY)
         self._untold: tuple[Position, int | None] | None = None
         self._pending: Asked | None = None
         self._is_left = False
@@ -137,12 +122,7 @@ class AsyncStreamingTableScan:
         self.handover.alone(lambda: self._seek(position))
 
     def _seek(self, position: Position | int | None) -> None:
-        if position is None:
-            state = self._planner.initial()
-        else:
-            state = (
-                self._planner.at(position) if isinstance(position, Position) else self._planner.at_snapshot(position)
-            )
+        state = self._opening.initial() if position is None else self._opening.at(position)
         self._leave_for(state, Stretch(self._stretch.opened and position is not None))
 
     def begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
@@ -155,17 +135,20 @@ class AsyncStreamingTableScan:
         self.handover.alone(lambda: self._begin_anew(plan, expired))
 
     def _begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
-        state = self._planner.expired_while_read(self.handover.state.state, plan, expired)
+        state = self._parts.get().planner.expired_while_read(self.handover.state.state, plan, expired)
         self._leave_for(state, Stretch(self._stretch.opened, instead_of=plan.position))
 
     def _leave_for(self, state: PlannerState, stretch: Stretch) -> None:
         left, self._stretch = self._stretch, stretch
-        self._prefetcher.clear()
+        parts = self._parts.known
+        if parts is not None:
+            parts.prefetcher.clear()
         left.leave()
         self._pending = None
         self._next_poll = 0.0
-        self._planner.forget()
-        self._go_to(state, self._planner.position(state))
+        if parts is not None:
+            parts.planner.forget()
+        self._go_to(state, self._opening.position(state))
 
     @property
     def next_snapshot_id(self) -> int | None:
@@ -196,6 +179,9 @@ class AsyncStreamingTableScan:
 
     async def commit_async(self, confirmed: Plan | Position | int) -> None:
         """As `commit`, without blocking the event loop."""
+        if self._parts.known is None:
+            await awaited(self._commits.submit(self.commit, confirmed))
+            return
         progress = self._confirm(confirmed)
         await awaited(self._commits.submit(progress.flush, self._clock.monotonic()))
 
@@ -219,14 +205,16 @@ class AsyncStreamingTableScan:
         Blocks, for one listing and for snapshots that are not known yet; before the start is found also for that.
         """
         self.handover.refuse_elsewhere()
-        state, progress = self.handover.state.state, self._progress
+        parts = self._parts.get()
+        progress = parts.progress
         saved = None if progress is None else progress.saved
         if position is not None:
-            return self._lag_meter.measure_at(position, saved)
+            return parts.lag_meter.measure_at(position, saved)
+        state = self._opening.of_table(self.handover.state.state, parts.planner)
         if progress is not None and not self._stretch.opened:
             saved = progress.committed()
-            state = self._advancer.start_at(state, saved)
-        return self._lag_meter.measure(state, saved)
+            state = parts.advancer.start_at(state, saved)
+        return parts.lag_meter.measure(state, saved)
 
     async def lag_async(self, position: Position | None = None) -> Lag:
         """As `lag`, without blocking the event loop."""
@@ -234,9 +222,9 @@ class AsyncStreamingTableScan:
 
     @property
     def metrics(self) -> ScanMetrics:
-        """Counters of this scan, and the requests of its table handle. No IO."""
-        store = self._directory.store
-        return self.handover.state.metrics.with_requests(store.requests)
+        """Counters of this scan, and the requests of its table handle once it knows its table. No IO."""
+        metrics, parts = self.handover.state.metrics, self._parts.known
+        return metrics if parts is None else metrics.with_requests(parts.directory.store.requests)
 
     # ---- ending ----
 
@@ -295,8 +283,9 @@ class AsyncStreamingTableScan:
 
     @property
     def poll_seconds(self) -> float:
-        """Seconds between two polls."""
-        return self._options.poll_interval_ms / 1000
+        """Seconds between two polls; 0 before the first."""
+        parts = self._parts.known
+        return 0.0 if parts is None else parts.options.poll_interval_ms / 1000
 
     def pause(self, over: Callable[[], bool]) -> None:
         """Block until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
@@ -323,21 +312,19 @@ class AsyncStreamingTableScan:
             raise EndOfScan("the scan is closed")
         pending, state = self._pending, self.handover.state.state
         self._is_left = pending is not None and pending.state is state and not pending.has_failed
+        parts = self._parts.known
         if pending is None or not self._is_left:
-            if self._progress is not None:
-                self._progress.confirm_handed_out()
-            pending = self._pending = Asked(self._stretch, state, max_age)
+            if parts is not None and parts.progress is not None:
+                parts.progress.confirm_handed_out()
+            pending = self._pending = Asked(self._stretch, state, max_age, self._opening.advancing(state, parts))
         if not pending.is_told:
-            self._pool.submit(pending.make, self._advancer, lambda: self._stopping)
-            self._keep_files()
+            self._pool.submit(pending.make, lambda: self._stopping)
+            if parts is not None and parts.keep_alive is not None:
+                parts.keep_alive.begin()
+                if self._closed:  # By another thread, since it was looked at last.
+                    parts.keep_alive.end()
             pending.is_told = True
         return pending.found
-
-    def _keep_files(self) -> None:
-        if self._keep_alive is not None:
-            self._keep_alive.begin()
-            if self._closed:  # By another thread, since it was looked at last.
-                self._keep_alive.end()
 
     def accept(self, advance: Advance | None) -> bool:
         """On the caller's side: go on to what a worker found, or EndOfScan. False: nothing to tell yet, ask again."""
@@ -354,15 +341,16 @@ class AsyncStreamingTableScan:
         if taken is None or step is None:
             self._go_to(advance.state, position)
             return False
-        self._prefetcher.accept(taken)
+        parts = self._parts.get()
+        parts.prefetcher.accept(taken)
         if step.plan is not None and advance.size is not None:
             self._untold = None if position is None else (position, step.first_snapshot)
             metrics = self.handover.state.metrics.with_plan(advance.size)
             self.handover.offer(step.plan, At(step.state, position, metrics))
             self._tell_progress()
             return True
-        if self._progress is not None and position is not None:
-            self._progress.on_passed_over(position)
+        if parts.progress is not None and position is not None:
+            parts.progress.on_passed_over(position)
         # A poll that an interrupted call left began before this one: what came in between is asked for.
         answers = step.idle and not self._is_left
         if answers:
@@ -372,25 +360,25 @@ class AsyncStreamingTableScan:
 
     def _tell_progress(self) -> None:
         """That the plan which waits is handed out; after an interrupted call perhaps once more."""
-        if self._progress is not None and self._untold is not None:
-            self._progress.on_plan(*self._untold)
+        progress = self._parts.get().progress
+        if progress is not None and self._untold is not None:
+            progress.on_plan(*self._untold)
             self._untold = None
 
     def _go_to(self, state: PlannerState, position: Position | None, polled: bool = False) -> None:
         metrics = self.handover.state.metrics
         self.handover.move(At(state, position, metrics.with_poll() if polled else metrics))
 
-    def _steps_ahead(self) -> int:
-        bound = self._options.max_unconfirmed
-        return self._options.prefetch if bound is None else min(self._options.prefetch, bound)
-
     def _release(self) -> None:
         """Throw away what was made ahead, and let the threads go, those that are at work once they are done."""
         if not self.handover.is_here:
             return
-        if self._keep_alive is not None:
-            self._keep_alive.end()
-        busy: list[Future[Any]] = list(self._prefetcher.clear())
+        busy: list[Future[Any]] = []
+        parts = self._parts.known
+        if parts is not None:
+            if parts.keep_alive is not None:
+                parts.keep_alive.end()
+            busy += parts.prefetcher.clear()
         if (pending := self._pending) is not None:
             busy.append(pending.found)
         self._let_threads_go()
@@ -398,22 +386,24 @@ class AsyncStreamingTableScan:
             future.add_done_callback(lambda _: self._let_threads_go())
 
     def _let_threads_go(self) -> None:
-        self._prefetcher.release()
-        for pool in (self._pool, self._commits, self._lags):
-            pool.release()
-        self._directory.store.pool.release()
+        for each in (self._opening, self._pool, self._commits, self._lags):
+            each.release()
+        parts = self._parts.known
+        if parts is not None:
+            parts.release()
 
     def _need_progress(self) -> Progress:
         self.handover.refuse_elsewhere()
-        if self._progress is None:
+        progress = self._parts.get().progress
+        if progress is None:
             raise StreamConfigError("this scan has no consumer id: build it with with_consumer_id(...)")
-        return self._progress
+        return progress
 
     def _confirm(self, confirmed: Plan | Position | int) -> Progress:
         progress = self._need_progress()
         if isinstance(confirmed, Plan):
             confirmed = confirmed.position
         elif not isinstance(confirmed, Position):
-            confirmed = Position(self._directory.identity, confirmed)
-        progress.confirm(confirmed)
+            confirmed = Position(UNKNOWN_TABLE, confirmed)
+        progress.confirm(of_table(confirmed, self._parts.get().directory.identity))
         return progress

@@ -584,7 +584,7 @@ def test_after_an_error_the_same_stream_goes_on(table: Table, file_io: FaultFile
     stream = scan.stream_sync()
     assert next(stream).snapshot_id == 1
     file_io.wherever(failing(RESET))
-    scan._prefetcher.clear()
+    scan._parts.get().prefetcher.clear()
     with pytest.raises(StoreError):
         while True:
             next(stream)

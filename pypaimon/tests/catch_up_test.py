@@ -27,6 +27,7 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
+from pypaimon.streaming.scan_parts import steps_ahead
 from pypaimon.streaming.settings.options import CatchUp, OnOverwrite
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -280,7 +281,7 @@ def test_scan_max_snapshot_count_bounds_what_is_not_confirmed(tmp_path: Path, co
     with builder.new_streaming_scan() as scan:
         plans = available(scan)
         assert max(len(plan.splits()[0].files) for plan in plans) == most
-        assert scan._steps_ahead() == (9 if count == "9" else 30)
+        assert steps_ahead(scan._parts.get().options) == (9 if count == "9" else 30)
 
 
 @pytest.mark.parametrize("policy", [OnOverwrite.SKIP, OnOverwrite.FAIL])

@@ -12,7 +12,7 @@ from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.position import Position
-from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.reading.read import read_of
 from pypaimon.streaming.reading.read_layout import ReadSettings
 from pypaimon.streaming.settings.options import StreamOptions
 from pypaimon.streaming.settings.start_options import Start, StartMode
@@ -41,7 +41,7 @@ class Drive:
         options = StreamOptions(start=start, **settings)
         self.planner = Planner(self.directory, schema, options, None, lambda: self.millis)
         self.state: PlannerState = self.planner.initial()
-        self._read = StreamTableRead(self.directory, ReadSettings(schema=schema))
+        self._read = read_of(self.directory, ReadSettings(schema=schema))
 
     @staticmethod
     def of(table: Table, start: Start | Position = LATEST_FULL, **settings: Any) -> Drive:

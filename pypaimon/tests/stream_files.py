@@ -16,7 +16,7 @@ from pypaimon.table.row.generic_row import GenericRow
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.plan import SplitMode, StreamSplit
-from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.reading.read import StreamTableRead, read_of
 from pypaimon.streaming.reading.read_layout import ReadSettings
 
 
@@ -91,4 +91,4 @@ def split(mode: SplitMode, files: Sequence[DataFileMeta], **arguments: Any) -> S
 def reader(table: Any, **settings: Any) -> StreamTableRead:
     """A read of a table with its own schema."""
     settings.setdefault("schema", table.table_schema)
-    return StreamTableRead(TableDirectory.of(table), ReadSettings(**settings))
+    return read_of(TableDirectory.of(table), ReadSettings(**settings))

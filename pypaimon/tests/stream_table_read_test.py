@@ -26,7 +26,7 @@ from pypaimon.streaming.errors import (
     StreamConfigError,
 )
 from pypaimon.streaming.plan import SplitMode
-from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.reading.read import StreamTableRead, read_of
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
@@ -384,7 +384,7 @@ def test_a_hung_read_is_a_timeout(append: Any) -> None:
     files = write(append, rows((1, "a")))
     append.file_io = held = HeldFileIO(append.file_io)
     directory = TableDirectory.of(append, io_timeout=0.05)
-    read = StreamTableRead(directory, ReadSettings(append.table_schema))
+    read = read_of(directory, ReadSettings(append.table_schema))
     with pytest.raises(IOTimeoutError):
         asyncio.run(read.to_arrow_async([split(SplitMode.ROWS, files)]))
     held.release.set()

@@ -12,6 +12,7 @@ from pypaimon.streaming.batches.pieces import Piece
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.clock import Clock, Sleeper, until_done
+from pypaimon.streaming.deferred import Deferred
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.handover import Handover
 from pypaimon.streaming.io_pool import detached
@@ -19,6 +20,7 @@ from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.plan import PlanKind
 from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scan_parts import ScanParts
 from pypaimon.streaming.settings.options import CommitMode
 
 B = TypeVar("B")
@@ -50,7 +52,7 @@ class _BatchLoop(Generic[B]):
     Args:
         scan: Commits by hand; asks for plans when the reading ahead does.
         ahead: Reads them.
-        commit: Who confirms batches; None: there is no progress to save.
+        parts: Of the scan; their settings say who confirms batches.
         on_progress: Called with the status after each batch, before it is handed out; or None.
     """
 
@@ -58,13 +60,12 @@ class _BatchLoop(Generic[B]):
         self,
         scan: AsyncStreamingTableScan,
         ahead: ReadAhead,
-        commit: CommitMode | None,
+        parts: Deferred[ScanParts],
         on_progress: Callable[[StreamStatus], None] | None,
     ) -> None:
         self.scan = scan
         self._ahead = ahead
-        self._auto = commit is CommitMode.AUTO
-        self._has_consumer = commit is not None
+        self._parts = parts
         self._on_progress = on_progress
         busy = "this stream is being read by another call; open one stream per reader"
         self._handover: Handover[B, _Hand] = Handover(_Hand(), busy)
@@ -120,8 +121,9 @@ class _BatchLoop(Generic[B]):
     def _confirmed_by_asking(self) -> Position | None:
         """What asking for more confirms in the automatic mode; None: nothing."""
         piece = self._handover.state.piece
-        asks = self._auto and not self._handover.waits
-        return self._confirmed_by(piece) if asks and piece is not None and self._is_outstanding() else None
+        if piece is None or self._handover.waits or self._commit_mode is not CommitMode.AUTO:
+            return None
+        return self._confirmed_by(piece) if self._is_outstanding() else None
 
     def _confirmed_by(self, piece: Piece) -> Position | None:
         """What a batch confirms, with the plans without rows that were passed over since; None: nothing."""
@@ -131,6 +133,16 @@ class _BatchLoop(Generic[B]):
         if piece is hand.piece and hand.passed is not None:
             return hand.passed
         return piece.plan.position if piece.last else piece.before
+
+    @property
+    def _commit_mode(self) -> CommitMode | None:
+        """Who confirms batches; None: there is no progress to save. Known with the first plan."""
+        consumer = self._parts.get().options.consumer
+        return None if consumer is None else consumer.commit
+
+    @property
+    def _has_consumer(self) -> bool:
+        return self._commit_mode is not None
 
     def _is_outstanding(self) -> bool:
         """Whether the last batch is not confirmed yet, with all of its plan."""

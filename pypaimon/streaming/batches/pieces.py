@@ -12,7 +12,7 @@ from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.plan import Plan, PlanKind
 from pypaimon.streaming.plan_stream import BlockingPlanStream
-from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.position import Phase, Position, of_table
 from pypaimon.streaming.reading.read import StreamTableRead
 from pypaimon.streaming.scan import AsyncStreamingTableScan
 
@@ -90,6 +90,8 @@ class PieceReader:
         plan = next(self._plans, None)
         if plan is None:
             raise EndOfScan("the stream has reached its end")
+        if self._before is not None:
+            self._before = of_table(self._before, plan.position.table)
         self._plan, self._given, self._given_rows = plan, None, 0
         # It stays so until there are rows: the first plans of a state may have none.
         self._begins_state = self._begins_state or _begins_state(plan, self._before)

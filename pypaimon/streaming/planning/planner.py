@@ -38,7 +38,7 @@ from pypaimon.streaming.planning.resuming import Resumption, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
 from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
 from pypaimon.streaming.planning.starting import Beginning, StartingScanner
-from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.position import Phase, Position, of_table
 from pypaimon.streaming.settings.options import OnOverwrite, StreamOptions, needs_fixed_start
 from pypaimon.streaming.settings.start_options import Start, StartMode
 
@@ -113,7 +113,7 @@ class Planner:
 
     def at(self, position: Position) -> PlannerState:
         """The state at a saved position; it is held against the table by the first step."""
-        return PlannerState(start=Start(StartMode.FROM_POSITION, position=position))
+        return PlannerState.at(of_table(position, self._directory.identity))
 
     def position(self, state: PlannerState) -> Position | None:
         """The position of a state; None before the start is found."""

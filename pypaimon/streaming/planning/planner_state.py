@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.plan import Plan
-from pypaimon.streaming.position import Unit
-from pypaimon.streaming.settings.start_options import Start
+from pypaimon.streaming.position import Position, Unit
+from pypaimon.streaming.settings.start_options import Start, StartMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,11 @@ class PlannerState:
     was_empty: bool = False
     anew: bool = False
     ended: bool = False
+
+    @staticmethod
+    def at(position: Position) -> PlannerState:
+        """The state at a saved position; it is held against the table by the first step."""
+        return PlannerState(start=Start(StartMode.FROM_POSITION, position=position))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from pypaimon.streaming.deferred import Deferred
 from pypaimon.streaming.files import row_kinds
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.internals import OffsetRow, TableRead, TableSchema, polars_table
+from pypaimon.streaming.internals import DataField, OffsetRow, Predicate, TableRead, TableSchema, polars_table
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -34,6 +36,41 @@ T = TypeVar("T")
 _THREADS = 8
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadParts:
+    """What a read works with once it knows its table.
+
+    Attributes:
+        directory: The table.
+        settings: How splits become rows.
+        layouts: The settings bound to each schema that came up, first to their own.
+        index_blocks: Index files of deletion vectors.
+        auth: What the catalog says about its rows and columns; None: nothing.
+    """
+
+    directory: TableDirectory
+    settings: ReadSettings
+    layouts: dict[tuple[int, int], Layout]
+    index_blocks: IndexBlocks
+    auth: QueryAuth | None
+
+    @staticmethod
+    def of(directory: TableDirectory, settings: ReadSettings) -> ReadParts:
+        """Put them together. Asks for nothing."""
+        layouts = {_key(settings.schema): layout(settings)}
+        return ReadParts(directory, settings, layouts, IndexBlocks(directory.store), QueryAuth.of(directory))
+
+    def layout_of(self, schema: TableSchema) -> Layout:
+        """The settings bound to a schema."""
+        known = self.layouts.get(_key(schema))
+        if known is None:
+            if any(schema_id == schema.id for schema_id, _ in self.layouts):
+                # A rollback came between: the schemas of files may be others too.
+                self.directory.forget()
+            known = self.layouts[_key(schema)] = follow(self.settings, schema)
+        return known
+
+
 class StreamTableRead(TableRead):
     """Reads what a stream planned.
 
@@ -46,34 +83,49 @@ class StreamTableRead(TableRead):
         CorruptTableError: A data file is damaged, or missing though its snapshot is there.
         SchemaChangedError: A value does not fit the type that is read.
         UnsupportedTableError: A file has a format, or a split a mode, that cannot be read.
+
+    Args:
+        table: pypaimon's table.
+        io_timeout: Seconds that one request may take.
+        parts: What it works with. Who needs that while it is not known yet waits for it: no method that is awaited, but
+            the properties, the blocking methods and pickling.
     """
 
-    def __init__(self, directory: TableDirectory, settings: ReadSettings) -> None:
+    def __init__(self, table: Any, io_timeout: float, parts: Deferred[ReadParts]) -> None:
         # TableRead's own __init__ refuses merge options, also where nothing is merged.
-        self.table = directory.table
-        self.predicate = settings.predicate
-        self.include_row_kind = settings.include_row_kind
+        self.table = table
         self.output_projection = None
         self.limit = None
-        self._directory = directory
-        self._settings = settings
-        self._layouts = {_key(settings.schema): layout(settings)}
+        self._io_timeout = io_timeout
+        self._parts = parts
         # Not the pool of the store: reading a batch may ask that one for a schema or a deletion vector.
-        self._pool = IOPool(_THREADS, directory.store.pool.timeout, "paimon-read", marked=True)
+        self._pool = IOPool(_THREADS, io_timeout, "paimon-read", marked=True)
         # Nor that of the reads, which wait for those that open files.
-        self._openers = IOPool(MOST_RUNS, directory.store.pool.timeout, "paimon-open", marked=True)
-        self._index_blocks = IndexBlocks(directory.store)
-        self._auth = QueryAuth.of(directory)
-        self.read_type = list(self._layouts[_key(settings.schema)].fields)
+        self._openers = IOPool(MOST_RUNS, io_timeout, "paimon-open", marked=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy elsewhere has threads and caches of its own."""
-        return _read_of, (self.table, self._directory.store.pool.timeout, self._settings)
+        return _unpickled, (self.table, self._io_timeout, self._settings)
+
+    @property
+    def predicate(self) -> Predicate | None:
+        """Which rows are read."""
+        return self._settings.predicate
+
+    @property
+    def include_row_kind(self) -> bool:
+        """Whether the first column is `_row_kind`."""
+        return self._settings.include_row_kind
+
+    @property
+    def read_type(self) -> list[DataField]:
+        """The columns that are read, as pypaimon's fields."""
+        return list(self._layout_of(self._settings.schema).fields)
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of what is read; of splits with a newer schema of their own it is another one."""
-        return self._arrow_schema(self._layouts[_key(self._settings.schema)])
+        return self._arrow_schema(self._layout_of(self._settings.schema))
 
     def schema_of(self, plan: Plan) -> pa.Schema:
         """The Arrow schema of the rows of a plan, also of one that has none."""
@@ -85,13 +137,14 @@ class StreamTableRead(TableRead):
         Args:
             splits: Splits of a plan, `plan.splits()`.
         """
+        parts = self._parts.get()
         allowed: dict[int, Rules | None] = {}
-        vectors = PlanVectors(self._index_blocks, deletion_files(splits))
+        vectors = PlanVectors(parts.index_blocks, deletion_files(splits))
         for split in splits:
             bound = self._bound(split)
             schema_id, schema = bound.schema.id, self._arrow_schema(bound)
-            if self._auth is not None and schema_id not in allowed:
-                allowed[schema_id] = self._auth.rules(bound)
+            if parts.auth is not None and schema_id not in allowed:
+                allowed[schema_id] = parts.auth.rules(bound)
             try:
                 for records in self._records(split, bound, allowed.get(schema_id), vectors):
                     batch = (self._packed if bound.packed else self._output)(records, bound, schema)
@@ -101,7 +154,7 @@ class StreamTableRead(TableRead):
                 changelogs = TableTraits.of(bound.schema).decoupled_changelog
                 needed_by = split.needed_by(str(error.filename or ""))
                 fingerprint = split.fingerprint if needed_by == split.snapshot_id else None
-                raise RangeCheck(self._directory, changelogs).missing_file(needed_by, error, fingerprint) from error
+                raise RangeCheck(parts.directory, changelogs).missing_file(needed_by, error, fingerprint) from error
 
     def _records(
         self, split: StreamSplit, bound: Layout, rules: Rules | None, vectors: PlanVectors
@@ -113,7 +166,7 @@ class StreamTableRead(TableRead):
             # Rows that differ in a column that is not given out differ too.
             bound = bound.reading([field.name for field in bound.schema.fields])
         reader = SplitReader(
-            self._directory,
+            self._parts.get().directory,
             bound,
             unmatched=self._settings.unmatched,
             keep_deletes=self._settings.view in LOGS,
@@ -211,13 +264,11 @@ class StreamTableRead(TableRead):
         return self._layout_of(split.schema or self._settings.schema)
 
     def _layout_of(self, schema: TableSchema) -> Layout:
-        known = self._layouts.get(_key(schema))
-        if known is None:
-            if any(schema_id == schema.id for schema_id, _ in self._layouts):
-                # A rollback came between: the schemas of files may be others too.
-                self._directory.forget()
-            known = self._layouts[_key(schema)] = follow(self._settings, schema)
-        return known
+        return self._parts.get().layout_of(schema)
+
+    @property
+    def _settings(self) -> ReadSettings:
+        return self._parts.get().settings
 
     def _schema_of(self, splits: Sequence[StreamSplit]) -> pa.Schema:
         return self._arrow_schema(self._bound(splits[0])) if splits else self.schema
@@ -258,10 +309,16 @@ class StreamTableRead(TableRead):
         return batch.filter(filters.mask(bound.on_rowkind, kinds))
 
 
-def _read_of(table: Any, io_timeout: float, settings: ReadSettings) -> StreamTableRead:
+def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamTableRead:
+    """A read of a table that is known."""
+    parts = ReadParts.of(directory, settings)
+    return StreamTableRead(directory.table, directory.store.pool.timeout, Deferred.of(parts))
+
+
+def _unpickled(table: Any, io_timeout: float, settings: ReadSettings) -> StreamTableRead:
     directory = TableDirectory.of(table, io_timeout)
     directory.know(settings.schema)
-    return StreamTableRead(directory, settings)
+    return read_of(directory, settings)
 
 
 def _key(schema: TableSchema) -> tuple[int, int]:
