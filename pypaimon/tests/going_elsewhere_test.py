@@ -144,7 +144,7 @@ async def test_many_seeks_while_requests_hang_are_never_refused(table: Table, fi
     scan.close()
 
 
-@pytest.mark.parametrize("io_timeout", [NEVER, 1.0])
+@pytest.mark.parametrize("io_timeout", [NEVER, 2.0])
 async def test_after_a_seek_a_save_is_waited_for_by_the_next_plan_until_its_requests_time_out(
     table: Table, file_io: HangsOnce, io_timeout: float
 ) -> None:

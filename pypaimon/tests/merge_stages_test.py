@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import resource
@@ -167,23 +168,25 @@ def test_a_file_out_of_order_is_named_in_whatever_stage(keyed: Any, place: int) 
     assert caught.value.path == files[place].file_path
 
 
-def test_files_in_a_store_are_opened_at_the_same_time(keyed: Any) -> None:
-    """None is answered before all were asked for."""
-    files = overlapping(keyed, 12)
+@pytest.mark.parametrize("together", [[12], [MOST_RUNS, MOST_RUNS, MOST_RUNS - 2]], ids=["merge", "stages"])
+def test_files_in_a_store_are_opened_at_the_same_time(keyed: Any, together: list[int]) -> None:
+    """None of a stage is answered before all were asked for: the first rows wait for a request of each stage."""
+    files = overlapping(keyed, sum(together))
     file_io = FaultFileIO()
     keyed.file_io = file_io
     for file in files:
         file.file_path = SCHEME + file.file_path
-    all_asked = threading.Barrier(len(files), timeout=60)
+    barriers = [barrier for size in together for barrier in [threading.Barrier(size, timeout=60)] * size]
+    order = itertools.count()
 
     def answered(call: Call) -> Any:
         if "/bucket-0/" in call.path:
-            all_asked.wait()
+            barriers[next(order)].wait()
         return call.answer()
 
     file_io.wherever(answered)
     found = reader(keyed).to_arrow([split(SplitMode.MERGE, files)])
-    assert found["v"].to_pylist() == ["11"] * ROWS
+    assert found["v"].to_pylist() == [f"{len(files) - 1}"] * ROWS
     assert sorted(file_io.names()) == [*(file.file_name for file in files), "schema-0"]
 
 
