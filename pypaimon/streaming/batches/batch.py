@@ -112,7 +112,10 @@ class _Rows:
 
     @property
     def plan_before(self) -> Position | None:
-        """Where the stream stood before the plan of this batch; None where it had not found its start."""
+        """Where the stream stood before the plan of this batch: after the last plan that had rows, or where it began.
+
+        None where it had not found its start.
+        """
         return self._piece.before
 
     @property
