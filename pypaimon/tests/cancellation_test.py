@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from child_process import first_lines, run
 from fault_file_io import RESET, FaultFileIO, failing
+from request_time import hang
 from tables import Table, available, keys, snapshots
 from virtual_clock import VirtualClock
 
@@ -522,12 +523,14 @@ async def test_a_hung_request_stalls_nothing_but_its_own_stream(table: Table, fi
 async def test_a_request_that_hangs_for_good_is_an_error_that_may_be_tried_again(
     table: Table, file_io: FaultFileIO
 ) -> None:
-    scan = stream_of(table, file_io, io_timeout=0.3, prefetch=0)
-    file_io.gate.clear()
+    scan = stream_of(table, file_io, prefetch=0)
+    over = threading.Event()
+    file_io.wherever(lambda call: hang(over) or call.answer())
     with pytest.raises(StoreError) as caught:
         await scan.plan_async()
     assert caught.value.retriable and isinstance(caught.value, TimeoutError)
-    file_io.gate.set()
+    over.set()
+    file_io.wherever(None)
     assert (await scan.plan_async()).snapshot_id == 1  # type: ignore[union-attr]
     scan.close()
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commit_seed import is_drawn
 from fault_file_io import FORBIDDEN, MISSING, RESET, UNAVAILABLE, Call, Fault, FaultFileIO, failing, late, truncated
+from request_time import hang
 from tables import Row, Table, available, keys, rows, snapshots
 
 from pypaimon.streaming import (
@@ -24,13 +26,14 @@ from pypaimon.streaming import (
     StreamReadBuilder,
 )
 
+SOAK = bool(os.environ.get("SOAK"))
 FIRST, LAST = 2, 5
 released = threading.Event()
 
 
 def hanging(call: Call) -> Any:
     """No answer before the end of the test."""
-    released.wait(20)
+    hang(released)
     raise RESET
 
 
@@ -70,13 +73,6 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-# A request that hangs takes the time of its timeouts: each in the long form, every sixth in the short one.
-STRIDES = {} if os.environ.get("SOAK") else {"hanging": 6}
-PATIENT = 60.0
-"""Seconds that a request may take; how busy the machine is must not show."""
-SHORT = 0.5
-"""The same, where a request hangs."""
-
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Table]]:
@@ -103,18 +99,17 @@ class Follower:
         errors: What was raised.
     """
 
-    def __init__(self, table: Table, file_io: FaultFileIO, consumer: bool, io_timeout: float = PATIENT) -> None:
+    def __init__(self, table: Table, file_io: FaultFileIO, consumer: bool) -> None:
         self.table = table
         self.file_io = file_io
         self.consumer = consumer
-        self.io_timeout = io_timeout
         self.found: list[Row] = []
         self.lives: list[list[tuple[int, Row]]] = [[]]
         self.saved: list[int | None] = []
         self.errors: list[PaimonStreamError] = []
 
     def builder(self, start: Any = None) -> StreamReadBuilder:
-        builder = self.table.builder(self.file_io, io_timeout=self.io_timeout).with_prefetch(0)
+        builder = self.table.builder(self.file_io).with_prefetch(0)
         builder.with_limits(max_splits=1).with_end(snapshot_id=LAST).with_catch_up("replay")
         if self.consumer:
             builder.with_consumer_id("c")
@@ -162,9 +157,14 @@ def follow(table: Table, fault: Fault | None, number: int, consumer: bool, resta
     file_io = FaultFileIO()
     if fault is not None:
         file_io.at(number, fault)
-    follower = Follower(table, file_io, consumer, SHORT if fault is hanging else PATIENT)
+    follower = Follower(table, file_io, consumer)
     follower.go(restart)
     return follower
+
+
+def drawn(name: str, calls: int) -> list[int]:
+    """Numbers of the requests of which one goes wrong: each in the long form, in the short one half of them."""
+    return [number for number in range(1, calls + 1) if is_drawn(f"{name} {number}", 1 if SOAK else 2)]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_fault_at_any_request_loses_and_repeats_nothing(tables: dict[str, Tabl
     assert len(fine.found) == (8 if kind == "append" else 5) + 4 * (LAST - FIRST)
     calls = len(fine.file_io.calls)
     assert calls > 30
-    for number in range(1, calls + 1, STRIDES.get(name, 1)):
+    for number in drawn(f"{kind} {name}", calls):
         follower = follow(table, FAULTS[name], number, consumer=number % 2 == 0, restart=False)
         assert follower.found == fine.found, (number, follower.errors)
         # What passes is retried without the caller's seeing it.
@@ -210,7 +210,7 @@ def test_an_outage_from_any_request_on_is_one_retriable_error_after_bounded_retr
 def test_restarts_by_consumer_repeat_only_what_was_not_saved(tables: dict[str, Table], kind: str) -> None:
     table = tables[kind]
     fine = follow(table, None, 0, consumer=True, restart=False)
-    for number in range(1, len(fine.file_io.calls) + 1):
+    for number in drawn(f"restarts {kind}", len(fine.file_io.calls)):
         follower = follow(table, failing(FORBIDDEN), number, consumer=True, restart=True)
         saved = None
         for life, saved_then in zip(follower.lives, follower.saved, strict=True):
@@ -236,12 +236,14 @@ def test_a_wrong_permission_names_the_file(tables: dict[str, Table]) -> None:
 
 def test_a_store_that_hangs_is_a_timeout(tables: dict[str, Table]) -> None:
     file_io = FaultFileIO()
-    scan = tables["append"].builder(file_io, io_timeout=SHORT).with_start("earliest").new_streaming_scan()
-    file_io.gate.clear()
+    scan = tables["append"].builder(file_io).with_start("earliest").new_streaming_scan()
+    over = threading.Event()
+    file_io.wherever(lambda call: hang(over) or call.answer())
     with pytest.raises(IOTimeoutError) as caught:
         scan.plan()
     assert caught.value.retriable and isinstance(caught.value, TimeoutError)
-    file_io.gate.set()
+    over.set()
+    file_io.wherever(None)
     assert len(available(scan)) > 0
     assert scan.metrics.abandoned_requests > 0
     scan.close()

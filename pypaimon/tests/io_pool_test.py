@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 from pyarrow_exit import ends_with_s3_in_flight
+from request_time import FOR_EVER, hang, let_pass, takes
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
 from pypaimon.streaming.io_pool import IOPool
@@ -96,10 +97,10 @@ def test_a_closed_pool_finishes_what_it_was_given_and_takes_nothing_more() -> No
 
 
 def test_a_call_that_hangs_is_given_up_and_its_thread_replaced() -> None:
-    pool = IOPool(1, SHORT, name="hang", idle_seconds=0.02)
+    pool = IOPool(1, LONG, name="hang", idle_seconds=0.02)
     with gate() as event:
-        with pytest.raises(IOTimeoutError, match=r"0\.05 s") as raised:
-            pool.run(event.wait, LONG)
+        with pytest.raises(IOTimeoutError, match="30 s") as raised:
+            pool.run(hang, event)
         assert raised.value.retriable
         assert (pool.abandoned, pool.hanging) == (1, 1)
         assert pool.run(len, "next") == 4
@@ -107,57 +108,78 @@ def test_a_call_that_hangs_is_given_up_and_its_thread_replaced() -> None:
     assert (pool.abandoned, pool.hanging) == (1, 0)
 
 
-def test_the_time_limit_counts_from_when_a_call_runs_not_while_it_waits_for_its_turn() -> None:
-    pool = IOPool(1, 0.4)
-    pauses = threading.Event()
-    futures = [pool.submit(pauses.wait, 0.15) for _ in range(6)]
-    assert [pool.result(future) for future in futures] == [False] * 6
-    assert pool.abandoned == 0
+def test_the_time_limit_counts_from_when_a_call_runs_not_while_it_waits_for_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: seconds)
+    pool = IOPool(1, 10.0)
+
+    def call(event: threading.Event) -> None:
+        nonlocal seconds
+        event.wait(LONG)
+        seconds += 6
+        pool.give_up_overdue()
+
+    with gate() as event:
+        futures = [pool.submit(call, event) for _ in range(6)]
+        event.set()
+        assert [pool.result(future) for future in futures] == [None] * 6
+    assert (pool.abandoned, seconds) == (0, 36)
     pool.close()
 
 
-def test_each_request_of_a_call_has_the_time_limit_for_itself() -> None:
-    def several() -> int:
+@pytest.mark.parametrize("marked", [False, True])
+def test_each_request_of_a_call_has_the_time_limit_for_itself(marked: bool) -> None:
+    def several(seconds: float) -> int:
         for _ in range(4):
             with one_request():
-                threading.Event().wait(0.2)
+                takes(seconds)
         return 4
 
-    for marked in (False, True):
-        pool = IOPool(1, 0.4, marked=marked)
-        assert pool.run(several) == 4
-        pool.close()
+    pool = IOPool(1, LONG, marked=marked)
+    assert pool.run(several, LONG * 0.6) == 4
+    with pytest.raises(IOTimeoutError):
+        pool.run(several, LONG)
+    pool.close()
 
 
 def test_where_requests_are_marked_nothing_else_is_limited() -> None:
-    pool = IOPool(1, SHORT, marked=True)
+    pool = IOPool(1, LONG, marked=True)
 
     def several(event: threading.Event) -> None:
-        assert not event.wait(4 * SHORT)
+        takes(FOR_EVER)
         with one_request():
             pass
-        assert not event.wait(4 * SHORT)
+        takes(FOR_EVER)
+        reached.append(True)
         with one_request():
-            event.wait(LONG)
+            hang(event)
 
-    with gate() as event, pytest.raises(IOTimeoutError, match=r"0\.05 s"):
+    reached: list[bool] = []
+    with gate() as event, pytest.raises(IOTimeoutError, match="30 s"):
         pool.run(several, event)
+    assert reached == [True]
     pool.close()
 
 
 def test_decoding_is_not_limited_but_what_hangs_before_or_after_it_is() -> None:
-    pool = IOPool(1, 0.5, marked=True)
+    pool = IOPool(1, LONG, marked=True)
 
     def decode(event: threading.Event | None) -> str:
         with one_request(decodes=True):
-            began = time.thread_time()
-            while time.thread_time() < began + 1.5:
-                pass
+            for _ in range(5):
+                began = time.thread_time()
+                while time.thread_time() == began:
+                    pass
+                takes(LONG * 0.6)
             if event is not None:
                 event.wait(LONG)
         return "decoded"
 
     assert pool.run(decode, None) == "decoded"
+    pool.close()
+    pool = IOPool(1, SHORT, marked=True)
     with gate() as event, pytest.raises(IOTimeoutError):
         pool.run(decode, event)
     pool.close()
@@ -170,19 +192,28 @@ def test_what_is_marked_on_a_thread_of_no_pool_is_just_done() -> None:
 
 def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
     """A call whose submitter went away would else hold the only thread for ever."""
-    pool = IOPool(1, SHORT)
+    pool = IOPool(1, LONG)
+    begun = threading.Event()
+
+    def hang_unseen(event: threading.Event) -> None:
+        let_pass(FOR_EVER)
+        begun.set()
+        event.wait()
+
     with gate() as event:
-        left = pool.submit(event.wait, LONG)
+        left = pool.submit(hang_unseen, event)
+        assert begun.wait(LONG)
         assert pool.run(len, "mine") == 4
         assert isinstance(left.exception(0), IOTimeoutError)
     pool.close()
 
 
 def test_while_too_many_calls_hang_others_fail_at_once_and_later_ones_succeed() -> None:
-    pool = IOPool(1, SHORT, name="few", idle_seconds=0.02, max_abandoned=2)
-    with gate() as event:
-        hanging = [pool.submit(event.wait, LONG) for _ in range(2)]
+    pool = IOPool(1, LONG, name="few", idle_seconds=0.02, max_abandoned=2)
+    with gate() as event, gate() as begin:
+        hanging = [pool.submit(lambda: begin.wait() and hang(event)) for _ in range(2)]
         waiting = pool.submit(len, "waits for its turn")
+        begin.set()
         with pytest.raises(StoreError, match="2 requests") as raised:
             pool.result(waiting)
         assert not isinstance(raised.value, IOTimeoutError)
@@ -208,12 +239,12 @@ def test_the_call_s_own_timeout_error_is_not_taken_for_the_pool_s() -> None:
 
 
 def test_a_call_knows_that_it_was_given_up() -> None:
-    pool = IOPool(2, SHORT)
+    pool = IOPool(2, LONG)
     told: list[bool] = []
 
     def slow(event: threading.Event) -> None:
         told.append(pool.given_up)
-        event.wait(LONG)
+        hang(event)
         told.append(pool.given_up)
         done.set()
 
@@ -254,7 +285,7 @@ def test_ctrl_c_interrupts_a_caller_that_waits() -> None:
 
 def run_script(text: str) -> str:
     """Run a script of its own; one that does not end fails."""
-    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=600, check=True)
     return ran.stdout.strip()
 
 
@@ -262,7 +293,7 @@ PRELUDE = """
 import os, socket, threading
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.errors import IOTimeoutError
-pool = IOPool(1, timeout=0.1)
+pool = IOPool(1, timeout=60)
 never = threading.Event()
 """
 S3 = """
@@ -273,6 +304,7 @@ settings = dict(access_key="a", secret_key="b", region="r", request_timeout=600,
 store = pyarrow.fs.S3FileSystem(endpoint_override=f"http://127.0.0.1:{port}", **settings)
 """
 GIVE_UP = """
+pool = IOPool(1, timeout=0.1)
 try:
     pool.run({call})
 except IOTimeoutError:
@@ -315,7 +347,10 @@ def test_what_hangs_in_the_parent_does_not_count_in_a_forked_process() -> None:
 from pypaimon.streaming.io_requests import Hanging
 hanging = Hanging(most=1)
 pool, other = IOPool(1, timeout=0.1, hanging=hanging), IOPool(1, timeout=60, hanging=hanging)
-{GIVE_UP.format(call="never.wait")}
+try:
+    pool.run(never.wait)
+except IOTimeoutError:
+    print("given up")
 child = os.fork()
 if child == 0:
     os._exit(other.run(len, "seven!!"))

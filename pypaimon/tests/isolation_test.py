@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fault_file_io import Call, FaultFileIO
+from request_time import hang
 from tables import Table
 
 from pypaimon.streaming import StoreError
@@ -16,7 +17,6 @@ from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.io_requests import Hanging
 from pypaimon.streaming.store import RetryPolicy, Store
 
-SHORT = 0.1
 LONG = 30.0
 
 
@@ -25,12 +25,14 @@ class HangingFiles(FaultFileIO):
 
     Attributes:
         hangs: Says for which.
+        hold: What a request that hangs does: it is given up at once, unless told otherwise.
         held: How many hang.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.hangs: Callable[[Call], bool] = lambda call: False
+        self.hold: Callable[[threading.Event], object] = hang
         self.held = 0
         self.over = threading.Event()
         self.wherever(self._hang)
@@ -39,7 +41,7 @@ class HangingFiles(FaultFileIO):
         if self.hangs(call):
             with self._lock:
                 self.held += 1
-            self.over.wait()
+            self.hold(self.over)
         return call.answer()
 
 
@@ -58,7 +60,7 @@ def test_what_hangs_in_one_stream_does_not_stop_another_of_the_same_handle(
     table.commit([1])
     first = set(table.path.rglob("*.parquet" if kind == "data" else "manifest-*"))
     table.commit([2])
-    builder = table.builder(file_io, io_timeout=SHORT).with_end(latest=True).with_catch_up("replay")
+    builder = table.builder(file_io).with_end(latest=True).with_catch_up("replay")
     fine = builder.copy().with_start(snapshot_id=2)
     names = {path.name for path in first}
     file_io.hangs = lambda call: call.name in names
@@ -77,6 +79,7 @@ def test_requests_that_have_not_timed_out_yet_hold_up_no_other_reader(tmp_path: 
     for path in paths:
         Path(path.removeprefix("object://")).write_bytes(b"content")
     file_io.hangs = lambda call: call.name.startswith("hangs")
+    file_io.hold = threading.Event.wait
     store = Store(file_io)
     thread = threading.Thread(target=store.for_reader().read_many, args=(paths[:40],), daemon=True)
     thread.start()
@@ -94,13 +97,13 @@ class Silent:
 
     def list_status(self, path: str) -> list[Any]:
         if path != "answers":
-            self.over.wait()
+            hang(self.over)
         return []
 
 
 def test_readers_that_come_and_hang_are_bounded_together_and_who_is_answered_goes_on() -> None:
     silent = Silent()
-    store = Store(silent, SHORT / 4, retry=RetryPolicy(hung_attempts=1))
+    store = Store(silent, retry=RetryPolicy(hung_attempts=1))
     healthy = store.for_reader()
     assert healthy.list_names("answers") == []
     before = threading.active_count()
@@ -121,11 +124,11 @@ def test_readers_that_come_and_hang_are_bounded_together_and_who_is_answered_goe
 
 def test_a_pool_that_was_answered_before_its_own_call_hung_is_refused_like_others() -> None:
     hanging, over = Hanging(most=2), threading.Event()
-    pools = [IOPool(1, SHORT / 4, hanging=hanging) for _ in range(2)]
+    pools = [IOPool(1, LONG, hanging=hanging) for _ in range(2)]
     for pool in pools:
         assert pool.run(len, "one") == 3
         with pytest.raises(StoreError):
-            pool.run(over.wait, LONG)
+            pool.run(hang, over)
     for pool in pools:
         with pytest.raises(StoreError, match="2 requests"):
             pool.run(len, "more")

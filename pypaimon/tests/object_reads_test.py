@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pypaimon.filesystem.caching_file_io import CachingFileIO, LocalMemoryCacheM
 from pypaimon.filesystem.oss_file_io import OssFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from pypaimon.filesystem.resolving_file_io import ResolvingFileIO
+from request_time import FOR_EVER, let_pass
 from s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, methods
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
@@ -192,12 +194,14 @@ def test_what_passes_is_asked_again(server: S3Server, pair: Pair, fault: int | s
             assert bytes(RemoteFile(store, path).read(10)) == b"contentcon"
 
 
-def test_what_hangs_is_given_up_and_asked_again(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, store in zip(("fast", "plain"), Pair(server, monkeypatch, timeout=0.5), strict=True):
+def test_what_hangs_is_given_up_and_asked_again(server: S3Server, pair: Pair) -> None:
+    give_up = partial(let_pass, FOR_EVER)
+    for name, store in zip(("fast", "plain"), pair, strict=True):
         once, twice = (server.put(f"hangs-{times}-{name}", b"content") for times in (1, 2))
-        with server.failing(f"1-{name}", "hang"):
+        with server.failing(f"1-{name}", "hang", on_hang=give_up):
             assert store.read(once) == b"content"
-        with server.failing(f"2-{name}", "hang", "hang"), pytest.raises(IOTimeoutError, match="hangs-2"):
+        failing = server.failing(f"2-{name}", "hang", "hang", on_hang=give_up)
+        with failing, pytest.raises(IOTimeoutError, match="hangs-2"):
             store.read(twice)
         assert store.requests["abandoned"] == 3
         assert store.read(twice) == b"content"
@@ -205,12 +209,12 @@ def test_what_hangs_is_given_up_and_asked_again(server: S3Server, monkeypatch: p
 
 def test_the_client_gives_up_what_hangs_by_itself_too(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the threads of requests that were given up would stay for ever."""
-    store = Pair(server, monkeypatch, timeout=0.5).fast
+    store = Pair(server, monkeypatch, timeout=2.0).fast
     path = server.put("hangs", b"content")
     with server.failing("hangs", "hang", "hang"):
         with pytest.raises(IOTimeoutError):
             store.read(path)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while store.pool.hanging and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not store.pool.hanging
@@ -474,7 +478,7 @@ def store(): return Store(PyArrowFileIO({root!r}, Options({options!r})), 20)
 
 def run(server: S3Server, code: str) -> subprocess.CompletedProcess[str]:
     program = PROGRAM.format(root=ROOT, options=server.options()) + code
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
 
 
 def test_reading_goes_on_in_a_forked_process(server: S3Server) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from request_time import hang
 from stream_files import create, put
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
@@ -44,7 +45,7 @@ class RemoteStore:
     def answer(self, data: bytes) -> bytes:
         trouble = self.troubles.pop() if self.troubles else None
         if trouble == "hang":
-            self.over.wait()
+            hang(self.over)
         if trouble == "short":
             return data[: len(data) // 2]
         if isinstance(trouble, Exception):
@@ -68,8 +69,8 @@ def remote() -> Iterator[RemoteStore]:
     store.over.set()
 
 
-def store_of(remote: RemoteStore, timeout: float = 60.0) -> Store:
-    return Store(remote, timeout, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
+def store_of(remote: RemoteStore) -> Store:
+    return Store(remote, retry=RetryPolicy(attempts=3), sleep=lambda _: None)
 
 
 def numbers(count: int) -> pa.Table:
@@ -77,12 +78,12 @@ def numbers(count: int) -> pa.Table:
     return pa.table({"id": np.arange(count), "x": rng.random(count)}, schema=COLUMNS)
 
 
-def reading(warehouse: Any, remote: RemoteStore, rows: int, timeout: float = 60.0) -> Any:
+def reading(warehouse: Any, remote: RemoteStore, rows: int) -> Any:
     """A function that reads a file of so many rows from the store."""
     table = create(warehouse, "t", COLUMNS)
     file = put(table, "data-1.parquet", numbers(rows))
     file.file_path = SCHEME + str(file.file_path)
-    directory = TableDirectory(table, store_of(remote, timeout))
+    directory = TableDirectory(table, store_of(remote))
     directory.know(table.table_schema)
 
     def read() -> pa.Table:
@@ -124,7 +125,7 @@ def test_an_answer_that_came_short_is_asked_again(warehouse: Any, remote: Remote
 
 @pytest.mark.parametrize("rows", [SMALL, LARGE])
 def test_a_hung_request_is_given_up_and_asked_again(warehouse: Any, remote: RemoteStore, rows: int) -> None:
-    read, directory = reading(warehouse, remote, rows, timeout=0.2)
+    read, directory = reading(warehouse, remote, rows)
     remote.troubles = ["hang"]
     assert read() == numbers(rows)
     assert directory.store.requests["abandoned"] == 1

@@ -5,34 +5,44 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fault_file_io import Call, FaultFileIO
+from request_time import takes
 from tables import Table, keys
 
 from pypaimon.streaming import IOTimeoutError, StreamReadBuilder
 from pypaimon.streaming.store import Store
 
-LIMIT = 0.5
-SLOW = 0.05
+LIMIT = 60.0
+SLOW = 10.0
 """Seconds of one request: far below the limit, a dozen of them far above."""
+SHORT = 2.0
+"""A limit that is waited for."""
 FILES = 16
 NEVER = 3600.0
 
 
 class SlowData(FaultFileIO):
-    """Every read of a data file takes its time."""
+    """Every read of a data file takes its time.
 
-    def __init__(self) -> None:
+    Args:
+        spend: How.
+        seconds: How much.
+    """
+
+    def __init__(self, spend: Callable[[float], object] = takes, seconds: float = SLOW) -> None:
         super().__init__()
+        self._spend = spend
+        self._seconds = seconds
         self.wherever(self._slowly)
 
     def _slowly(self, call: Call) -> Any:
         if call.path.endswith(".parquet"):
-            threading.Event().wait(SLOW)
+            self._spend(self._seconds)
         return call.answer()
 
 
@@ -75,7 +85,7 @@ def test_a_merge_of_many_files_has_no_time_limit(tmp_path: Path) -> None:
 
 async def test_reads_that_wait_for_their_turn_have_no_time_limit(tmp_path: Path) -> None:
     table = table_of(tmp_path, 1)
-    builder = table.builder(SlowData(), io_timeout=LIMIT)
+    builder = table.builder(SlowData(threading.Event().wait, SHORT / 20), io_timeout=SHORT)
     with builder.new_streaming_scan() as scan:
         plan = await scan.plan_async()
     assert plan is not None
@@ -89,11 +99,11 @@ class Opening:
     """A FileIO where to open a file and to read it are two requests, each of which takes most of the time limit."""
 
     def new_input_stream(self, path: str) -> Any:
-        threading.Event().wait(LIMIT * 0.7)
+        takes(LIMIT * 0.7)
         return self
 
     def read(self) -> bytes:
-        threading.Event().wait(LIMIT * 0.7)
+        takes(LIMIT * 0.7)
         return b"content"
 
     def __enter__(self) -> Any:
@@ -128,9 +138,9 @@ def pipe(tmp_path: Path) -> Iterator[tuple[Table, Path, bytes]]:
 
 def test_batches_of_a_local_file_that_hangs_end_in_a_timeout_and_go_on_later(pipe: tuple[Table, Path, bytes]) -> None:
     table, file, content = pipe
-    with table.builder(io_timeout=LIMIT).with_end(latest=True).open_sync() as stream:
+    with table.builder(io_timeout=SHORT).with_end(latest=True).open_sync() as stream:
         batches = [next(stream)]
-        with pytest.raises(IOTimeoutError, match=r"0\.5 s"):
+        with pytest.raises(IOTimeoutError, match="2 s"):
             next(stream)
         repair(file, content)
         batches += stream
@@ -139,7 +149,7 @@ def test_batches_of_a_local_file_that_hangs_end_in_a_timeout_and_go_on_later(pip
 
 async def test_awaited_reads_of_a_local_file_that_hangs_end_in_a_timeout(pipe: tuple[Table, Path, bytes]) -> None:
     table, file, content = pipe
-    builder = table.builder(io_timeout=LIMIT)
+    builder = table.builder(io_timeout=SHORT)
     with builder.new_streaming_scan() as scan:
         plan = await scan.plan_async()
     assert plan is not None

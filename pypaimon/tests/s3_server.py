@@ -45,6 +45,7 @@ class S3Server:
         self.hanging = threading.Event()
         self._asked: list[tuple[str, str]] = []
         self._faults: dict[tuple[str, str], deque[Fault]] = {}
+        self._on_hang: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
         self._application: Application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
@@ -71,10 +72,20 @@ class S3Server:
         found.extend(self._asked[start:])
 
     @contextmanager
-    def failing(self, part: str, *faults: Fault, method: str = "") -> Iterator[deque[Fault]]:
-        """What the next requests within the block come to whose path has a part in it; gives those still to come."""
+    def failing(
+        self, part: str, *faults: Fault, method: str = "", on_hang: Callable[[], object] = lambda: None
+    ) -> Iterator[deque[Fault]]:
+        """What the next requests within the block come to whose path has a part in it; gives those still to come.
+
+        Args:
+            part: Of the path.
+            faults: One for each request.
+            method: Of the requests; empty: any.
+            on_hang: Called as one begins to hang.
+        """
         key = part, method
         self._faults[key] = deque(faults)
+        self._on_hang = on_hang
         self.go_on.clear()
         self.hanging.clear()
         try:
@@ -124,7 +135,8 @@ class S3Server:
             fault = 403
         if fault == "hang":
             self.hanging.set()
-            self.go_on.wait(60)
+            self._on_hang()
+            self.go_on.wait(600)
         if isinstance(fault, int):
             return _error(fault, environ, start_response)
         if fault == "lost":

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
+from request_time import hang
 
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.store import RetryPolicy, Store
@@ -79,9 +80,9 @@ class FailingFileIO(LocalFileIO):
         return super().delete(path, recursive)
 
 
-def patient(file_io: LocalFileIO, timeout: float = 60.0, pauses: list[float] | None = None) -> Store:
+def patient(file_io: LocalFileIO, pauses: list[float] | None = None) -> Store:
     """A store that retries without pauses."""
-    return Store(file_io, timeout, sleep=(pauses if pauses is not None else []).append, rng=random.Random(7))
+    return Store(file_io, sleep=(pauses if pauses is not None else []).append, rng=random.Random(7))
 
 
 def ident(error: BaseException) -> str:
@@ -174,9 +175,9 @@ def test_pauses_double_up_to_a_bound_and_differ() -> None:
 def test_a_request_that_hangs_is_asked_again_once_and_then_an_error(file: str) -> None:
     event = threading.Event()
     try:
-        store = patient(FailingFileIO(event.wait), timeout=0.05)
+        store = patient(FailingFileIO(lambda: hang(event)))
         assert store.read(file) == b"content"
-        store = patient(FailingFileIO(*[event.wait] * 2), timeout=0.05)
+        store = patient(FailingFileIO(*[lambda: hang(event)] * 2))
         with pytest.raises(IOTimeoutError, match="file") as raised:
             store.read(file)
         assert raised.value.retriable
@@ -297,7 +298,7 @@ def test_a_write_that_was_given_up_does_not_undo_a_later_one(tmp_path: Path, fil
             deleted.set()
             return gone
 
-    store = patient(Slow(event.wait), timeout=0.05)
+    store = patient(Slow(lambda: hang(event)))
     store.write_atomic(file, b"later")
     event.set()
     assert deleted.wait(30)
