@@ -16,7 +16,19 @@ from pypaimon import CatalogFactory
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-FIRST = ("spark", "packaging", "notebooks", "docs", "corpus", "differential", "concurrency")
+ON_SPARK = [
+    f"spark_{name}_test.py" for name in ("docs", "batch", "stream", "kill", "sink_write", "corpus", "native", "types")
+]
+"""Files with tests that take the fixture `spark`."""
+LONG = [
+    f"{name}_test.py"
+    for name in (
+        *("differential", "spark_sink_kill", "spark_installed", "spark_example", "packaging", "corpus", "notebooks"),
+        *("docs", "concurrency", "manifests", "faults", "cancellation", "spark_sink_exactly_once", "spark_sink_java"),
+    )
+]
+"""Files that take long, or wait long for other programs."""
+_ORDER = {name: number for number, name in enumerate((*ON_SPARK, *LONG))}
 
 # How long an example takes says nothing on a machine that does other things beside.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,9 +41,31 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` one worker has the session of Spark: another takes long to start."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "spark" if Path(file).name in ON_SPARK else file
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits long for other programs comes first, so that no worker is left with it at the end."""
-    items.sort(key=lambda item: not item.path.name.startswith(FIRST))
+    """What takes long comes first, so that no worker is left with it at the end.
+
+    Raises:
+        pytest.UsageError: A test takes the session of Spark outside the files of `ON_SPARK`.
+    """
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.path.name not in ON_SPARK:
+            raise pytest.UsageError(f"{item.path.name} uses Spark's session, and is not in ON_SPARK of conftest.py")
+    items.sort(key=lambda item: _ORDER.get(item.path.name, len(_ORDER)))
 
 
 def pytest_report_header() -> str:

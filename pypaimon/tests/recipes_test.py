@@ -97,19 +97,3 @@ def test_the_quick_start_prints_the_whole_table(table: Any, tmp_path: Path, loop
     for printed in (lines, run_python(follows.replace(_HOME, str(tmp_path)), "quick-start", {}, loop)):
         for number, status in expected.items():
             assert f"'id': {number}, 'status': '{status}'" in printed
-
-
-@pytest.mark.xdist_group("spark")
-@pytest.mark.usefixtures("spark")
-def test_the_copy_of_spark_is_the_whole_table_run_after_run(
-    table: Any, tmp_path: Path, loop: asyncio.AbstractEventLoop
-) -> None:
-    page = DOCS / "spark-sink.md"
-    recipe = [block for block in blocks(page) if block.language == "python"][:2]
-    for kind, row in [("", None), NEXT[0]]:
-        if row is not None:
-            change(table, kind, row)
-        namespace: dict[str, Any] = {"__name__": "__main__"}
-        for block in recipe:
-            run_python(block.text.replace(_HOME, str(tmp_path)), f"{page.name}:{block.line}", namespace, loop)
-        assert state_of(catalog(tmp_path / "warehouse").get_table("db.copy")) == state_of(table)

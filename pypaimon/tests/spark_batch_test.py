@@ -19,8 +19,6 @@ from pypaimon.spark import LagListener, native_foreach_batch, native_read
 from pypaimon.spark.lag_listener import lag_of
 from pypaimon.streaming import UnsupportedTableError
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:

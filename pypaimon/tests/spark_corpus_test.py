@@ -76,7 +76,6 @@ def test_all_batches_hold_the_rows_of_the_core(scenario: str, start: dict[str, s
         assert Counter(repr(row) for batch in driver.batches() for row in batch) == expected
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("scenario", ON_SPARK)
 def test_spark_gives_the_rows_of_the_core(spark: Any, tmp_path: Path, scenario: str) -> None:
     stream = spark.readStream.format("pypaimon").options(**place(scenario), start="earliest").load()

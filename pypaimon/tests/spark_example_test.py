@@ -8,11 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from spark_session import NO_WORKER, QUICK, ROOT, quick_environment
 
 ATTEMPTS = 5
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 def test_the_example_pipeline_goes_on_where_it_ended(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from java_home import java_home
 from spark_session import ROOT
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
-pytestmark = pytest.mark.xdist_group("spark")
 
 SESSIONS = [("connect", "pyspark.sql.connect.session")]
 if os.environ.get("SOAK"):

@@ -11,11 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
 from spark_queries import Collected, frame, options
 from tables import Table
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 SCRIPT = Path(__file__).with_name("spark_killed_query.py")
 TIMEOUT = 120

@@ -19,7 +19,6 @@ from pypaimon.spark import native_foreach_batch, native_read
 from pypaimon.spark.file_columns import column_of
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 
-on_spark = pytest.mark.xdist_group("spark")
 Place = dict[str, str]
 
 INNER = pa.struct([("a", pa.int32()), ("b", pa.string())])
@@ -127,7 +126,6 @@ def streamed(spark: Any, options: Place, checkpoint: Path) -> list[str]:
     return sorted(seen)
 
 
-@on_spark
 def test_fields_of_rows_lists_and_maps_are_found_by_their_ids(spark: Any, tmp_path: Path) -> None:
     catalog = created(tmp_path / "warehouse", NESTED)
     options = place(tmp_path / "warehouse")
@@ -154,7 +152,6 @@ def test_fields_of_rows_lists_and_maps_are_found_by_their_ids(spark: Any, tmp_pa
     assert "FileScan parquet" in native._jdf.queryExecution().executedPlan().toString()
 
 
-@on_spark
 def test_no_file_is_skipped(spark: Any, tmp_path: Path) -> None:
     table = Table(tmp_path / "warehouse")
     table.commit_files([1, 2])
@@ -177,7 +174,6 @@ def test_files_that_spark_does_not_see_are_refused(tmp_path: Path) -> None:
         native_read(None, place(tmp_path / "warehouse"))
 
 
-@on_spark
 def test_partition_columns_that_files_lack_come_from_the_manifest(spark: Any, tmp_path: Path) -> None:
     catalog = created(tmp_path / "warehouse", PARTITIONED, partition_keys=PARTITIONED.names[1:])
     columns = PARTITIONED

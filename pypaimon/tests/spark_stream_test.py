@@ -10,8 +10,6 @@ from pyspark.errors import StreamingQueryException
 from spark_queries import Collected, frame
 from tables import Table
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
