@@ -97,7 +97,7 @@ def test_nothing_happens_without_a_yes(
 ) -> None:
     before = manager.consumers()
     with program.start("consumers", command[0], "db.orders", *command[1:]) as running:
-        _, errors = running.communicate("n\n", timeout=60)
+        _, errors = running.communicate("n\n", timeout=600)
     assert running.returncode == 130
     assert "db.orders" in errors
     assert manager.consumers() == before

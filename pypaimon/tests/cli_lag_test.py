@@ -126,7 +126,7 @@ def test_watching_shows_it_again_and_again(table: Any, program: Program) -> None
         while (after := json.loads(running.stdout.readline()))["snapshots"]:
             pass
         running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=60)
+        _, errors = running.communicate(timeout=600)
     assert (before["snapshots"], after["state"]) == (2, "caught up")
     assert (running.returncode, errors) == (130, "")
 

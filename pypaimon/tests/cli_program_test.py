@@ -169,6 +169,6 @@ def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
 
 def test_the_demo_is_a_command(program: Program) -> None:
     command = [sys.executable, "-W", "error", "-m", "pypaimon.streaming.cli", "demo", "--seconds", "1", "--plain"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "equal the table" in result.stdout

@@ -147,7 +147,7 @@ def test_an_interrupt_ends_it_cleanly(tables: Any, program: Program) -> None:
         assert running.stdout is not None
         assert json.loads(running.stdout.readline())["id"] == 1
         running.send_signal(signal.SIGINT)
-        rest, errors = running.communicate(timeout=60)
+        rest, errors = running.communicate(timeout=600)
     assert (running.returncode, rest, errors) == (130, "", "")
 
 
@@ -158,7 +158,7 @@ def test_a_termination_saves_what_was_printed(tables: Any, program: Program) -> 
         for _ in range(9):
             running.stdout.readline()
         running.send_signal(signal.SIGTERM)
-        rest, errors = running.communicate(timeout=60)
+        rest, errors = running.communicate(timeout=600)
     assert (running.returncode, rest, errors) == (0, "", "")
     append(table, 7)
     found = program("tail", "db.events", "--until-latest", "--format", "json", "--consumer-id", "etl")
@@ -172,7 +172,7 @@ def test_a_broken_pipe_ends_it_quietly(tables: Any, program: Program) -> None:
         running.stdout.readline()
         running.stdout.close()
         append(table, 8)
-        code, errors = running.wait(timeout=60), running.stderr.read()
+        code, errors = running.wait(timeout=600), running.stderr.read()
     assert (code, errors) == (141, "")
 
 

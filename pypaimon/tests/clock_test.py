@@ -14,7 +14,7 @@ from virtual_clock import VirtualClock
 
 from pypaimon.streaming.clock import Clock, Sleeper, until_done
 
-PATIENCE = 30
+PATIENCE = 300
 
 
 class Asleep(Clock):

@@ -140,7 +140,7 @@ def run_commands(text: str, where: str, warehouse: Path) -> str:
             if not config.exists():
                 config.write_text(f"warehouse: {warehouse}\n")
             command = [sys.executable, "-m", "pypaimon.streaming.cli", *shlex.split(line, comments=True)[1:]]
-            result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
             assert result.returncode == 0, f"{where}: {line}\n{result.stderr}"
             printed += result.stdout
         else:
@@ -243,7 +243,7 @@ def test_the_reference_holds_what_is_exported_and_nothing_else() -> None:
 
 def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert result.returncode == 0, result.stderr
     reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
     shown = set(re.findall(r'id="pypaimon\.\w+\.([\w.]+)"', reference))

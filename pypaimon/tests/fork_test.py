@@ -79,16 +79,16 @@ def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent
     for key in range(1, 5):
         table.commit([key])
     command = [sys.executable, "-W", "error", str(HERE / "forked_reader.py"), str(tmp_path / "w")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert (ran.stdout, ran.returncode) == ("step\nsave\ndata\n", 0), ran.stderr
 
 
 def test_a_cache_that_another_thread_was_changing_is_empty_in_a_forked_process() -> None:
-    ran = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=600)
     assert ran.stdout.split("\n") == ["1", "1", "0 1", ""], ran.stderr
 
 
 def test_a_forked_process_does_not_wake_the_event_loop_of_its_parent() -> None:
     """A loop is woken through a socket that both have open."""
-    ran = subprocess.run([sys.executable, "-c", WOKEN], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", WOKEN], capture_output=True, text=True, timeout=600)
     assert ran.stdout.split() == ["0", "1"], ran.stderr

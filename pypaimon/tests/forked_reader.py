@@ -48,7 +48,7 @@ from pypaimon import CatalogFactory  # noqa: E402
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder  # noqa: E402
 
 KEYS = [1, 2, 3, 4]
-PATIENCE = 60
+PATIENCE = 600
 _HANGS: dict[str, Callable[[Call], bool]] = {
     "step": lambda call: call.name.startswith("snapshot-2"),
     "save": lambda call: call.kind == "write" and "consumer-" in call.name,

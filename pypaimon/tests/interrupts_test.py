@@ -20,7 +20,7 @@ from pypaimon.streaming.io_pool import IOPool
 
 LIBRARY = str(Path(str(pypaimon.streaming.__file__)).parent)
 COMMITS = 3
-LONG = 60
+LONG = 600
 """Seconds after which a call counts as one that does not come back."""
 
 

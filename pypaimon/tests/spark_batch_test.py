@@ -156,7 +156,7 @@ def test_a_native_stream(spark: Any, table: Table, tmp_path: Path) -> None:
     def run() -> None:
         writer = frame(spark, table, mode="files").writeStream.foreachBatch(native_foreach_batch(keep))
         query = writer.option("checkpointLocation", str(tmp_path / "files")).trigger(availableNow=True).start()
-        query.awaitTermination(60)
+        query.awaitTermination(600)
 
     run()
     assert sorted(row[1] for row in seen) == [0, 1, 2, 3, 4, 5]

@@ -15,7 +15,7 @@ from spark_queries import Collected, frame, options
 from tables import Table
 
 SCRIPT = Path(__file__).with_name("spark_killed_query.py")
-TIMEOUT = 120
+TIMEOUT = 600
 
 
 def kill_in_batch(table: Table, directory: Path, batch: int, **more: str) -> None:

@@ -122,7 +122,7 @@ def streamed(spark: Any, options: Place, checkpoint: Path) -> list[str]:
     files = spark.readStream.format("pypaimon").options(**options, mode="files").load()
     writer = files.writeStream.foreachBatch(native_foreach_batch(lambda rows, _: seen.extend(shown(rows))))
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    assert query.awaitTermination(300)
+    assert query.awaitTermination(900)
     return sorted(seen)
 
 

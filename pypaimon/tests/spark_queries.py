@@ -67,7 +67,7 @@ class Collected:
         known = set(self.batches)
         for attempt in range(ATTEMPTS):
             try:
-                self.start(stream, **trigger).awaitTermination(300)
+                self.start(stream, **trigger).awaitTermination(900)
                 break
             except StreamingQueryException as error:
                 if NO_WORKER not in str(error) or attempt == ATTEMPTS - 1:

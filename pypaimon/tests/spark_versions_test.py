@@ -26,7 +26,7 @@ print(sum(batch.num_rows for task in reader.partitions(start, end) for batch in 
 
 def run(given: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-c", PROGRAM.format(options=given))
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
 def test_limits_are_refused_by_load_where_spark_does_not_ask_for_them(tmp_path: Path) -> None:
