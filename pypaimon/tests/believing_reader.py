@@ -51,6 +51,7 @@ class BelievingReader:
         """Build a stream at a position; without one at its consumer's progress or its start."""
         self.settings = settings
         self._looked = len(self._table.moments) - 1
+        self._began: int | None = None
         self.expected = Expectations(self._table, self._model, self._by_file, settings)
         builder = self._builder(position)
         self.scan: AsyncStreamingTableScan = builder.new_streaming_scan()
@@ -165,7 +166,11 @@ class BelievingReader:
 
     def _afresh(self, error: PositionExpiredError) -> None:
         """Come back as the error advises, where the same progress, or start, would lead to it again."""
-        on_expired = "full" if error.earliest_needs_it else self.settings.on_expired
+        on_expired = self.settings.on_expired
+        if error.earliest_needs_it:
+            on_expired = "full"
+        elif on_expired == "fail" and self.settings.consumer is not None:
+            on_expired = "earliest"
         settings = replace(self.settings, projection=None, on_expired=on_expired)
         if self.settings.consumer is not None:
             self.restart(settings)
@@ -209,6 +214,8 @@ class BelievingReader:
         found = [each for each in map(moved, self.beliefs) if each is not None]
         assert found, "\n".join(reasons)
         self.beliefs = found
+        if self._began is None and all(each.phase != "start" for each in found):
+            self._began = len(self._table.moments)
 
     def _check_refused(self, error: SchemaChangedError, beliefs: list[Belief]) -> None:
         assert any(map(self.expected.refuses, beliefs)), f"{error}: {beliefs}"
@@ -216,6 +223,9 @@ class BelievingReader:
     def _check_expired(self, error: PositionExpiredError, beliefs: list[Belief], reading: bool) -> None:
         # On an empty table `latest` has no position yet that a consumer could save.
         unsaved = self.settings.start == "latest" and any((each.phase, each.next) == ("start", 1) for each in beliefs)
+        # A cancelled call may have found the start, and have been about to save it.
+        until, then = self._table.unprotected
+        unsaved = unsaved or (error.wanted < until and (self._began is None or then <= self._began))
         # What a consumer keeps is its next snapshot, not the rows of the one before that an overwrite retracts.
         kept = not unsaved and not any(map(self.expected.replaces_expired, beliefs))
         assert self.settings.consumer is None or not kept, f"the table expired under its consumer: {error}"

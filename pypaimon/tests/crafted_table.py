@@ -49,6 +49,7 @@ class CraftedTable:
         commits: All snapshots that there ever were, by id.
         columns: Its columns now.
         first_handle: A handle as old as the table.
+        unprotected: The snapshots before this one expired while no consumer kept any; and how many moments had been.
         moments: Its earliest and latest snapshot, each time that one of them changed; 1 and 0 at first.
     """
 
@@ -68,6 +69,7 @@ class CraftedTable:
         self._lists: dict[int, dict[str, tuple[str, list[Any]]]] = {}
         self.moments = [(1, 0)]
         self.first_handle = self.handle()
+        self.unprotected = 0, 0
         self._recounted = 0
         self.alter()
 
@@ -258,6 +260,8 @@ class CraftedTable:
 
     def expire(self, keep_from: int) -> None:
         """Remove the snapshots before one, and every file that no later one needs."""
+        if not self.consumers():
+            self.unprotected = keep_from, len(self.moments)
         gone = [number for number in self._lists if number < keep_from]
         files, meta = self._needed(gone)
         for number in gone:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from believing_reader import BelievingReader
 from commit_seed import commit_seed, how_to_repeat
 from crafted_table import CraftedTable
 from crafted_writer import KEYS, CraftedWriter
-from fault_file_io import SCHEME, FaultFileIO
+from fault_file_io import SCHEME, Call, FaultFileIO
 from hypothesis import HealthCheck, settings
 from hypothesis import seed as seeded_by
 from hypothesis import strategies as st
@@ -189,14 +190,8 @@ def test_readers_see_what_the_model_says(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("start", ["latest-full", "latest", "earliest"])
-def test_what_a_cancelled_call_found_between_two_commits_is_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
-    """Neither at the moment of that call nor at that of the next one."""
-    table = CraftedTable(tmp_path / "w", keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
-    writer = CraftedWriter(table, buckets=0, producer="none", postponed=False)
-    writer.act("append", 1)
+def through_faults(table: CraftedTable, monkeypatch: pytest.MonkeyPatch) -> FaultFileIO:
+    """Let new handles of a table ask an object store, which is what comes back."""
     file_io, plain = FaultFileIO(), table.handle
 
     def handle() -> Any:
@@ -205,6 +200,18 @@ def test_what_a_cancelled_call_found_between_two_commits_is_believed(
         return found
 
     monkeypatch.setattr(table, "handle", handle)
+    return file_io
+
+
+@pytest.mark.parametrize("start", ["latest-full", "latest", "earliest"])
+def test_what_a_cancelled_call_found_between_two_commits_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """Neither at the moment of that call nor at that of the next one."""
+    table = CraftedTable(tmp_path / "w", keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
+    writer = CraftedWriter(table, buckets=0, producer="none", postponed=False)
+    writer.act("append", 1)
+    file_io = through_faults(table, monkeypatch)
     reader = BelievingReader(table, StreamModel(False, ordered=False), True, Settings(start=start))
 
     async def read() -> None:
@@ -268,4 +275,39 @@ def test_a_reader_whose_plan_expired_before_it_was_read_goes_on_at_its_progress(
     asyncio.run(read())
     assert reader.settings.on_expired == "full"
     assert reader.scan.next_snapshot_id == 3
+    reader.scan.close()
+
+
+def test_a_start_that_expired_before_it_was_saved_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = CraftedTable(tmp_path / "w", keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
+    writer = CraftedWriter(table, buckets=0, producer="none", postponed=False)
+    writer.act("append", 1)
+    file_io, asked, saved = through_faults(table, monkeypatch), threading.Event(), threading.Event()
+
+    def held(call: Call) -> Any:
+        if "/consumer/" in call.path and call.kind == "write":
+            asked.set()
+            saved.wait()
+        return call.answer()
+
+    file_io.wherever(held)
+    reader = BelievingReader(
+        table, StreamModel(False, ordered=False), True, Settings(start="latest", consumer="c", on_expired="fail")
+    )
+
+    async def read() -> None:
+        assert await reader.step(cancel_after=1)
+        opened = reader.scan._pending
+        assert opened is not None
+        await asyncio.wrap_future(opened.found)
+        assert await reader.step(cancel_after=1)
+        assert await asyncio.to_thread(asked.wait, 60)
+        for seed in (2, 3):
+            writer.act("append", seed)
+        table.expire(3)
+        saved.set()
+        await reader.catch_up()
+
+    asyncio.run(read())
+    assert reader.scan.next_snapshot_id == 4
     reader.scan.close()
