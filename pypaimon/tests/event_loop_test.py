@@ -243,13 +243,13 @@ async def test_a_snapshot_that_is_sought_before_the_table_is_known_is_one_of_it(
         positions.append([plan.position async for plan in each.stream()])
     assert [position.snapshot for position in positions[0]] == [4, 5]
     assert positions == [positions[0]] * 3
-    async with builder.open() as stream:
+    async with earliest(table.builder()).open() as stream:
         stream.scan.restore(sought)
         before = [batch.plan_before async for batch in stream]
     assert before == [Position(positions[0][0].table, 3), positions[0][0]]
 
 
-async def test_lag_and_saves_come_before_the_first_plan(table: Table) -> None:
+async def test_lag_and_saves_come_before_the_first_plan(table: Table, beating: BeatingFileIO) -> None:
     builder = earliest(table.builder()).with_consumer_id("c", commit="manual")
     scan = builder.new_streaming_scan()
     assert (await scan.lag_async()).snapshots == 4
@@ -262,7 +262,7 @@ async def test_lag_and_saves_come_before_the_first_plan(table: Table) -> None:
     scan = builder.new_streaming_scan()
     assert (await asyncio.to_thread(scan.committed), (await scan.lag_async()).snapshots) == (5, 0)
     with pytest.raises(StreamConfigError, match="no consumer id"):
-        await earliest(table.builder()).new_streaming_scan().commit_async(3)
+        await earliest(table.builder(beating)).new_streaming_scan().commit_async(3)
 
 
 async def test_files_of_a_reader_are_kept_from_its_first_plan_on(tmp_path: Path) -> None:
