@@ -476,7 +476,7 @@ async def test_requests_never_hold_the_event_loop(table: Table, file_io: FaultFi
     def answer_later(call: Any) -> Any:
         seen = threading.Event()
         waiting.append(seen)
-        assert seen.wait(30), "the event loop stood still while a request was under way"
+        assert seen.wait(PATIENCE), "the event loop stood still while a request was under way"
         return call.answer()
 
     async def beat() -> None:

@@ -141,7 +141,7 @@ class Meeting:
                 self._missing -= 1
                 if self._missing <= 0:
                     self._met.set()
-            self._met.wait(30)
+            self._met.wait(300)
         return call.answer()
 
 

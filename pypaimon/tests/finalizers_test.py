@@ -74,7 +74,7 @@ def test_collecting_a_stream_waits_for_no_lock(table: Table, opened: Callable[[T
 
     with held(pools[0]), held(pools[1]), held(pools[2]):
         threading.Thread(target=collect, daemon=True).start()
-        assert collected.wait(30)
+        assert collected.wait(300)
     assert threads
     for thread in threads:
         thread.join(30)

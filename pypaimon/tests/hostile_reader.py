@@ -67,7 +67,7 @@ def main(path: str) -> None:
     read = reader(table)
     for number, content in enumerate(samples.contents):
         print("sample", number, flush=True)
-        started = time.monotonic()
+        started = time.process_time()
         try:
             if data_file.suffix:
                 data_file.write_bytes(content)
@@ -82,8 +82,8 @@ def main(path: str) -> None:
             # The store makes a CorruptTableError of a ValueError.
             if data_file.suffix or not isinstance(error, ValueError):
                 print(f"{number}: {error!r}")
-        if time.monotonic() - started > SECONDS:
-            print(f"{number}: took more than {SECONDS} seconds")
+        if time.process_time() - started > SECONDS:
+            print(f"{number}: took more than {SECONDS} seconds of a processor")
 
 
 if __name__ == "__main__":

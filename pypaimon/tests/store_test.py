@@ -204,7 +204,7 @@ def test_many_files_are_asked_for_at_the_same_time(tmp_path: Path) -> None:
     barrier = threading.Barrier(8)
     for number in range(8):
         (tmp_path / str(number)).write_bytes(b"")
-    store = patient(FailingFileIO(*[lambda: barrier.wait(30) and None] * 8))
+    store = patient(FailingFileIO(*[lambda: barrier.wait(300) and None] * 8))
     assert store.read_many([str(tmp_path / str(number)) for number in range(8)]) == [b""] * 8
 
 
@@ -301,7 +301,7 @@ def test_a_write_that_was_given_up_does_not_undo_a_later_one(tmp_path: Path, fil
     store = patient(Slow(lambda: hang(event)))
     store.write_atomic(file, b"later")
     event.set()
-    assert deleted.wait(30)
+    assert deleted.wait(300)
     assert Path(file).read_bytes() == b"later"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 

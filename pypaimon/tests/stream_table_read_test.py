@@ -383,7 +383,7 @@ def test_a_hung_read_is_a_timeout(append: Any) -> None:
 
     files = write(append, rows((1, "a")))
     append.file_io = held = HeldFileIO(append.file_io)
-    directory = TableDirectory.of(append, io_timeout=0.05)
+    directory = TableDirectory.of(append, io_timeout=2.0)
     read = read_of(directory, ReadSettings(append.table_schema))
     with pytest.raises(IOTimeoutError):
         asyncio.run(read.to_arrow_async([split(SplitMode.ROWS, files)]))
