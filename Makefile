@@ -28,7 +28,7 @@ differential: $(VENV)/ready ## Random histories beside live Java, some minutes (
 	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
 
 soak: $(VENV)/ready ## Long forms: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
-	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, model_test.py rollback_model_test.py shard_group_test.py progress_machine_test.py corpus_test.py record_files_test.py manifests_test.py faults_test.py faults_corpus_test.py crash_test.py long_run_test.py resharding_test.py concurrency_test.py hostile_input_test.py)
+	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, model_test.py rollback_model_test.py shard_group_test.py progress_machine_test.py corpus_test.py record_files_test.py manifests_test.py faults_test.py faults_corpus_test.py faults_process_test.py crash_test.py long_run_test.py resharding_test.py concurrency_test.py hostile_input_test.py)
 	SOAK=1 $(RUN) -m pytest $(addprefix pypaimon/tests/, spark_installed_test.py spark_kill_test.py spark_sink_kill_test.py spark_sink_exactly_once_test.py spark_sink_copy_test.py)
 	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
 

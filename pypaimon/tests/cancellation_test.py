@@ -9,6 +9,7 @@ import itertools
 import os
 import signal
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -24,6 +25,7 @@ from tables import Table, available, keys, snapshots
 from virtual_clock import VirtualClock
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError, StreamReadBuilder
+from pypaimon.streaming.io_pool import IOPool
 
 PATIENCE = 120
 """Seconds after which what should have happened will not; how busy the machine is must not show."""
@@ -441,18 +443,53 @@ async def test_what_was_closed_may_be_closed_again_and_says_so(table: Table) -> 
     scan.close()
 
 
-async def test_collected_without_being_closed_a_scan_leaves_nothing(table: Table) -> None:
+async def test_collected_without_being_closed_a_scan_leaves_nothing(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that may wait for ever end, all but those of table handles, which serve the streams to come."""
+    _stay_when_idle(monkeypatch, but="paimon-io")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    threads: set[threading.Thread] = set()
+    files = len(os.listdir("/dev/fd"))
+
     async def leave() -> None:
         async for _ in stream_of(table).stream():
             break
-        cycle: list[Any] = [stream_of(table).stream()]
+        cycle: list[Any] = [stream_of(table, consumer_id="c").stream()]
         await cycle[0].__anext__()
         cycle.append(cycle)
         for _ in stream_of(table).stream_sync():
             break
+        builder = table.builder().with_start("earliest").with_catch_up("replay")
+        batches, blocking = builder.open(batch_bytes=1), builder.open_sync(batch_bytes=1)
+        await batches.__anext__()
+        next(blocking)
+        threads.update(thread for thread in threading.enumerate() if thread.name.startswith("paimon-"))
 
     await leave()
     gc.collect()
+    names = {thread.name.rstrip("-0123456789") for thread in threads}
+    assert names >= {"paimon-scan", "paimon-plan", "paimon-batches", "paimon-read-ahead", "paimon-io"}
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), thread
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert len(os.listdir("/dev/fd")) == files
+    assert list(temporary.iterdir()) == []
+
+
+def _stay_when_idle(monkeypatch: pytest.MonkeyPatch, but: str) -> None:
+    """Let idle threads of pools wait for more as long as nobody ends them, but for those of pools of one name."""
+    make = IOPool.__init__
+
+    def made(pool: IOPool, *args: Any, **kwargs: Any) -> None:
+        make(pool, *args, **kwargs)
+        if pool._name != but:
+            pool._idle_seconds = threading.TIMEOUT_MAX
+
+    monkeypatch.setattr(IOPool, "__init__", made)
 
 
 async def test_context_managers_close(table: Table) -> None:
