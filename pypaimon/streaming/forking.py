@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,14 @@ from cachetools import LRUCache
 
 _generation = 0
 """How many forks lie between this process and the one that began. Unlike a process id it never comes again."""
+
+_polars_waits = False
+"""Threads of polars stayed in a parent of this process."""
+
+
+def polars_works() -> bool:
+    """Whether polars may be used: in a forked process it waits for ever for the threads that its parent had started."""
+    return not _polars_waits
 
 
 class Origin:
@@ -65,8 +74,9 @@ def cache_lock(cache: LRUCache[Any, Any]) -> ForkSafeLock:
 
 
 def _after_fork() -> None:
-    global _generation
+    global _generation, _polars_waits
     _generation += 1
+    _polars_waits = _polars_waits or "polars" in sys.modules
     for lock in list(_locks):
         lock.after_fork()
 

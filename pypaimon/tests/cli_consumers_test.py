@@ -51,7 +51,7 @@ def test_show_says_what_there_is(manager: ConsumerManager, program: Program) -> 
     assert (found.code, found.err) == (1, "paimon-stream: db.orders has no consumer 'elt'; it has: etl, test\n")
 
 
-@pytest.mark.parametrize(("to", "expected"), [("3", 3), ("earliest", 1), ("latest", 5)])
+@pytest.mark.parametrize(("to", "expected"), [("1", 1), ("3", 3), ("5", 5), ("earliest", 1), ("latest", 5)])
 def test_reset_moves_every_shard(manager: ConsumerManager, program: Program, to: str, expected: int) -> None:
     found = program("consumers", "reset", "db.orders", "etl", "--to", to, "--yes")
     assert (found.code, found.out) == (0, f"Consumer etl goes on at snapshot {expected}.\n")

@@ -64,6 +64,8 @@ def test_an_expired_consumer_is_called_so(table: Any, program: Program) -> None:
     Path(str(table.table_path), "snapshot", "snapshot-1").unlink()
     found = lag(program)
     assert (found["state"], found["rows"], found["earliest"]) == ("expired", None, 2)
+    save(table, 2)
+    assert lag(program)["state"] == "behind"
 
 
 def test_shards_have_a_line_each_and_first_plans_are_told(table: Any, program: Program) -> None:

@@ -17,7 +17,7 @@ from planner_drive import EARLIEST, Drive
 from tables import Table, available, keys
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StreamReadBuilder, TableChangedError
-from pypaimon.streaming.settings.options import CatchUp
+from pypaimon.streaming.settings.options import CatchUp, Limits
 
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},
@@ -202,3 +202,25 @@ def test_a_rollback_that_new_commits_have_just_reached_is_found_while_nothing_co
         table.commit([100])
         with pytest.raises(TableChangedError, match="rolled back: snapshot 3"):
             polled(scan)
+
+
+def test_a_snapshot_that_took_the_place_of_one_that_limits_had_cut_is_found(tmp_path: Path) -> None:
+    """By a planner that knows only the state: the one that was cut had more files, and its manifests are gone."""
+    table, limits = Table(tmp_path / "w"), Limits(max_splits=1)
+    table.commit([1])
+    table.commit_files([2, 3, 4])
+    drive = Drive.of(table, EARLIEST, limits=limits)
+    found: list[int] = []
+    while len(found) < 3:
+        plan = drive.step().plan
+        found += [] if plan is None else drive.keys([plan])
+    assert found[0] == 1 and drive.state.unit is not None
+    manifests = table.path / "manifest" / table.snapshot(2)["deltaManifestList"]
+    table.rollback(1)
+    manifests.unlink(missing_ok=True)
+    for key in (5, 6):
+        table.commit([key])
+    other = Drive.of(table, EARLIEST, limits=limits)
+    other.state = drive.state
+    with pytest.raises(TableChangedError, match="rolled back"):
+        other.run()

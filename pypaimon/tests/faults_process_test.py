@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from commit_seed import seeded
 from corpus_follower import TABLES, Batches, Face, Plans, Rows, builder_of, follow
 from fault_file_io import Call, FaultFileIO
 
-from pypaimon.streaming import PaimonStreamError
+from pypaimon.streaming import PaimonStreamError, forking
 
 SOAK = bool(os.environ.get("SOAK"))
 CASES: list[tuple[str, Face]] = [(scenario, face) for scenario in TABLES for face in (Plans, Batches)]
@@ -89,9 +90,10 @@ def test_files_that_cannot_be_opened_are_a_retriable_error_and_leave_the_rows_as
 
 
 def test_a_fork_at_any_request_leaves_the_rows_as_they_are() -> None:
+    """Among them one of a table whose plans polars makes in the parent, and cannot make in the child."""
     draw = seeded("forks")
-    arguments = []
-    for scenario, face in drawn(draw, 3):
+    arguments = ["pk_orc_lookup", "Batches", "7"]
+    for scenario, face in drawn(draw, 2):
         file_io = FaultFileIO()
         builder = builder_of(scenario, file_io)
         before = len(file_io.calls)
@@ -100,3 +102,11 @@ def test_a_fork_at_any_request_leaves_the_rows_as_they_are() -> None:
     command = [sys.executable, str(Path(__file__).parent / "forked_follower.py"), *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ran.stdout.split(), ran.returncode) == (arguments[::3], 0), (arguments, ran.stderr)
+
+
+def test_where_polars_does_not_work_the_rows_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for scenario, face in drawn(seeded("polars"), 6):
+        fine, _ = follow(builder_of(scenario), face)
+        with monkeypatch.context() as patch:
+            patch.setattr(forking, "_polars_waits", True)
+            assert follow(builder_of(scenario), face) == (fine, 0), (scenario, face)

@@ -108,6 +108,14 @@ def test_what_lies_far_apart_is_read_apart_and_what_lies_between_is_not_read(sto
     assert store.requests["read"] == 3
 
 
+def test_no_more_is_read_together_than_may_be(store: Store, tmp_path: Path) -> None:
+    """Of twenty megabytes, in which the vectors lie near each other, eight at a time."""
+    files = index_file(tmp_path / "index-1", [({number}, 200 << 10) for number in range(100)])
+    vectors = PlanVectors(IndexBlocks(store), files)
+    assert [rows_of(vectors, file) for file in files] == [[number] for number in range(100)]
+    assert store.requests["read"] == 3
+
+
 def test_no_more_is_kept_than_may_be(store: Store, tmp_path: Path) -> None:
     files = index_file(tmp_path / "index-1", [({number}, FAR) for number in range(4)])
     size = files[0].length + 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from fault_file_io import Call, FaultFileIO
+from pypaimon.filesystem.local_file_io import LocalFileIO
 from request_time import takes
 from tables import Table, keys
 
@@ -158,6 +160,59 @@ async def test_awaited_reads_of_a_local_file_that_hangs_end_in_a_timeout(pipe: t
         await read.to_arrow_async(plan.splits())
     repair(file, content)
     assert keys(read, [plan]) == [0, 100] * 2
+
+
+class PythonFiles(LocalFileIO):
+    """Data files on a disk as streams of Python, where one kind of call hangs until it is let go.
+
+    Args:
+        hangs: `open`, `read` or `seek`.
+    """
+
+    def __init__(self, hangs: str) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+        self._hangs = hangs
+
+    def call(self, what: str) -> None:
+        """A call begins."""
+        if what == self._hangs:
+            self.let_go.wait()
+
+    def new_input_stream(self, path: str) -> Any:
+        if not path.endswith(".parquet"):
+            return super().new_input_stream(path)
+        self.call("open")
+        return PythonStream(Path(path).read_bytes(), self)
+
+
+class PythonStream(io.BytesIO):
+    """One of them."""
+
+    def __init__(self, data: bytes, files: PythonFiles) -> None:
+        super().__init__(data)
+        self._files = files
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._files.call("read")
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._files.call("seek")
+        return super().seek(offset, whence)
+
+
+@pytest.mark.parametrize("hangs", ["open", "read", "seek"])
+def test_a_stream_of_python_that_hangs_ends_in_a_timeout_and_goes_on_later(tmp_path: Path, hangs: str) -> None:
+    handle = table_of(tmp_path, 1).handle()
+    files = handle.file_io = PythonFiles(hangs)
+    builder = StreamReadBuilder(handle).with_io_timeout(LIMIT).with_end(latest=True)
+    with builder.open_sync() as stream:
+        with pytest.raises(IOTimeoutError):
+            next(stream)
+        files.let_go.set()
+        (batch,) = stream
+    assert batch.data["k"].to_pylist() == [0, 100]
 
 
 def repair(file: Path, content: bytes) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.forking import polars_works
+
 _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
 _ZSTD_STEP = 4096
@@ -102,11 +104,14 @@ def to_arrow(container: Container) -> pa.Table | None:
     They are decoded piece by piece, since polars holds the interpreter's lock while it makes Arrow's columns.
 
     Returns:
-        None if polars does not know the schema (top-level unions, references to named types) or finds damage.
+        None if polars does not know the schema (top-level unions, references to named types), finds damage, or does not
+        work here.
 
     Raises:
         ValueError: There are more or fewer records than announced.
     """
+    if not polars_works():
+        return None
     import polars
 
     tables: list[pa.Table] = []

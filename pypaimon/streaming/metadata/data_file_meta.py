@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from pypaimon.streaming.forking import polars_works
 from pypaimon.streaming.internals import DataField, DataFileMeta, SimpleStats, Timestamp
 from pypaimon.streaming.metadata.binary_row import decode_columns, rows_of
 from pypaimon.streaming.metadata.file_paths import FilePaths
@@ -59,7 +60,7 @@ class DataFiles:
 
     def __init__(self, entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> None:
         columns = entries.select([*_AS_STORED, "creation_time", "bucket"])
-        self._columns = columns if entries.num_rows < _MANY else polars_frame(columns)
+        self._columns = polars_frame(columns) if entries.num_rows >= _MANY and polars_works() else columns
         self._count: int = entries.num_rows
         self._paths = paths
         self._partitions = entries["partition"].combine_chunks().dictionary_encode()

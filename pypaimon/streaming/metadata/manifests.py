@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
 
-from pypaimon.streaming.forking import cache_lock
+from pypaimon.streaming.forking import cache_lock, polars_works
 from pypaimon.streaming.metadata import record_files
 from pypaimon.streaming.metadata.file_paths import check_file_names
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
@@ -88,6 +88,7 @@ Rows of statistics and partitions are serialised `BinaryRow`s, see `binary_row`.
 
 _NO_ENTRIES = ENTRY_SCHEMA.empty_table()
 
+_IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path"]
 MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_COLUMNS])
 """Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null where the release knows none."""
 
@@ -265,21 +266,29 @@ def live(entries: pa.Table) -> pa.Table:
     deleted = entries.filter(pc.invert(is_add))
     if not deleted.num_rows:
         return added
-    gone = _identifiers(deleted)
-    lost = (
-        _identifiers(added).with_row_index("place").join(gone, on=gone.columns, how="semi", nulls_equal=True)["place"]
-    )
-    if not len(lost):
-        return added
-    places = pa.array(range(added.num_rows), pa.uint32())
-    return added.filter(pc.invert(pc.is_in(places, lost.to_arrow())))
+    return added.filter(pc.invert(_are_among(added, deleted)))
+
+
+def _are_among(added: pa.Table, deleted: pa.Table) -> pa.Array:
+    """Which entries name the file of one of the others."""
+    if not polars_works():
+        gone = set(_identities(deleted))
+        return pa.array([each in gone for each in _identities(added)], pa.bool_())
+    named = _identifiers(deleted)
+    places = _identifiers(added).with_row_index("place").join(named, on=named.columns, how="semi", nulls_equal=True)
+    return pc.is_in(pa.array(range(added.num_rows), pa.uint32()), places["place"].to_arrow())
+
+
+def _identities(entries: pa.Table) -> Iterator[tuple[Any, ...]]:
+    columns = entries.select(_IDENTIFIERS).to_pydict()
+    columns["extra_files"] = [None if names is None else "/".join(names) for names in columns["extra_files"]]
+    return zip(*columns.values(), strict=True)
 
 
 def _identifiers(entries: pa.Table) -> Any:
     import polars
 
-    columns = ["partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path"]
-    frame = polars.from_arrow(entries.select(columns))
+    frame = polars.from_arrow(entries.select(_IDENTIFIERS))
     assert isinstance(frame, polars.DataFrame)
     # File names hold no slash, so joined they are still told apart.
     return frame.with_columns(polars.col("extra_files").list.join("/"))

@@ -13,6 +13,7 @@ from pypaimon.streaming.deferred import Deferred
 from pypaimon.streaming.files import row_kinds
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.filtering import filters
+from pypaimon.streaming.forking import polars_works
 from pypaimon.streaming.internals import DataField, OffsetRow, Predicate, TableRead, TableSchema, polars_table
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.merge import MOST_RUNS
@@ -343,7 +344,11 @@ def _names(kinds: pa.Array | None, length: int) -> pa.Array:
 
 
 def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    return _polars_frame(batch).iter_rows() if batch.num_columns else iter([()] * batch.num_rows)
+    if not batch.num_columns:
+        return iter([()] * batch.num_rows)
+    if not polars_works():
+        return zip(*(column.to_pylist() for column in polars_table(batch).columns), strict=True)
+    return _polars_frame(batch).iter_rows()
 
 
 def _polars_frame(batch: pa.RecordBatch) -> polars.DataFrame:

@@ -1,0 +1,84 @@
+"""Calls that serve one purpose: once nobody waits for that they are given up, but for writes, which are not begun."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_file_io import Call, FaultFileIO
+
+from pypaimon.streaming.errand import Errand
+from pypaimon.streaming.store import Store
+
+PATIENCE = 30
+WRITES: dict[str, Callable[[Store, str], object]] = {
+    "write": lambda store, path: store.write_atomic(path, b"new"),
+    "replace": lambda store, path: store.replace(path, b"new", store.look(path, bytes)[1]),
+    "delete": lambda store, path: store.delete(path),
+}
+
+
+@pytest.fixture
+def file_io() -> FaultFileIO:
+    return FaultFileIO()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    (tmp_path / "file").write_bytes(b"old")
+    return f"object://{tmp_path}/file"
+
+
+def content(path: str) -> bytes | None:
+    file = Path(path.removeprefix("object://"))
+    return file.read_bytes() if file.exists() else None
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_who_was_given_up_begins_no_write(file_io: FaultFileIO, path: str, kind: str) -> None:
+    store, errand = Store(file_io), Errand()
+    errand.give_up()
+    with errand.on(), pytest.raises(CancelledError):
+        WRITES[kind](store, path)
+    assert content(path) == b"old"
+    assert file_io.counts()["write"] == file_io.counts()["delete"] == 0
+    store.close()
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_a_write_that_was_begun_is_waited_for(file_io: FaultFileIO, path: str, kind: str) -> None:
+    store, errand, ended = Store(file_io), Errand(), threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(call: Call) -> Any:
+        if call.kind in ("write", "delete"):
+            begun.set()
+            assert go_on.wait(PATIENCE)
+        return call.answer()
+
+    def write() -> None:
+        with errand.on():
+            WRITES[kind](store, path)
+            ended.set()
+
+    file_io.wherever(hold)
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert begun.wait(PATIENCE)
+    errand.give_up()
+    go_on.set()
+    thread.join(PATIENCE)
+    assert ended.is_set()
+    assert content(path) == (None if kind == "delete" else b"new")
+    store.close()
+
+
+def test_a_call_that_was_begun_as_it_ended_is_given_up_too() -> None:
+    errand, given_up = Errand(), []
+    errand.give_up()
+    errand.add(Future(), lambda: given_up.append(True))
+    assert given_up == [True]
