@@ -9,9 +9,11 @@ import pytest
 from copied_table import at, batches, changed, keyed, rows_of
 from copied_table import stream as copied
 from orders import COLUMNS, catalog, change, create_orders, orders
+from tables import Table
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.apply_changes import apply_to_dict, last_changes
+from pypaimon.streaming.apply_changes.changes import inserts
 
 
 @pytest.fixture
@@ -128,3 +130,18 @@ def test_a_key_that_is_missing_leaves_a_dict_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(StreamConfigError, match="the batch has columns"):
         apply_to_dict(batches(copied(keyed(tmp_path)))[0], state, "nothing")
     assert state == {1: {"k": 1}}
+
+
+def test_an_update_is_no_row_to_append(tmp_path: Path) -> None:
+    """Also where what it was before does not come: only in a full state it stands for a row."""
+    table = Table(tmp_path / "w", primary_key=True, changelog_producer="input", bucket="1")
+    table.commit([("+I", 1, "a")])
+    table.commit([("+U", 1, "b")])
+    for start, whole in (({"snapshot_id": 2}, False), ({"snapshot_id": 2, "full": True}, True)):
+        with table.builder().with_start(**start).with_end(latest=True).open_sync() as found:
+            (batch,) = found
+        if whole:
+            assert inserts(batch)["v"].to_pylist() == ["b"]
+        else:
+            with pytest.raises(StreamConfigError, match=r"\+U"):
+                inserts(batch)

@@ -17,6 +17,7 @@ from pyarrow_exit import ends_with_s3_in_flight
 from request_time import FOR_EVER, hang, let_pass, takes
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
+from pypaimon.streaming.files.local_files import step_by_step
 from pypaimon.streaming.io_pool import IOPool
 from pypaimon.streaming.io_requests import one_request
 
@@ -144,6 +145,20 @@ def test_each_request_of_a_call_has_the_time_limit_for_itself(marked: bool) -> N
     pool.close()
 
 
+def test_what_comes_behind_a_marked_request_has_the_time_limit_for_itself() -> None:
+    pool = IOPool(1, LONG)
+
+    def close(seconds: float) -> None:
+        with one_request():
+            takes(LONG * 0.6)
+        takes(seconds)
+
+    pool.run(close, LONG * 0.6)
+    with pytest.raises(IOTimeoutError):
+        pool.run(close, LONG)
+    pool.close()
+
+
 def test_where_requests_are_marked_nothing_else_is_limited() -> None:
     pool = IOPool(1, LONG, marked=True)
 
@@ -166,18 +181,23 @@ def test_where_requests_are_marked_nothing_else_is_limited() -> None:
 def test_decoding_is_not_limited_but_what_hangs_before_or_after_it_is() -> None:
     pool = IOPool(1, LONG, marked=True)
 
-    def decode(event: threading.Event | None) -> str:
-        with one_request(decodes=True):
-            for _ in range(5):
-                began = time.thread_time()
-                while time.thread_time() == began:
-                    pass
-                takes(LONG * 0.6)
-            if event is not None:
-                event.wait(LONG)
+    def compute(_: object = None) -> str:
+        for _ in range(5):
+            began = time.thread_time()
+            while time.thread_time() == began:
+                pass
+            takes(LONG * 0.6)
         return "decoded"
 
+    def decode(event: threading.Event | None) -> str:
+        with one_request(decodes=True):
+            decoded = compute()
+            if event is not None:
+                event.wait(LONG)
+        return decoded
+
     assert pool.run(decode, None) == "decoded"
+    assert pool.run(lambda: list(step_by_step(map(compute, range(2))))) == ["decoded"] * 2
     pool.close()
     pool = IOPool(1, SHORT, marked=True)
     with gate() as event, pytest.raises(IOTimeoutError):

@@ -206,7 +206,7 @@ class PythonStream(io.BytesIO):
 def test_a_stream_of_python_that_hangs_ends_in_a_timeout_and_goes_on_later(tmp_path: Path, hangs: str) -> None:
     handle = table_of(tmp_path, 1).handle()
     files = handle.file_io = PythonFiles(hangs)
-    builder = StreamReadBuilder(handle).with_io_timeout(LIMIT).with_end(latest=True)
+    builder = StreamReadBuilder(handle).with_io_timeout(SHORT).with_end(latest=True)
     with builder.open_sync() as stream:
         with pytest.raises(IOTimeoutError):
             next(stream)

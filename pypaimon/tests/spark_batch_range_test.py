@@ -176,3 +176,19 @@ def update(table: Table, columns: pa.Table) -> None:
             file.first_row_id = 0
     builder.new_commit().commit(messages)
     writer.close()
+
+
+def test_a_range_holds_what_was_committed_and_not_what_was_compacted(table: Table) -> None:
+    table.snapshot_path(4).write_text(json.dumps(table.snapshot(4) | {"commitKind": "COMPACT"}))
+    assert keys(table, incremental_between="2,6", incremental_between_scan_mode="delta") == [2, 4, 5]
+
+
+def test_a_difference_of_times_begins_with_nothing_only_where_nothing_has_expired(keyed: Table) -> None:
+    def found(end: int) -> list[int]:
+        times = f"0,{keyed.snapshot(end)['timeMillis']}"
+        return sorted(row[1] for row in batch_rows(keyed, incremental_between_timestamp=times, **DIFF))
+
+    assert found(2) == [1, 3, 4]
+    keyed.commit([("+I", 5, "a")])
+    keyed.expire(2)
+    assert found(3) == [5]
