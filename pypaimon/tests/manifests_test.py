@@ -35,7 +35,7 @@ from pypaimon.streaming.store import Store
 __all__ = ["decoder"]
 
 ONE_IN = 1 if os.environ.get("SOAK") else 4
-"""Each file of the corpus is in the sample of one in so many commits."""
+"""Each manifest and snapshot of the corpus is in the sample of one in so many commits."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -114,6 +114,8 @@ def test_the_state_of_every_snapshot_of_the_corpus(archive: str, store: Store) -
     readers: dict[Path, ManifestReader] = {}
     for snapshot_file in sorted(unpack(archive).glob("*/wh/d.db/t/snapshot/snapshot-*")):
         table = snapshot_file.parent.parent
+        if not is_drawn(f"{table.parts[-4]} {snapshot_file.name}", ONE_IN):
+            continue
         try:
             snapshot = json.loads(snapshot_file.read_text())
         except ValueError:
