@@ -74,6 +74,24 @@ def test_prints_an_aligned_table(tables: Any, program: Program) -> None:
     ]
 
 
+def test_columns_of_a_table_only_grow_and_values_are_cut_after_60_characters(tables: Any, program: Program) -> None:
+    table = create_orders(tables)
+    for row in ((1, "y" * 60, 1.5), (2, "z" * 61, 2.5), (3, "s", 1234567.5)):
+        change(table, "+I", row)
+    found = program("tail", "db.orders", "--until-latest", "--start", "earliest", "--columns", "id,status,amount")
+
+    def line(snapshot: Any, kind: str, key: Any, status: str, amount: str, width: int = 6) -> str:
+        return f"{snapshot:>8}  {kind:2}  {key:>2}  {status:60}  {amount:>{width}}"
+
+    assert found.lines == [
+        line("snapshot", "", "id", "status", "amount"),
+        line(1, "+I", 1, "y" * 60, "1.5"),
+        line(2, "+I", 2, "z" * 59 + "…", "2.5"),
+        line("snapshot", "", "id", "status", "amount", 9),
+        line(3, "+I", 3, "s", "1234567.5", 9),
+    ]
+
+
 def test_a_table_spells_out_what_would_move_the_cursor(tables: Any, program: Program) -> None:
     change(create_orders(tables), "+I", (1, "\x1b[2J\n" + "x" * 100, 1.5))
     (row,) = program("tail", "db.orders", "--until-latest", "--columns", "status").lines[1:]

@@ -20,6 +20,8 @@ LITERALS: dict[str, Any] = {
         f"TIMESTAMP({precision}) WITH LOCAL TIME ZONE": MOMENT.replace(tzinfo=timezone.utc)
         for precision in (0, 1, 3, 4, 6)
     },
+    "TIMESTAMP": MOMENT,
+    "TIMESTAMP WITH LOCAL TIME ZONE": MOMENT.replace(tzinfo=timezone.utc),
     "TIME": time(10, 0, 0, 123456),
     "TIME(3)": time(10, 0, 0, 123456),
 }
