@@ -32,6 +32,7 @@ from pypaimon.streaming.position import of_table
 from pypaimon.streaming.reading.read import ReadParts, StreamTableRead
 from pypaimon.streaming.reading.read_layout import ReadSettings
 from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scan_driver import ScanDriver
 from pypaimon.streaming.scan_parts import ScanParts
 from pypaimon.streaming.settings.option_values import OptionValues
 from pypaimon.streaming.settings.options import (
@@ -95,10 +96,10 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        return self._scan_of(self._of_table(StreamReadBuilder._scan_parts))
+        return AsyncStreamingTableScan(self.table, self._driver(self._of_table(StreamReadBuilder._scan_parts)))
 
-    def _scan_of(self, parts: Deferred[ScanParts]) -> AsyncStreamingTableScan:
-        return AsyncStreamingTableScan(self.table, parts, self._settings.get("start"), self._clock)
+    def _driver(self, parts: Deferred[ScanParts]) -> ScanDriver:
+        return ScanDriver(parts, self._settings.get("start"), self._clock)
 
     def _of_table(self, make: Callable[[StreamReadBuilder], T]) -> Deferred[T]:
         """What is made with the settings as they are now: at once, if the table is known."""
@@ -198,13 +199,13 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
 
     def _opened(
         self, read_ahead_bytes: int, batch_bytes: int
-    ) -> tuple[AsyncStreamingTableScan, ReadAhead, Deferred[ScanParts]]:
+    ) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
         ahead = checks.at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
         size = checks.at_least(1, "open: batch_bytes", batch_bytes)
         # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
-        parts = self._of_table(lambda builder: builder._scan_parts(CommitMode.MANUAL))
-        scan, read = self._scan_of(parts), self.new_read()
-        return scan, ReadAhead(PieceReader(scan, read, size, self._io_timeout), ahead), parts
+        driver = self._driver(self._of_table(lambda builder: builder._scan_parts(CommitMode.MANUAL)))
+        reader = PieceReader(driver, self.new_read(), size, self._io_timeout)
+        return AsyncStreamingTableScan(self.table, driver), driver, ReadAhead(reader, ahead)
 
     def new_predicate_builder(self) -> PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""

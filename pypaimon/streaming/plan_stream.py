@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.io_pool import detached
 from pypaimon.streaming.plan import Plan
-
-if TYPE_CHECKING:
-    from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scan_driver import ScanDriver
 
 
 class _Loop:
-    """What both loops share: one that was left is closed by the next, which goes on at the position of the scan."""
+    """What both loops share: one that was left is closed by the next, which goes on at the position of the driver."""
 
-    def __init__(self, scan: AsyncStreamingTableScan) -> None:
-        self._scan = scan
+    def __init__(self, driver: ScanDriver) -> None:
+        self._driver = driver
         self._started = False
         self._finished = False
 
     def _is_over(self) -> bool:
-        return self._finished or (self._started and not self._scan.is_current(self))
+        return self._finished or (self._started and not self._driver.is_current(self))
 
     def _check(self) -> None:
         if self._is_over():
@@ -31,12 +27,12 @@ class _Loop:
         if not self._is_over():
             self._finished = True
             if self._started:
-                self._scan.leave()
+                self._driver.leave()
 
     def __del__(self) -> None:
-        # The scan is garbage too, unless another loop drives it.
+        # The driver is garbage too, unless its scan or another loop holds it.
         if self._started and not self._is_over():
-            detached(self._scan.leave)
+            detached(self._driver.leave)
 
 
 class PlanStream(_Loop):
@@ -52,7 +48,7 @@ class PlanStream(_Loop):
     async def __anext__(self) -> Plan:
         if self._is_over():
             raise StopAsyncIteration
-        handover = self._scan.handover
+        handover = self._driver.handover
         try:
             await handover.alone_async(self._find)
         except EndOfScan:
@@ -61,15 +57,15 @@ class PlanStream(_Loop):
         return handover.take()
 
     async def _find(self) -> None:
-        scan = self._scan
-        scan.begin_call(self)
+        driver = self._driver
+        driver.begin_call(self)
         self._started = True
-        while not scan.handover.waits:
-            await scan.pause_async(self._is_over)
+        while not driver.handover.waits:
+            await driver.pause_async(self._is_over)
             self._check()
-            advance = await scan.next_advance_async(scan.poll_seconds, self._is_over)
+            advance = await driver.next_advance_async(driver.poll_seconds, self._is_over)
             self._check()
-            scan.accept(advance)
+            driver.accept(advance)
 
     async def aclose(self) -> None:
         """End the loop, also one that another task is waiting in; confirms nothing. Idempotent."""
@@ -91,7 +87,7 @@ class BlockingPlanStream(_Loop):
     def __next__(self) -> Plan:
         if self._is_over():
             raise StopIteration
-        handover = self._scan.handover
+        handover = self._driver.handover
         try:
             handover.alone(self._find)
         except EndOfScan:
@@ -100,15 +96,15 @@ class BlockingPlanStream(_Loop):
         return handover.take()
 
     def _find(self) -> None:
-        scan = self._scan
-        scan.begin_call(self)
+        driver = self._driver
+        driver.begin_call(self)
         self._started = True
-        while not scan.handover.waits:
-            scan.pause(self._is_over)
+        while not driver.handover.waits:
+            driver.pause(self._is_over)
             self._check()
-            advance = scan.next_advance(scan.poll_seconds, self._is_over)
+            advance = driver.next_advance(driver.poll_seconds, self._is_over)
             self._check()
-            scan.accept(advance)
+            driver.accept(advance)
 
     def close(self) -> None:
         """End the loop, also one that another thread is waiting in; confirms nothing. Idempotent."""

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
-from pypaimon.streaming.advance import Advance, Asked, At, Stretch
 from pypaimon.streaming.bridge import awaited
-from pypaimon.streaming.clock import Clock, Sleeper, until_done
-from pypaimon.streaming.consumers.progress import Progress
-from pypaimon.streaming.deferred import Deferred
-from pypaimon.streaming.errors import EndOfScan, PositionExpiredError, StreamConfigError
-from pypaimon.streaming.handover import Handover
-from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.metrics import ScanMetrics
 from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.plan_stream import BlockingPlanStream, PlanStream
-from pypaimon.streaming.planning.planner_state import PlannerState
-from pypaimon.streaming.position import UNKNOWN_TABLE, Position, of_table
-from pypaimon.streaming.scan_parts import Opening, ScanParts
-from pypaimon.streaming.settings.start_options import Start
-
-_BUSY = "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
+from pypaimon.streaming.position import Position
+from pypaimon.streaming.scan_driver import ScanDriver
 
 
 class AsyncStreamingTableScan:
@@ -39,42 +27,22 @@ class AsyncStreamingTableScan:
 
     Args:
         table: pypaimon's table.
-        parts: What it works with. Where that is not known yet, the first step waits for it, and no other call that is
-            not to block.
-        start: The start that the builder was told, None where the table's options say.
-        clock: Where time comes from.
+        driver: Takes it from plan to plan.
     """
 
-    def __init__(self, table: Any, parts: Deferred[ScanParts], start: Start | None, clock: Clock) -> None:
+    def __init__(self, table: Any, driver: ScanDriver) -> None:
         self.table = table
-        self._parts = parts
-        self._opening = Opening(parts, start)
-        self._clock = clock
-        # One may be left by a seek. Others have threads of their own, so that none waits for a step that hangs.
-        self._pool = IOPool(2, timeout=float("inf"), name="paimon-scan")
-        self._commits = IOPool(2, timeout=float("inf"), name="paimon-scan-commit")
-        self._lags = IOPool(2, timeout=float("inf"), name="paimon-scan-lag")
-        self._sleeper = Sleeper(clock)
-        self._current: object | None = None
-        self._stretch = Stretch()
-        state = self._opening.initial()
-        self.handover: Handover[Plan, At] = Handover(At(state, self._opening.position(state), ScanMetrics()), _BUSY)
-        self._untold: tuple[Position, int | None] | None = None
-        self._pending: Asked | None = None
-        self._is_left = False
-        self._next_poll = 0.0
-        self._stopping = False
-        self._closed = False
+        self._driver = driver
 
     # ---- driving ----
 
     def stream(self) -> PlanStream:
         """Plans for `async for`, or `async with` to close for sure. Asks again every poll interval; ends at a bound."""
-        return PlanStream(self)
+        return PlanStream(self._driver)
 
     def stream_sync(self) -> BlockingPlanStream:
         """Plans for a plain `for` or `with`; blocks. Works in threads, and inside a running event loop too."""
-        return BlockingPlanStream(self)
+        return BlockingPlanStream(self._driver)
 
     def plan(self) -> Plan | None:
         """One step without waiting for new snapshots: a plan, or None if nothing new is there. Blocks for its requests.
@@ -85,29 +53,21 @@ class AsyncStreamingTableScan:
             EndOfScan: The stream has reached its bound, or was stopped.
             PaimonStreamError: See the class; the scan stays usable.
         """
-        self.handover.alone(self._look)
-        return self.handover.take() if self.handover.waits else None
+        handover = self._driver.handover
+        handover.alone(self._driver.look)
+        return handover.take() if handover.waits else None
 
     async def plan_async(self) -> Plan | None:
         """As `plan`, without blocking the event loop. A cancelled call loses nothing."""
-        await self.handover.alone_async(self._look_async)
-        return self.handover.take() if self.handover.waits else None
-
-    def _look(self) -> None:
-        self.begin_call()
-        while not (self.handover.waits or self.accept(self.next_advance(0.0))):
-            pass
-
-    async def _look_async(self) -> None:
-        self.begin_call()
-        while not (self.handover.waits or self.accept(await self.next_advance_async(0.0))):
-            pass
+        handover = self._driver.handover
+        await handover.alone_async(self._driver.look_async)
+        return handover.take() if handover.waits else None
 
     # ---- position ----
 
     def checkpoint(self) -> Position | None:
         """The position after the last plan that was handed out; None before the start is found. No IO."""
-        return self.handover.state.position
+        return self._driver.position
 
     def restore(self, position: Position | int | None) -> None:
         """Go on at a saved position, at a snapshot id, or (None) at the configured start. No IO.
@@ -119,36 +79,7 @@ class AsyncStreamingTableScan:
         """
         if position is not None and (isinstance(position, bool) or not isinstance(position, (int, Position))):
             raise StreamConfigError(f"cannot restore {position!r}: give a Position, a snapshot id, or None")
-        self.handover.alone(lambda: self._seek(position))
-
-    def _seek(self, position: Position | int | None) -> None:
-        state = self._opening.initial() if position is None else self._opening.at(position)
-        self._leave_for(state, Stretch(self._stretch.opened and position is not None))
-
-    def begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
-        """Go on where `with_on_expired` says: files of the plan that was handed out last expired before they were read.
-
-        Raises:
-            PositionExpiredError: That one: the policy is to fail.
-            StreamConfigError: Another call is driving the scan.
-        """
-        self.handover.alone(lambda: self._begin_anew(plan, expired))
-
-    def _begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
-        state = self._parts.get().planner.expired_while_read(self.handover.state.state, plan, expired)
-        self._leave_for(state, Stretch(self._stretch.opened, instead_of=plan.position))
-
-    def _leave_for(self, state: PlannerState, stretch: Stretch) -> None:
-        left, self._stretch = self._stretch, stretch
-        parts = self._parts.known
-        if parts is not None:
-            parts.prefetcher.clear()
-        left.leave()
-        self._pending = None
-        self._next_poll = 0.0
-        if parts is not None:
-            parts.planner.forget()
-        self._go_to(state, self._opening.position(state))
+        self._driver.seek(position)
 
     @property
     def next_snapshot_id(self) -> int | None:
@@ -163,7 +94,7 @@ class AsyncStreamingTableScan:
     @property
     def watermark(self) -> int | None:
         """Watermark of the last snapshot that was planned, epoch milliseconds; None if it has none. No IO."""
-        return self.handover.state.state.watermark
+        return self._driver.handover.state.state.watermark
 
     # ---- progress ----
 
@@ -174,16 +105,17 @@ class AsyncStreamingTableScan:
             StreamConfigError: The scan has no consumer id.
             ConsumerConflictError: Another reader has taken over; nothing was written.
         """
-        progress = self._confirm(confirmed)
-        progress.flush(self._clock.monotonic())
+        self._driver.confirm(confirmed)
+        self._driver.save()
 
     async def commit_async(self, confirmed: Plan | Position | int) -> None:
         """As `commit`, without blocking the event loop."""
-        if self._parts.known is None:
-            await awaited(self._commits.submit(self.commit, confirmed))
+        driver = self._driver
+        if driver.parts.known is None:
+            await awaited(driver.commits.submit(self.commit, confirmed))
             return
-        progress = self._confirm(confirmed)
-        await awaited(self._commits.submit(progress.flush, self._clock.monotonic()))
+        driver.confirm(confirmed)
+        await awaited(driver.commits.submit(driver.save))
 
     def notify_checkpoint_complete(self, next_snapshot: Position | int) -> None:
         """`commit` under its Java name."""
@@ -195,7 +127,7 @@ class AsyncStreamingTableScan:
         Raises:
             StreamConfigError: The scan has no consumer id.
         """
-        return self._need_progress().committed()
+        return self._driver.progress().committed()
 
     # ---- what is known ----
 
@@ -204,27 +136,16 @@ class AsyncStreamingTableScan:
 
         Blocks, for one listing and for snapshots that are not known yet; before the start is found also for that.
         """
-        self.handover.refuse_elsewhere()
-        parts = self._parts.get()
-        progress = parts.progress
-        saved = None if progress is None else progress.saved
-        if position is not None:
-            return parts.lag_meter.measure_at(position, saved)
-        state = self._opening.of_table(self.handover.state.state, parts.planner)
-        if progress is not None and not self._stretch.opened:
-            saved = progress.committed()
-            state = parts.advancer.start_at(state, saved)
-        return parts.lag_meter.measure(state, saved)
+        return self._driver.lag(position)
 
     async def lag_async(self, position: Position | None = None) -> Lag:
         """As `lag`, without blocking the event loop."""
-        return await awaited(self._lags.submit(self.lag, position))
+        return await awaited(self._driver.lags.submit(self.lag, position))
 
     @property
     def metrics(self) -> ScanMetrics:
         """Counters of this scan, and the requests of its table handle once it knows its table. No IO."""
-        metrics, parts = self.handover.state.metrics, self._parts.known
-        return metrics if parts is None else metrics.with_requests(parts.directory.store.requests)
+        return self._driver.metrics
 
     # ---- ending ----
 
@@ -234,15 +155,11 @@ class AsyncStreamingTableScan:
         Asking for the next plan then confirms it (`commit="auto"`), saves progress and ends. A request for the next
         plan that is under way is not waited for; saving progress is.
         """
-        self._stopping = True
-        self._sleeper.wake()
+        self._driver.stop()
 
     def close(self) -> None:
         """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent."""
-        self._closed = True
-        self._stretch.left = True
-        self.stop()
-        self._release()
+        self._driver.close()
 
     async def aclose(self) -> None:
         """`close`, awaited as everywhere in Python; it waits for nothing."""
@@ -259,151 +176,3 @@ class AsyncStreamingTableScan:
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
-
-    # ---- for the loops in plan_stream ----
-
-    def begin_call(self, loop: object | None = None) -> None:
-        """A call begins, or ends with EndOfScan where the scan is closed. A loop ends the loop before."""
-        if loop is not None:
-            self._current = loop
-        if self._closed:
-            raise EndOfScan("the scan is closed")
-        if self.handover.waits:
-            self._tell_progress()
-
-    def is_current(self, loop: object) -> bool:
-        """Whether this loop was the last to drive the scan."""
-        return self._current is loop
-
-    def leave(self) -> None:
-        """The loop of now ends: throw away what was made ahead, and let the threads go; they come back when needed."""
-        self._current = None
-        self._sleeper.wake()
-        self._release()
-
-    @property
-    def poll_seconds(self) -> float:
-        """Seconds between two polls; 0 before the first."""
-        parts = self._parts.known
-        return 0.0 if parts is None else parts.options.poll_interval_ms / 1000
-
-    def pause(self, over: Callable[[], bool]) -> None:
-        """Block until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
-        self._sleeper.pause_until(self._next_poll, lambda: self._stopping or over())
-
-    async def pause_async(self, over: Callable[[], bool]) -> None:
-        """Wait until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
-        await self._sleeper.pause_until_async(self._next_poll, lambda: self._stopping or over())
-
-    def next_advance(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
-        """What a worker finds next; None if the scan is closed, or the loop over, before that is there. Blocks."""
-        advance = self._begin_advance(max_age)
-        return advance.result() if until_done(advance, lambda: self._closed or over()) else None
-
-    async def next_advance_async(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
-        """As `next_advance`, awaited. What a cancelled wait has left, the next call waits for."""
-        advance = self._begin_advance(max_age)
-        done = await self._sleeper.until_done_async(advance, lambda: self._closed or over())
-        return advance.result() if done else None
-
-    def _begin_advance(self, max_age: float) -> Future[Advance]:
-        """Let a worker take the next step, or go on waiting for the one that an interrupted call has left."""
-        if self._closed:
-            raise EndOfScan("the scan is closed")
-        pending, state = self._pending, self.handover.state.state
-        self._is_left = pending is not None and pending.state is state and not pending.has_failed
-        parts = self._parts.known
-        if pending is None or not self._is_left:
-            if parts is not None and parts.progress is not None:
-                parts.progress.confirm_handed_out()
-            pending = self._pending = Asked(self._stretch, state, max_age, self._opening.advancing(state, parts))
-        if not pending.is_told:
-            self._pool.submit(pending.make, lambda: self._stopping)
-            if parts is not None and parts.keep_alive is not None:
-                parts.keep_alive.begin()
-                if self._closed:  # By another thread, since it was looked at last.
-                    parts.keep_alive.end()
-            pending.is_told = True
-        return pending.found
-
-    def accept(self, advance: Advance | None) -> bool:
-        """On the caller's side: go on to what a worker found, or EndOfScan. False: nothing to tell yet, ask again."""
-        if advance is None or advance.ended or self._closed:
-            self._pending = None
-            self._release()
-            raise EndOfScan("the stream was stopped" if self._stopping else "the stream has reached its end")
-        answers = not self._stopping and self._has_accepted(advance)
-        self._pending = None
-        return answers
-
-    def _has_accepted(self, advance: Advance) -> bool:
-        taken, step, position = advance.taken, advance.step, advance.position
-        if taken is None or step is None:
-            self._go_to(advance.state, position)
-            return False
-        parts = self._parts.get()
-        parts.prefetcher.accept(taken)
-        if step.plan is not None and advance.size is not None:
-            self._untold = None if position is None else (position, step.first_snapshot)
-            metrics = self.handover.state.metrics.with_plan(advance.size)
-            self.handover.offer(step.plan, At(step.state, position, metrics))
-            self._tell_progress()
-            return True
-        if parts.progress is not None and position is not None:
-            parts.progress.on_passed_over(position)
-        # A poll that an interrupted call left began before this one: what came in between is asked for.
-        answers = step.idle and not self._is_left
-        if answers:
-            self._next_poll = taken.done_at + self.poll_seconds
-        self._go_to(step.state, position, polled=answers)
-        return answers
-
-    def _tell_progress(self) -> None:
-        """That the plan which waits is handed out; after an interrupted call perhaps once more."""
-        progress = self._parts.get().progress
-        if progress is not None and self._untold is not None:
-            progress.on_plan(*self._untold)
-            self._untold = None
-
-    def _go_to(self, state: PlannerState, position: Position | None, polled: bool = False) -> None:
-        metrics = self.handover.state.metrics
-        self.handover.move(At(state, position, metrics.with_poll() if polled else metrics))
-
-    def _release(self) -> None:
-        """Throw away what was made ahead, and let the threads go, those that are at work once they are done."""
-        if not self.handover.is_here:
-            return
-        busy: list[Future[Any]] = []
-        parts = self._parts.known
-        if parts is not None:
-            if parts.keep_alive is not None:
-                parts.keep_alive.end()
-            busy += parts.prefetcher.clear()
-        if (pending := self._pending) is not None:
-            busy.append(pending.found)
-        self._let_threads_go()
-        for future in busy:
-            future.add_done_callback(lambda _: self._let_threads_go())
-
-    def _let_threads_go(self) -> None:
-        for each in (self._opening, self._pool, self._commits, self._lags):
-            each.release()
-        parts = self._parts.known
-        if parts is not None:
-            parts.release()
-
-    def _need_progress(self) -> Progress:
-        self.handover.refuse_elsewhere()
-        progress = self._parts.get().progress
-        if progress is None:
-            raise StreamConfigError("this scan has no consumer id: build it with with_consumer_id(...)")
-        return progress
-
-    def _confirm(self, confirmed: Plan | Position | int) -> Progress:
-        progress = self._need_progress()
-        if isinstance(confirmed, Plan):
-            confirmed = confirmed.position
-        elif not isinstance(confirmed, Position):
-            confirmed = Position(UNKNOWN_TABLE, confirmed)
-        progress.confirm(of_table(confirmed, self._parts.get().directory.identity))
-        return progress

@@ -274,7 +274,7 @@ async def test_a_cancelled_call_does_not_keep_what_it_found_out_for_ever(table: 
         with pytest.raises(asyncio.CancelledError):
             await waiting
         file_io.gate.set()
-        await until(lambda: scan._pending is not None and scan._pending.found.done())
+        await until(lambda: scan._driver._pending is not None and scan._driver._pending.found.done())
         table.commit([table.latest() * 10])
         plan = await scan.plan_async()
         assert plan is not None and plan.snapshot_id == table.latest()
@@ -406,7 +406,7 @@ async def test_closed_from_another_task_a_waiting_loop_ends(
     if during == "request":
         await until(file_io.asked.is_set)
     else:
-        await until(lambda: scan._sleeper._wakers)
+        await until(lambda: scan._driver._sleeper._wakers)
     if end == "aclose":
         await stream.aclose()
     elif end == "stop":
@@ -624,7 +624,7 @@ def test_after_an_error_the_same_stream_goes_on(table: Table, file_io: FaultFile
     stream = scan.stream_sync()
     assert next(stream).snapshot_id == 1
     file_io.wherever(failing(RESET))
-    scan._parts.get().prefetcher.clear()
+    scan._driver.parts.get().prefetcher.clear()
     with pytest.raises(StoreError):
         while True:
             next(stream)

@@ -281,7 +281,7 @@ def test_scan_max_snapshot_count_bounds_what_is_not_confirmed(tmp_path: Path, co
     with builder.new_streaming_scan() as scan:
         plans = available(scan)
         assert max(len(plan.splits()[0].files) for plan in plans) == most
-        assert steps_ahead(scan._parts.get().options) == (9 if count == "9" else 30)
+        assert steps_ahead(scan._driver.parts.get().options) == (9 if count == "9" else 30)
 
 
 @pytest.mark.parametrize("policy", [OnOverwrite.SKIP, OnOverwrite.FAIL])

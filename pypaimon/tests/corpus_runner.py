@@ -180,7 +180,7 @@ class Run:
         else:
             return sharded
         with builder.new_streaming_scan() as scan:
-            planner = scan._parts.get().planner
+            planner = scan._driver.parts.get().planner
             try:
                 start = planner.position(planner.begun(planner.initial()))
             except PaimonStreamError:

@@ -69,7 +69,7 @@ def caught_up(table: Table, file_io: Hanging, prefetch: int) -> AsyncStreamingTa
     assert [next(stream).snapshot_id for _ in range(2)] == [1, 2]
     file_io.hang()
     if prefetch:
-        scan._parts.get().prefetcher.clear()
+        scan._driver.parts.get().prefetcher.clear()
     return scan
 
 

@@ -298,7 +298,7 @@ def _file(table: Table, what: str, number: int) -> Path:
     if what == "deltaManifestList":
         return table.path / "manifest" / str(table.snapshot(number)[what])
     if what == "manifest":
-        reference = table.builder().new_streaming_scan()._parts.get().directory
+        reference = table.builder().new_streaming_scan()._driver.parts.get().directory
         lists = reference.manifests.manifest_lists([table.snapshot(number)["deltaManifestList"]])
         return table.path / "manifest" / str(lists[0]["file_name"][0].as_py())
     builder = table.builder().with_start(snapshot_id=number).with_end(snapshot_id=number)

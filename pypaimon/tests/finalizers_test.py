@@ -62,8 +62,8 @@ def test_collecting_a_stream_waits_for_no_lock(table: Table, opened: Callable[[T
     known = set(threading.enumerate())
     box = list(opened(table))
     threads = {each for each in threading.enumerate() if each.name.startswith("paimon-")} - known
-    parts = box[1]._parts.get()
-    pools = [box[1]._pool, parts.prefetcher._pool, parts.directory.store.pool]
+    parts = box[1]._driver.parts.get()
+    pools = [box[1]._driver._pool, parts.prefetcher._pool, parts.directory.store.pool]
     del parts
     collected = threading.Event()
 

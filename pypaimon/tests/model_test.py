@@ -221,7 +221,7 @@ def test_what_a_cancelled_call_found_between_two_commits_is_believed(
             writer.act("append", seed)
         table.expire(2)
         file_io.gate.set()
-        pending = reader.scan._pending
+        pending = reader.scan._driver._pending
         assert pending is not None
         await asyncio.wrap_future(pending.found)
         for seed in (4, 5):
@@ -266,7 +266,7 @@ def test_a_reader_whose_plan_expired_before_it_was_read_goes_on_at_its_progress(
         await reader.catch_up()
         writer.act("overwrite", 1)
         assert await reader.step(cancel_after=1)
-        pending = reader.scan._pending
+        pending = reader.scan._driver._pending
         assert pending is not None
         await asyncio.wrap_future(pending.found)
         table.expire(2)

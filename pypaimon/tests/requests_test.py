@@ -228,7 +228,7 @@ def test_plans_ahead_are_bounded(table: Table, file_io: FaultFileIO) -> None:
         table.commit([number])
     stream = scan.stream_sync()
     assert next(stream).snapshot_id == 2
-    queue = scan._parts.get().prefetcher._queue
+    queue = scan._driver.parts.get().prefetcher._queue
     while len(queue) < 3 or not all(each.future.done() for each in queue):
         queue[-1].future.result()
     assert [each.future.result().plan.snapshot_id for each in queue] == [3, 4, 5]  # type: ignore[union-attr]

@@ -187,7 +187,7 @@ def test_a_call_beats_the_table_option(append: Table, name: str) -> None:
 def test_consumer_poll_and_bucket_options_hold_until_a_call_beats_them(append: Table) -> None:
     options = {"consumer-id": "o", "continuous.discovery-interval": "7 s", "scan.mode": "latest"}
     scan = append.builder(**options).new_streaming_scan()
-    assert scan.poll_seconds == 7
+    assert scan._driver.poll_seconds == 7
     assert scan.plan() is None
     assert scan.committed() == 4
     called = append.builder(**options).with_poll_interval_ms(20).with_consumer_id("b").new_streaming_scan()

@@ -12,7 +12,6 @@ from pypaimon.streaming.batches.pieces import Piece
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.clock import Clock, Sleeper, until_done
-from pypaimon.streaming.deferred import Deferred
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.handover import Handover
 from pypaimon.streaming.io_pool import detached
@@ -20,7 +19,7 @@ from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.plan import PlanKind
 from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.scan import AsyncStreamingTableScan
-from pypaimon.streaming.scan_parts import ScanParts
+from pypaimon.streaming.scan_driver import ScanDriver
 from pypaimon.streaming.settings.options import CommitMode
 
 B = TypeVar("B")
@@ -50,22 +49,22 @@ class _BatchLoop(Generic[B]):
     """What both streams share: which batches were handed out, and which position is confirmed by whom.
 
     Args:
-        scan: Commits by hand; asks for plans when the reading ahead does.
+        scan: Commits by hand.
+        driver: Of that scan; asked for plans when the reading ahead does.
         ahead: Reads them.
-        parts: Of the scan; their settings say who confirms batches.
         on_progress: Called with the status after each batch, before it is handed out; or None.
     """
 
     def __init__(
         self,
         scan: AsyncStreamingTableScan,
+        driver: ScanDriver,
         ahead: ReadAhead,
-        parts: Deferred[ScanParts],
         on_progress: Callable[[StreamStatus], None] | None,
     ) -> None:
         self.scan = scan
         self._ahead = ahead
-        self._parts = parts
+        self._driver = driver
         self._on_progress = on_progress
         busy = "this stream is being read by another call; open one stream per reader"
         self._handover: Handover[B, _Hand] = Handover(_Hand(), busy)
@@ -121,7 +120,7 @@ class _BatchLoop(Generic[B]):
     def _confirmed_by_asking(self) -> Position | None:
         """What asking for more confirms in the automatic mode; None: nothing."""
         piece = self._handover.state.piece
-        if piece is None or self._handover.waits or self._commit_mode is not CommitMode.AUTO:
+        if piece is None or self._handover.waits or self._driver.commit_mode is not CommitMode.AUTO:
             return None
         return self._confirmed_by(piece) if self._is_outstanding() else None
 
@@ -135,14 +134,9 @@ class _BatchLoop(Generic[B]):
         return piece.plan.position if piece.last else piece.before
 
     @property
-    def _commit_mode(self) -> CommitMode | None:
-        """Who confirms batches; None: there is no progress to save. Known with the first plan."""
-        consumer = self._parts.get().options.consumer
-        return None if consumer is None else consumer.commit
-
-    @property
     def _has_consumer(self) -> bool:
-        return self._commit_mode is not None
+        """Whether there is progress to save; known with the first plan."""
+        return self._driver.commit_mode is not None
 
     def _is_outstanding(self) -> bool:
         """Whether the last batch is not confirmed yet, with all of its plan."""

@@ -14,7 +14,7 @@ from pypaimon.streaming.plan import Plan, PlanKind
 from pypaimon.streaming.plan_stream import BlockingPlanStream
 from pypaimon.streaming.position import Phase, Position, of_table
 from pypaimon.streaming.reading.read import StreamTableRead
-from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scan_driver import ScanDriver
 
 BATCH_BYTES = 16 << 20
 
@@ -55,15 +55,15 @@ class PieceReader:
         timeout: Seconds that one request may take.
     """
 
-    def __init__(self, scan: AsyncStreamingTableScan, read: StreamTableRead, piece_bytes: int, timeout: float) -> None:
-        self._scan = scan
+    def __init__(self, driver: ScanDriver, read: StreamTableRead, piece_bytes: int, timeout: float) -> None:
+        self._driver = driver
         self._read = read
         self._piece_bytes = piece_bytes
         self._pool = IOPool(1, timeout, "paimon-batches", marked=True)
-        self._plans: BlockingPlanStream = scan.stream_sync()
+        self._plans: BlockingPlanStream = BlockingPlanStream(driver)
         self._plan: Plan | None = None
         self._before: Position | None = None
-        self._given_until = scan.checkpoint()
+        self._given_until = driver.position
         self._begins_state = False
         self._given: pa.Schema | None = None
         self._given_rows = 0
@@ -82,11 +82,11 @@ class PieceReader:
                 return self._next_of(plan)
             except PositionExpiredError as expired:
                 # What was given of the plan is what it is; a full state that comes instead says that it begins anew.
-                self._scan.begin_anew(plan, expired)
+                self._driver.begin_anew(plan, expired)
                 self._plan, self._begins_state, self._given_until = None, False, None
 
     def _next_plan(self) -> Plan:
-        self._before = self._scan.checkpoint()
+        self._before = self._driver.position
         plan = next(self._plans, None)
         if plan is None:
             raise EndOfScan("the stream has reached its end")
@@ -99,7 +99,7 @@ class PieceReader:
 
     def close(self) -> None:
         """End at once, also a call that another thread is waiting in."""
-        self._scan.close()
+        self._driver.close()
         self._pool.close()
 
     def _next_of(self, plan: Plan) -> Piece:
