@@ -8,12 +8,15 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from typing import Any
+from typing import Any, TypeVar
 
 from pypaimon.streaming.forking import Origin
+from pypaimon.streaming.waits import Wait
 
 # Waiting is cut into pieces: on Windows a thread that waits for a lock does not see Ctrl-C before it wakes up, and a
 # signal handler must not take the lock that it may have interrupted.
+T = TypeVar("T")
+
 _TICK_SECONDS = 0.25
 
 
@@ -93,26 +96,37 @@ class Sleeper:
             if not over():
                 await self._clock.wait_async(woken, seconds)
 
-    def pause_until(self, due: float, over: Callable[[], bool]) -> None:
-        """Block until a time of the monotonic clock, or until it is over."""
-        seconds = due - self._clock.monotonic()
-        if seconds > 0 and not over():
-            self.pause(seconds, over)
+    def until_due(self, due: float, over: Callable[[], bool]) -> Wait[None]:
+        """Until a time of the monotonic clock, or until it is over."""
 
-    async def pause_until_async(self, due: float, over: Callable[[], bool]) -> None:
-        """Wait until a time of the monotonic clock, or until it is over."""
-        seconds = due - self._clock.monotonic()
-        if seconds > 0 and not over():
-            await self.pause_async(seconds, over)
+        def seconds() -> float:
+            return 0.0 if over() else max(0.0, due - self._clock.monotonic())
 
-    async def until_done_async(self, future: Future[Any], over: Callable[[], bool]) -> bool:
-        """Wait until a call on another thread is done, or it is over; says whether the call is done."""
-        with self._awake() as (woken, wake):
-            future.add_done_callback(lambda _: wake())
-            while not (future.done() or over()):
-                await woken.wait()
-                woken.clear()
-        return future.done()
+        def block() -> None:
+            if (pause := seconds()) > 0:
+                self.pause(pause, over)
+
+        async def awaitable() -> None:
+            if (pause := seconds()) > 0:
+                await self.pause_async(pause, over)
+
+        return Wait(block, awaitable)
+
+    def until_done(self, future: Future[T], over: Callable[[], bool]) -> Wait[T | None]:
+        """The result of a call on another thread, or None if it is over before."""
+
+        def block() -> T | None:
+            return future.result() if until_done(future, over) else None
+
+        async def awaitable() -> T | None:
+            with self._awake() as (woken, wake):
+                future.add_done_callback(lambda _: wake())
+                while not (future.done() or over()):
+                    await woken.wait()
+                    woken.clear()
+            return future.result() if future.done() else None
+
+        return Wait(block, awaitable)
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[tuple[asyncio.Event, Callable[[], None]]]:

@@ -6,6 +6,7 @@ from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.io_pool import detached
 from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.scan_driver import ScanDriver
+from pypaimon.streaming.waits import Waits, run, run_async
 
 
 class _Loop:
@@ -18,6 +19,18 @@ class _Loop:
 
     def _is_over(self) -> bool:
         return self._finished or (self._started and not self._driver.is_current(self))
+
+    def _find(self) -> Waits[None]:
+        """Have a plan wait in the handover; EndOfScan if there is none any more."""
+        driver = self._driver
+        driver.begin_call(self)
+        self._started = True
+        while not driver.handover.waits:
+            yield driver.next_poll(self._is_over)
+            self._check()
+            advance = yield driver.next_advance(driver.poll_seconds, self._is_over)
+            self._check()
+            driver.accept(advance)
 
     def _check(self) -> None:
         if self._is_over():
@@ -50,22 +63,11 @@ class PlanStream(_Loop):
             raise StopAsyncIteration
         handover = self._driver.handover
         try:
-            await handover.alone_async(self._find)
+            await handover.alone_async(lambda: run_async(self._find()))
         except EndOfScan:
             self._finish()
             raise StopAsyncIteration from None
         return handover.take()
-
-    async def _find(self) -> None:
-        driver = self._driver
-        driver.begin_call(self)
-        self._started = True
-        while not driver.handover.waits:
-            await driver.pause_async(self._is_over)
-            self._check()
-            advance = await driver.next_advance_async(driver.poll_seconds, self._is_over)
-            self._check()
-            driver.accept(advance)
 
     async def aclose(self) -> None:
         """End the loop, also one that another task is waiting in; confirms nothing. Idempotent."""
@@ -89,22 +91,11 @@ class BlockingPlanStream(_Loop):
             raise StopIteration
         handover = self._driver.handover
         try:
-            handover.alone(self._find)
+            handover.alone(lambda: run(self._find()))
         except EndOfScan:
             self._finish()
             raise StopIteration from None
         return handover.take()
-
-    def _find(self) -> None:
-        driver = self._driver
-        driver.begin_call(self)
-        self._started = True
-        while not driver.handover.waits:
-            driver.pause(self._is_over)
-            self._check()
-            advance = driver.next_advance(driver.poll_seconds, self._is_over)
-            self._check()
-            driver.accept(advance)
 
     def close(self) -> None:
         """End the loop, also one that another thread is waiting in; confirms nothing. Idempotent."""

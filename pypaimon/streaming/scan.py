@@ -12,6 +12,7 @@ from pypaimon.streaming.plan import Plan
 from pypaimon.streaming.plan_stream import BlockingPlanStream, PlanStream
 from pypaimon.streaming.position import Position
 from pypaimon.streaming.scan_driver import ScanDriver
+from pypaimon.streaming.waits import run, run_async
 
 
 class AsyncStreamingTableScan:
@@ -54,13 +55,13 @@ class AsyncStreamingTableScan:
             PaimonStreamError: See the class; the scan stays usable.
         """
         handover = self._driver.handover
-        handover.alone(self._driver.look)
+        handover.alone(lambda: run(self._driver.look()))
         return handover.take() if handover.waits else None
 
     async def plan_async(self) -> Plan | None:
         """As `plan`, without blocking the event loop. A cancelled call loses nothing."""
         handover = self._driver.handover
-        await handover.alone_async(self._driver.look_async)
+        await handover.alone_async(lambda: run_async(self._driver.look()))
         return handover.take() if handover.waits else None
 
     # ---- position ----

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from pypaimon.streaming.advance import Advance, Asked, At, Stretch
-from pypaimon.streaming.clock import Clock, Sleeper, until_done
+from pypaimon.streaming.clock import Clock, Sleeper
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.deferred import Deferred
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError, StreamConfigError
@@ -21,6 +21,7 @@ from pypaimon.streaming.position import UNKNOWN_TABLE, Position, of_table
 from pypaimon.streaming.scan_parts import Opening, ScanParts
 from pypaimon.streaming.settings.options import CommitMode
 from pypaimon.streaming.settings.start_options import Start
+from pypaimon.streaming.waits import Wait, Waits
 
 _BUSY = "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
 
@@ -67,17 +68,12 @@ class ScanDriver:
 
     # ---- one step ----
 
-    def look(self) -> None:
-        """Have a plan wait, if one can be had without waiting for new snapshots. Blocks for its requests."""
+    def look(self) -> Waits[None]:
+        """Have a plan wait, if one can be had without waiting for new snapshots."""
         self.begin_call()
-        while not (self.handover.waits or self.accept(self.next_advance(0.0))):
-            pass
-
-    async def look_async(self) -> None:
-        """As `look`, awaited."""
-        self.begin_call()
-        while not (self.handover.waits or self.accept(await self.next_advance_async(0.0))):
-            pass
+        while not self.handover.waits:
+            if self.accept((yield self.next_advance(0.0))):
+                return
 
     def begin_call(self, loop: object | None = None) -> None:
         """A call begins, or ends with EndOfScan where the scan is closed. A loop ends the loop before."""
@@ -104,24 +100,16 @@ class ScanDriver:
         parts = self.parts.known
         return 0.0 if parts is None else parts.options.poll_interval_ms / 1000
 
-    def pause(self, over: Callable[[], bool]) -> None:
-        """Block until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
-        self._sleeper.pause_until(self._next_poll, lambda: self._stopping or over())
+    def next_poll(self, over: Callable[[], bool]) -> Wait[None]:
+        """Until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
+        return self._sleeper.until_due(self._next_poll, lambda: self._stopping or over())
 
-    async def pause_async(self, over: Callable[[], bool]) -> None:
-        """Wait until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
-        await self._sleeper.pause_until_async(self._next_poll, lambda: self._stopping or over())
+    def next_advance(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Wait[Advance | None]:
+        """What a worker finds next; None if the scan is closed, or the loop over, before that is there.
 
-    def next_advance(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
-        """What a worker finds next; None if the scan is closed, or the loop over, before that is there. Blocks."""
-        advance = self._begin_advance(max_age)
-        return advance.result() if until_done(advance, lambda: self._closed or over()) else None
-
-    async def next_advance_async(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Advance | None:
-        """As `next_advance`, awaited. What a cancelled wait has left, the next call waits for."""
-        advance = self._begin_advance(max_age)
-        done = await self._sleeper.until_done_async(advance, lambda: self._closed or over())
-        return advance.result() if done else None
+        What an interrupted wait has left, the next call waits for.
+        """
+        return self._sleeper.until_done(self._begin_advance(max_age), lambda: self._closed or over())
 
     def _begin_advance(self, max_age: float) -> Future[Advance]:
         """Let a worker take the next step, or go on waiting for the one that an interrupted call has left."""

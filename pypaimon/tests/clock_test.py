@@ -85,23 +85,23 @@ def test_what_is_over_is_not_waited_for() -> None:
 
 async def test_an_awaited_call_ends_by_its_result_or_by_being_over() -> None:
     sleeper, future, is_over = Sleeper(VirtualClock()), Future[int](), []
-    first = asyncio.ensure_future(sleeper.until_done_async(future, never))
-    second = asyncio.ensure_future(sleeper.until_done_async(future, lambda: bool(is_over)))
+    first = asyncio.ensure_future(sleeper.until_done(future, never).awaitable())
+    second = asyncio.ensure_future(sleeper.until_done(future, lambda: bool(is_over)).awaitable())
     for _ in range(3):
         sleeper.wake()
         await asyncio.sleep(0)
     assert not first.done() and not second.done()
     is_over.append(True)
     sleeper.wake()
-    assert await asyncio.wait_for(second, PATIENCE) is False
+    assert await asyncio.wait_for(second, PATIENCE) is None
     in_thread(lambda: future.set_result(1))
-    assert await asyncio.wait_for(first, PATIENCE) is True
+    assert await asyncio.wait_for(first, PATIENCE) == 1
     assert sleeper._wakers == ()
 
 
 async def test_a_cancelled_wait_leaves_the_call_alone() -> None:
     sleeper, future = Sleeper(VirtualClock()), Future[int]()
-    waiting = asyncio.ensure_future(sleeper.until_done_async(future, never))
+    waiting = asyncio.ensure_future(sleeper.until_done(future, never).awaitable())
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

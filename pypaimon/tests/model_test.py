@@ -297,7 +297,7 @@ def test_a_start_that_expired_before_it_was_saved_is_believed(tmp_path: Path, mo
 
     async def read() -> None:
         assert await reader.step(cancel_after=1)
-        opened = reader.scan._pending
+        opened = reader.scan._driver._pending
         assert opened is not None
         await asyncio.wrap_future(opened.found)
         assert await reader.step(cancel_after=1)

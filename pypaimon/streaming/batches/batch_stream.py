@@ -11,7 +11,7 @@ from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.pieces import Piece
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
-from pypaimon.streaming.clock import Clock, Sleeper, until_done
+from pypaimon.streaming.clock import Clock, Sleeper
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
 from pypaimon.streaming.handover import Handover
 from pypaimon.streaming.io_pool import detached
@@ -21,6 +21,7 @@ from pypaimon.streaming.position import Phase, Position
 from pypaimon.streaming.scan import AsyncStreamingTableScan
 from pypaimon.streaming.scan_driver import ScanDriver
 from pypaimon.streaming.settings.options import CommitMode
+from pypaimon.streaming.waits import Wait, Waits, run, run_async
 
 B = TypeVar("B")
 
@@ -147,6 +148,38 @@ class _BatchLoop(Generic[B]):
         if piece is hand.piece and hand.ends_plan:
             self._confirmed = piece
 
+    def _new_batch(self, piece: Piece) -> B:
+        raise NotImplementedError
+
+    def _find(self) -> Waits[None]:
+        """Have a batch wait in the handover; EndOfScan if there is none any more."""
+        asked = self._confirmed_by_asking()
+        if asked is not None:
+            yield from self._confirm(asked, self._handover.state.piece)
+        while not (self._over or self._handover.waits):
+            yield self._sleeper.until_done(self._ahead.ready(), self._is_stopped)
+            piece = self._next_piece()
+            if piece is None:
+                continue
+            if piece.data is not None:
+                self._offer(piece, self._new_batch(piece))
+            else:
+                self._pass_over(piece)
+                if self._has_consumer and not self._is_outstanding():
+                    yield from self._confirm(piece.plan.position, None)
+                self._ahead.drop(piece)
+        if self._over:
+            raise EndOfScan("the stream is closed")
+
+    def _commit(self, piece: Piece) -> Waits[None]:
+        position = self._confirmed_by(piece)
+        if position is not None:
+            yield from self._confirm(position, piece)
+
+    def _confirm(self, position: Position, piece: Piece | None) -> Waits[None]:
+        yield Wait(lambda: self.scan.commit(position), lambda: self.scan.commit_async(position))
+        self._on_confirmed(piece)
+
     def _next_piece(self) -> Piece | None:
         """The next piece, if there is one by now; it stays where it is."""
         self._ahead.drop(self._handover.state.piece)
@@ -183,39 +216,14 @@ class BatchStream(_BatchLoop[Batch]):
 
     async def __anext__(self) -> Batch:
         try:
-            await self._handover.alone_async(self._find)
+            await self._handover.alone_async(lambda: run_async(self._find()))
         except EndOfScan:
             self._end()
             raise StopAsyncIteration from None
         return self._handover.take()
 
-    async def _find(self) -> None:
-        asked = self._confirmed_by_asking()
-        if asked is not None:
-            await self._confirm(asked, self._handover.state.piece)
-        while not (self._over or self._handover.waits):
-            await self._sleeper.until_done_async(self._ahead.ready(), self._is_stopped)
-            piece = self._next_piece()
-            if piece is None:
-                continue
-            if piece.data is not None:
-                self._offer(piece, Batch(piece, self._commit))
-            else:
-                self._pass_over(piece)
-                if self._has_consumer and not self._is_outstanding():
-                    await self._confirm(piece.plan.position, None)
-                self._ahead.drop(piece)
-        if self._over:
-            raise EndOfScan("the stream is closed")
-
-    async def _commit(self, piece: Piece) -> None:
-        position = self._confirmed_by(piece)
-        if position is not None:
-            await self._confirm(position, piece)
-
-    async def _confirm(self, position: Position, piece: Piece | None) -> None:
-        await self.scan.commit_async(position)
-        self._on_confirmed(piece)
+    def _new_batch(self, piece: Piece) -> Batch:
+        return Batch(piece, lambda piece: run_async(self._commit(piece)))
 
     async def lag(self) -> Lag:
         """How far the last batch is behind the table; before the first one, what is not read ahead yet.
@@ -244,39 +252,14 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
 
     def __next__(self) -> BlockingBatch:
         try:
-            self._handover.alone(self._find)
+            self._handover.alone(lambda: run(self._find()))
         except EndOfScan:
             self._end()
             raise StopIteration from None
         return self._handover.take()
 
-    def _find(self) -> None:
-        asked = self._confirmed_by_asking()
-        if asked is not None:
-            self._confirm(asked, self._handover.state.piece)
-        while not (self._over or self._handover.waits):
-            until_done(self._ahead.ready(), self._is_stopped)
-            piece = self._next_piece()
-            if piece is None:
-                continue
-            if piece.data is not None:
-                self._offer(piece, BlockingBatch(piece, self._commit))
-            else:
-                self._pass_over(piece)
-                if self._has_consumer and not self._is_outstanding():
-                    self._confirm(piece.plan.position, None)
-                self._ahead.drop(piece)
-        if self._over:
-            raise EndOfScan("the stream is closed")
-
-    def _commit(self, piece: Piece) -> None:
-        position = self._confirmed_by(piece)
-        if position is not None:
-            self._confirm(position, piece)
-
-    def _confirm(self, position: Position, piece: Piece | None) -> None:
-        self.scan.commit(position)
-        self._on_confirmed(piece)
+    def _new_batch(self, piece: Piece) -> BlockingBatch:
+        return BlockingBatch(piece, lambda piece: run(self._commit(piece)))
 
     def lag(self) -> Lag:
         """How far the last batch is behind the table; before the first one, what is not read ahead yet.
