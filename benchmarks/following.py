@@ -32,7 +32,7 @@ from benchmarks.tables import (
     some_rows,
 )
 from pypaimon.streaming import stream_read_builder
-from pypaimon.streaming.object_reads import SWITCH
+from pypaimon.streaming.io.object_reads import SWITCH
 
 SCHEMA = pa.schema([("id", pa.int64())])
 LATENCY_MS = 20

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from benchmarks.measuring import Figure
 from benchmarks.tables import SCHEMA, catalog, commit, create, some_rows
 from pypaimon.spark import native_read
-from pypaimon.spark.committing import commit_batch
-from pypaimon.spark.record_writer import RecordWriter
-from pypaimon.spark.schema_check import KIND
+from pypaimon.spark.write.commit import commit_batch
+from pypaimon.spark.write.record_writer import RecordWriter
+from pypaimon.spark.write.row_layout import KIND
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests"))
 from spark_session import new_session

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pypaimon.spark.bucketing import repartition_by_bucket
     from pypaimon.spark.lag_listener import LagListener
-    from pypaimon.spark.native import native_foreach_batch, native_read
+    from pypaimon.spark.read.native import native_foreach_batch, native_read
     from pypaimon.spark.registration import register
     from pypaimon.spark.source import PaimonDataSource
+    from pypaimon.spark.write.bucketing import repartition_by_bucket
 
 __all__ = [
     "LagListener",

@@ -33,10 +33,10 @@ class PaimonDataSource(DataSource):
     @readable
     def schema(self) -> StructType:
         """The columns: `_row_kind` where the table can retract, then the table's."""
-        from pypaimon.spark.engine_builder import EngineReadBuilder
-        from pypaimon.spark.options import parse
+        from pypaimon.spark.options.source_options import parse
+        from pypaimon.spark.read.engine_builder import EngineReadBuilder
+        from pypaimon.spark.read.table_schema import source_schema
         from pypaimon.spark.spark_versions import check_limits
-        from pypaimon.spark.table_schema import source_schema
 
         options = parse(self.options)
         check_limits(options.admission)
@@ -45,33 +45,33 @@ class PaimonDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a stream."""
-        from pypaimon.spark.stream_reader import PaimonStreamReader
+        from pypaimon.spark.read.stream_reader import PaimonStreamReader
 
         return PaimonStreamReader(dict(self.options), schema)
 
     @readable
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch."""
-        from pypaimon.spark.batch_source import batch_reader
+        from pypaimon.spark.read.batch_reader import batch_reader
 
         return batch_reader(dict(self.options), schema)
 
     @readable
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of one micro-batch."""
-        from pypaimon.spark.sink import Sink
         from pypaimon.spark.spark_versions import check_stream_writes
+        from pypaimon.spark.write.sink import Sink
 
         check_stream_writes()
-        from pypaimon.spark.stream_writer import PaimonStreamWriter
+        from pypaimon.spark.write.stream_writer import PaimonStreamWriter
 
         return PaimonStreamWriter(Sink.of(self.options, schema, overwrite, streaming=True))
 
     @readable
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The writer of a batch."""
-        from pypaimon.spark.batch_writer import PaimonBatchWriter
-        from pypaimon.spark.sink import Sink
+        from pypaimon.spark.write.batch_writer import PaimonBatchWriter
+        from pypaimon.spark.write.sink import Sink
 
         return PaimonBatchWriter(Sink.of(self.options, schema, overwrite, streaming=False))
 

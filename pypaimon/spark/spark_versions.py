@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from pypaimon.spark.options import Admission
+    from pypaimon.spark.options.source_options import Admission
 
     KNOWS_LIMITS = True
 else:

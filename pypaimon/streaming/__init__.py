@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.batch import Batch, BlockingBatch
     from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
     from pypaimon.streaming.batches.stream_status import StreamStatus
-    from pypaimon.streaming.builder import StreamReadBuilder, stream_read_builder
-    from pypaimon.streaming.clock import Clock
-    from pypaimon.streaming.consumers.consumer import ConsumerInfo, ConsumerManager, list_consumers
+    from pypaimon.streaming.builder.builder import StreamReadBuilder, stream_read_builder
+    from pypaimon.streaming.concurrency.clock import Clock
+    from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, ConsumerManager, list_consumers
     from pypaimon.streaming.errors import (
         ConsumerConflictError,
         CorruptTableError,
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
         TableChangedError,
         UnsupportedTableError,
     )
-    from pypaimon.streaming.lag import Lag
     from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
-    from pypaimon.streaming.metrics import ScanMetrics
-    from pypaimon.streaming.plan import Plan, PlanKind, SplitMode, StreamSplit
+    from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit
+    from pypaimon.streaming.model.position import Phase, Position, Unit
     from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner, DeltaFollowUpScanner, FollowUpScanner
     from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
-    from pypaimon.streaming.position import Phase, Position, Unit
     from pypaimon.streaming.reading.read import StreamTableRead
-    from pypaimon.streaming.scan import AsyncStreamingTableScan
+    from pypaimon.streaming.scanning.lag import Lag
+    from pypaimon.streaming.scanning.metrics import ScanMetrics
+    from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
     from pypaimon.streaming.telemetry import StreamMetrics
 
 _ROOMS = {

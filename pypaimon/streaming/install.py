@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.builder import StreamReadBuilder
+    from pypaimon.streaming.builder.builder import StreamReadBuilder
 
 
 def install() -> None:
@@ -29,6 +29,6 @@ def install() -> None:
 
 def _new_stream_read_builder(table: Any) -> StreamReadBuilder:
     """A builder of streams of this table; see `pypaimon.streaming.StreamReadBuilder`."""
-    from pypaimon.streaming.builder import StreamReadBuilder
+    from pypaimon.streaming.builder.builder import StreamReadBuilder
 
     return StreamReadBuilder(table)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-from pypaimon.streaming.clock import Clock
+from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.lag import Lag
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter, Observation

@@ -10,7 +10,7 @@ from pypaimon.table.row.generic_row import GenericRow
 from stream_files import create, put, reader, records, split
 
 from pypaimon.streaming import UnsupportedTableError
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.model.plan import SplitMode
 
 SCHEMA = pa.schema([pa.field("id", pa.int32(), False), ("v", pa.int32()), ("w", pa.int32())])
 NUMBERED = {"bucket": "1", "table-read.sequence-number.enabled": "true"}

@@ -16,7 +16,8 @@ import zstandard
 from manifest_files import avro, decoder, entry_record
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
-from pypaimon.streaming.metadata import avro_blocks, manifests
+from pypaimon.streaming.formats import avro_container as avro_blocks
+from pypaimon.streaming.metadata import manifests
 
 __all__ = ["decoder"]
 

@@ -27,7 +27,7 @@ from table_model import (
 )
 
 from pypaimon.streaming import Plan, PlanKind, Position
-from pypaimon.streaming.position import Phase
+from pypaimon.streaming.model.position import Phase
 
 Moment = tuple[int, int]
 """The earliest and the latest snapshot of the table at a moment."""

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.table.row.generic_row import GenericRowSerializer
 
+from pypaimon.streaming.formats.binary_row import decode, decode_column, decode_rows
 from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowDeserializer, TableSchema
-from pypaimon.streaming.metadata.binary_row import decode, decode_column, decode_rows
 from pypaimon.streaming.metadata.manifests import parse_manifest
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)

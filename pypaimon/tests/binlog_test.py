@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pypaimon.common.predicate import Predicate
 from stream_files import create, put, reader, records, split
 
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.reading.binlog import Packing, unbroken
 from pypaimon.streaming.reading.split_reader import Records
 

@@ -25,7 +25,7 @@ from tables import Table, available, keys, snapshots
 from virtual_clock import VirtualClock
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError, StreamReadBuilder
-from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io.io_pool import IOPool
 
 PATIENCE = 120
 """Seconds after which what should have happened will not; how busy the machine is must not show."""

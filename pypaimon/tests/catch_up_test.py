@@ -27,8 +27,8 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
-from pypaimon.streaming.scan_parts import steps_ahead
-from pypaimon.streaming.settings.options import CatchUp, OnOverwrite
+from pypaimon.streaming.options.stream_options import CatchUp, OnOverwrite
+from pypaimon.streaming.scanning.parts import steps_ahead
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 

@@ -10,7 +10,7 @@ from cli_runs import Program
 from orders import catalog, orders
 
 from pypaimon.streaming import ConsumerManager
-from pypaimon.streaming.consumers.consumer import Consumer
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 
 

@@ -14,7 +14,7 @@ from orders import EVENTS, catalog, change, create_orders, events, orders, write
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
-from pypaimon.streaming.consumers.consumer import Consumer
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 
 
 @pytest.fixture

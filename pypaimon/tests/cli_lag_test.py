@@ -12,7 +12,7 @@ from cli_runs import Program
 from orders import append, catalog, events, orders
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
-from pypaimon.streaming.consumers.consumer import Consumer
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 
 

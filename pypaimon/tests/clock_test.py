@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from virtual_clock import VirtualClock
 
-from pypaimon.streaming.clock import Clock, Sleeper, until_done
+from pypaimon.streaming.concurrency.clock import Clock, Sleeper, until_done
 
 PATIENCE = 300
 

@@ -17,8 +17,8 @@ from pypaimon import CatalogFactory, Schema
 from s3_server import S3Server
 
 from pypaimon.streaming import StreamReadBuilder
-from pypaimon.streaming.consumers.consumer import ConsumerManager
-from pypaimon.streaming.object_reads import SWITCH
+from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from pypaimon.streaming.io.object_reads import SWITCH
 
 SOAK = int(os.environ.get("SOAK", "0"))
 WRITERS = 2

@@ -9,11 +9,11 @@ from typing import Any
 
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
 from pypaimon.streaming.consumers.progress import Progress
-from pypaimon.streaming.position import Phase, Position, Unit
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.model.position import Phase, Position, Unit
 
 POLL = 10.0
 EXPIRATION = 3600.0

@@ -17,7 +17,7 @@ from pypaimon.consumer import Consumer as PaimonConsumer
 from pypaimon.consumer import ConsumerManager as PaimonConsumerManager
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerInfo, ConsumerManager, list_consumers
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, ConsumerManager, list_consumers
 from pypaimon.streaming.consumers.consumer_names import (
     MAX_FILE_NAME_BYTES,
     ConsumerName,
@@ -25,7 +25,7 @@ from pypaimon.streaming.consumers.consumer_names import (
     reader_name,
 )
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.store import Store
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from planner_drive import EARLIEST, Drive
 from tables import Table, available, keys
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StreamReadBuilder, TableChangedError
-from pypaimon.streaming.settings.options import CatchUp, Limits
+from pypaimon.streaming.options.stream_options import CatchUp, Limits
 
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},

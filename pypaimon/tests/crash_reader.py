@@ -26,7 +26,7 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from tables import Table
 
 from pypaimon.streaming import Position, StreamReadBuilder
-from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 
 CONSUMER = "etl"
 FIRST = 2

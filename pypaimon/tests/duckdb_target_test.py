@@ -18,8 +18,8 @@ from tables import Table
 
 from pypaimon.streaming import CorruptTableError, StreamConfigError, TableChangedError
 from pypaimon.streaming.apply_changes import DuckDBTarget
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
-from pypaimon.streaming.position import Phase
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
+from pypaimon.streaming.model.position import Phase
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fault_file_io import Call, FaultFileIO
 
-from pypaimon.streaming.errand import Errand
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.concurrency.errand import Errand
+from pypaimon.streaming.io.store import Store
 
 PATIENCE = 30
 WRITES: dict[str, Callable[[Store, str], object]] = {

@@ -11,8 +11,8 @@ from planner_drive import Drive
 from tables import Table
 
 from pypaimon.streaming import BlockingBatchStream, CorruptTableError, PlanKind, PositionExpiredError
-from pypaimon.streaming.settings.options import CatchUp
-from pypaimon.streaming.settings.start_options import Start, StartMode
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import CatchUp
 
 KEYS = [1, 2, 3]
 NEXT = 6

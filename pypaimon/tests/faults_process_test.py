@@ -22,7 +22,8 @@ from commit_seed import seeded
 from corpus_follower import TABLES, Batches, Face, Plans, Rows, builder_of, follow
 from fault_file_io import Call, FaultFileIO
 
-from pypaimon.streaming import PaimonStreamError, forking
+from pypaimon.streaming import PaimonStreamError
+from pypaimon.streaming.concurrency import forking
 
 SOAK = bool(os.environ.get("SOAK"))
 CASES: list[tuple[str, Face]] = [(scenario, face) for scenario in TABLES for face in (Plans, Batches)]

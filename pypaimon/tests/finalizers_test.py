@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tables import Table
 
-from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io.io_pool import IOPool
 
 
 @pytest.fixture

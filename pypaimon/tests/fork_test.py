@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 HELD = """
 import os, sys, threading, warnings
 from cachetools import LRUCache
-from pypaimon.streaming.forking import cache_lock
+from pypaimon.streaming.concurrency.forking import cache_lock
 
 warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
 cache = LRUCache(4)
@@ -43,7 +43,7 @@ forked.set()
 
 WOKEN = """
 import asyncio, os, warnings
-from pypaimon.streaming.clock import Clock, Sleeper
+from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 
 warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
 woken = []

@@ -16,10 +16,10 @@ from pypaimon.schema.schema_change import SchemaChange
 from tables import Table
 
 from pypaimon.streaming import PlanKind, Position, PositionExpiredError, TableChangedError
-from pypaimon.streaming.plan import Plan
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import CatchUp, End, Limits, OnExpired, OnSchemaChange
 from pypaimon.streaming.planning.prepared import Prepared
-from pypaimon.streaming.settings.options import CatchUp, End, Limits, OnExpired, OnSchemaChange
-from pypaimon.streaming.settings.start_options import Start, StartMode
 
 FULL_AT_1 = Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=1)
 ONE_SPLIT = Limits(max_splits=1)

@@ -101,8 +101,8 @@ def test_no_byte_of_the_tail_of_an_orc_file_ends_the_process(warehouse: Any, tmp
 
 def block_headers(data: bytes) -> list[int]:
     """Where the blocks of the file's footer and of its last stripe's footer begin."""
-    from pypaimon.streaming.metadata.orc_checks import OrcChecks
-    from pypaimon.streaming.metadata.orc_tail import read_tail
+    from pypaimon.streaming.formats.orc_checks import OrcChecks
+    from pypaimon.streaming.formats.orc_tail import read_tail
 
     def read(start: int, end: int) -> bytes:
         return data[start:end]

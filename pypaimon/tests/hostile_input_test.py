@@ -36,10 +36,11 @@ from pypaimon.streaming import (
     StreamConfigError,
     StreamReadBuilder,
 )
-from pypaimon.streaming.consumers.consumer import Consumer
+from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.files import deletion_vectors
+from pypaimon.streaming.formats import avro_container as avro_blocks
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.metadata import avro_blocks, index_manifests, manifests
+from pypaimon.streaming.metadata import index_manifests, manifests
 from pypaimon.streaming.metadata.file_paths import check_file_name
 from pypaimon.streaming.metadata.snapshot_files import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -18,8 +18,8 @@ from pypaimon import CatalogFactory
 from stream_files import meta, reader, split
 
 from pypaimon.streaming import PaimonStreamError
-from pypaimon.streaming.metadata import record_files
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.formats import record_files
+from pypaimon.streaming.model.plan import SplitMode
 
 MEMORY = 4 << 30
 SECONDS = 20

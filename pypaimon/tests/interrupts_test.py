@@ -16,7 +16,7 @@ from tables import Table
 
 import pypaimon.streaming
 from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
-from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io.io_pool import IOPool
 
 LIBRARY = str(Path(str(pypaimon.streaming.__file__)).parent)
 COMMITS = 3

@@ -17,9 +17,9 @@ from pyarrow_exit import ends_with_s3_in_flight
 from request_time import FOR_EVER, hang, let_pass, takes
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
-from pypaimon.streaming.files.local_files import step_by_step
-from pypaimon.streaming.io_pool import IOPool
-from pypaimon.streaming.io_requests import one_request
+from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.io_requests import one_request
+from pypaimon.streaming.io.local_files import step_by_step
 
 LONG = 30.0
 SHORT = 0.05
@@ -311,7 +311,7 @@ def run_script(text: str) -> str:
 
 PRELUDE = """
 import os, socket, threading
-from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.errors import IOTimeoutError
 pool = IOPool(1, timeout=60)
 never = threading.Event()
@@ -364,7 +364,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_what_hangs_in_the_parent_does_not_count_in_a_forked_process() -> None:
     script = f"""
 {PRELUDE}
-from pypaimon.streaming.io_requests import Hanging
+from pypaimon.streaming.io.io_requests import Hanging
 hanging = Hanging(most=1)
 pool, other = IOPool(1, timeout=0.1, hanging=hanging), IOPool(1, timeout=60, hanging=hanging)
 try:

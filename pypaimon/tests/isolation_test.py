@@ -13,9 +13,9 @@ from request_time import hang
 from tables import Table
 
 from pypaimon.streaming import StoreError
-from pypaimon.streaming.io_pool import IOPool
-from pypaimon.streaming.io_requests import Hanging
-from pypaimon.streaming.store import RetryPolicy, Store
+from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.io_requests import Hanging
+from pypaimon.streaming.io.store import RetryPolicy, Store
 
 LONG = 30.0
 

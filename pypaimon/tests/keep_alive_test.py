@@ -15,7 +15,7 @@ from fault_file_io import RESET, FaultFileIO, failing
 from tables import Table
 
 from pypaimon.streaming import ConsumerConflictError, ConsumerManager
-from pypaimon.streaming.clock import Clock
+from pypaimon.streaming.concurrency.clock import Clock
 
 HOUR = 3600.0
 PATIENCE = 300

@@ -15,8 +15,8 @@ from orders import catalog, change, create_orders, events, orders
 from tables import Table
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import FIELDS, Event, StreamLog
-from pypaimon.streaming.store import Store
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from pypaimon.streaming.metadata import record_files
+from pypaimon.streaming.formats import record_files
 
 
 @pytest.fixture(params=[0, 1000], ids=["polars", "fastavro"])

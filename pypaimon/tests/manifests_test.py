@@ -24,13 +24,13 @@ from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.internals import DataField, TableSchema
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata import manifests
-from pypaimon.streaming.metadata.binary_row import decode_rows
 from pypaimon.streaming.metadata.data_file_meta import data_files
 from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
 from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, _memory_of, live
-from pypaimon.streaming.store import Store
 
 __all__ = ["decoder"]
 

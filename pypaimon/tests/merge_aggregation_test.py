@@ -16,8 +16,8 @@ from merge_model import Record, comparable, java_key, merge_columns, merge_rows,
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.merge import Aggregation
-from pypaimon.streaming.merge.functions import field_aggregate
-from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.merge.functions.registry import field_aggregate
+from pypaimon.streaming.options.option_values import OptionValues
 
 Value = Any
 CONTEXT = Context(prec=100)

@@ -14,9 +14,9 @@ from merge_model import Record, comparable, merge_columns, merge_rows, sorted_ru
 from pyroaring import BitMap
 
 from pypaimon.streaming import UnsupportedTableError
-from pypaimon.streaming.merge.aggregation import Aggregation
-from pypaimon.streaming.merge.functions import field_aggregate
-from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.merge.engines.aggregation import Aggregation
+from pypaimon.streaming.merge.functions.registry import field_aggregate
+from pypaimon.streaming.options.option_values import OptionValues
 
 ITEM = pa.struct([("id", pa.int32()), ("seq", pa.int32()), ("v", pa.string())])
 TIMED = pa.struct([("v", pa.int32()), ("ts", pa.string())])

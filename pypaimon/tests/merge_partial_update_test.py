@@ -12,8 +12,8 @@ from merge_model import Record, java_key, merge_columns, merge_rows, sorted_runs
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge import PartialUpdate, SequenceGroup
-from pypaimon.streaming.merge.functions import field_aggregate
-from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.merge.functions.registry import field_aggregate
+from pypaimon.streaming.options.option_values import OptionValues
 
 TYPES = {
     "k": pa.int32(),

@@ -23,7 +23,7 @@ from stream_files import create, put, reader, records, split
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError
 from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merge_engine, stages
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.model.plan import SplitMode
 
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
 TYPES = {"k": pa.int64(), "v": pa.string()}

@@ -32,11 +32,11 @@ from request_time import FOR_EVER, let_pass
 from s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, methods
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
-from pypaimon.streaming import object_client as clients
-from pypaimon.streaming.files.remote_files import RemoteFile
-from pypaimon.streaming.object_client import Bucket, ObjectClient
-from pypaimon.streaming.object_reads import SWITCH
-from pypaimon.streaming.store import RetryPolicy, Store
+from pypaimon.streaming.io import object_client as clients
+from pypaimon.streaming.io.object_client import Bucket, ObjectClient
+from pypaimon.streaming.io.object_reads import SWITCH
+from pypaimon.streaming.io.remote_files import RemoteFile
+from pypaimon.streaming.io.store import RetryPolicy, Store
 
 ROOT = f"s3://{BUCKET}/"
 TOKEN = "a-token-that-nobody-may-see"
@@ -469,7 +469,7 @@ PROGRAM = """
 import os, sys, threading, time
 from pypaimon.common.options import Options
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.store import Store
 
 def store(): return Store(PyArrowFileIO({root!r}, Options({options!r})), 20)
 

@@ -19,10 +19,11 @@ from pypaimon.schema.table_schema import TableSchema
 from tables import Table
 
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError, stream_read_builder
-from pypaimon.streaming.position import Unit
-from pypaimon.streaming.settings.known_options import KNOWN_STREAM_KEYS
-from pypaimon.streaming.settings.option_values import OptionValues
-from pypaimon.streaming.settings.options import (
+from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import (
     ConsumerOptions,
     Limits,
     OnOverwrite,
@@ -30,8 +31,7 @@ from pypaimon.streaming.settings.options import (
     refuse_unmergeable,
     table_settings,
 )
-from pypaimon.streaming.settings.start_options import Start, StartMode
-from pypaimon.streaming.settings.table_traits import (
+from pypaimon.streaming.options.table_traits import (
     BucketFunctionType,
     ChangelogProducer,
     MergeEngine,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypaimon.streaming.files import parquet_files
-from pypaimon.streaming.files.parquet_files import ParquetSource
+from pypaimon.streaming.formats import parquet_source as parquet_files
+from pypaimon.streaming.formats.parquet_source import ParquetSource
 
 
 @given(

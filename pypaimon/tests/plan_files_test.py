@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from manifest_files import avro, entry_record
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
+from pypaimon.streaming.formats import avro_container as avro_blocks
 from pypaimon.streaming.internals import (
     AtomicType,
     DataField,
@@ -23,13 +24,13 @@ from pypaimon.streaming.internals import (
     TableSchema,
     Timestamp,
 )
-from pypaimon.streaming.metadata import avro_blocks, data_file_meta, manifests
+from pypaimon.streaming.metadata import data_file_meta, manifests
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import _name_hashes
 from pypaimon.streaming.planning.splits import SplitFactory
-from pypaimon.streaming.settings.table_traits import TableTraits
 
 PARTITION = DataField(0, "p", AtomicType("STRING"))
 KEYS = [DataField(1, "id", AtomicType("BIGINT")), DataField(2, "at", AtomicType("TIMESTAMP(9)"))]

@@ -8,14 +8,14 @@ from typing import Any
 from tables import Row, Table, rows
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import Plan
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
-from pypaimon.streaming.position import Position
 from pypaimon.streaming.reading.read import read_of
 from pypaimon.streaming.reading.read_layout import ReadSettings
-from pypaimon.streaming.settings.options import StreamOptions
-from pypaimon.streaming.settings.start_options import Start, StartMode
 
 LATEST, LATEST_FULL, EARLIEST = Start(StartMode.LATEST), Start(StartMode.LATEST_FULL), Start(StartMode.EARLIEST)
 

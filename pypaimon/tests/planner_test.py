@@ -29,8 +29,8 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
-from pypaimon.streaming.settings.options import CatchUp, End, Limits, OnExpired, OnOverwrite
-from pypaimon.streaming.settings.start_options import Start, StartMode
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import CatchUp, End, Limits, OnExpired, OnOverwrite
 
 DAY = 86_400_000
 

@@ -16,14 +16,14 @@ from pypaimon.common.predicate import Predicate
 from table_model import Record
 from tables import Table
 
-from pypaimon.streaming.metadata import binary_row
+from pypaimon.streaming.formats import binary_row
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import StreamSplit
+from pypaimon.streaming.model.plan import StreamSplit
+from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.options.stream_options import Limits, StreamOptions, table_settings
 from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
-from pypaimon.streaming.position import Unit
-from pypaimon.streaming.settings.options import Limits, StreamOptions, table_settings
-from pypaimon.streaming.store import Store
 
 SCANS = ("full", "delta", "changelog", "overwrite")
 Next = Callable[[Unit | None], Planned]

@@ -22,7 +22,7 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
 )
-from pypaimon.streaming.position import Phase, Unit
+from pypaimon.streaming.model.position import Phase, Unit
 
 # ---- the value ----
 

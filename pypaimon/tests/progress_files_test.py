@@ -11,13 +11,13 @@ import pytest
 from consumer_group import EXPIRATION, Group, at, full
 from dying_store import SCHEME, DyingStore
 
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.consumers.progress import Opened, Progress
 from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.store import Store
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
-from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName, reader_name
 from pypaimon.streaming.consumers.progress import Opened, Progress
 from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError
-from pypaimon.streaming.position import Phase, Position, Unit
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.model.position import Phase, Position, Unit
 
 UNITS = 6
 """Units of each snapshot; unit u belongs to shard u mod n, so that 1, 2 and 3 shards all get some.

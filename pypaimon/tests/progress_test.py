@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pypaimon.streaming.consumers import progress as progress_module
 from pypaimon.streaming.consumers.progress import CommitMode
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.position import Position
+from pypaimon.streaming.model.position import Position
 
 
 @pytest.fixture

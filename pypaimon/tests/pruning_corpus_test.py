@@ -17,7 +17,7 @@ from corpus_values import literal
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.internals import Predicate, TableSchema
 from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, live, parse_manifest, parse_manifest_list
-from pypaimon.streaming.settings.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
 ARCHIVES = ("java-2.1", "java-1.4", "java-0.9")
 """Those whose filtered reads need no more of a planner than is made here: no data evolution, no deletion vectors."""

@@ -17,7 +17,7 @@ from pypaimon.table.file_store_table import FileStoreTable
 from stream_files import create, put, reader, records, split, write
 
 from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError, stream_read_builder
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.model.plan import SplitMode
 
 COLUMNS = pa.schema(
     [

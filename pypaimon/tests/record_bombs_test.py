@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from hostile_input_test import container
 
-from pypaimon.streaming.metadata import record_files
+from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.metadata.index_manifests import parse_index_manifest
 
 OPTIONAL = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}

@@ -18,9 +18,9 @@ from stream_files import create, put
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.files.data_files import read_file
-from pypaimon.streaming.files.remote_files import RemoteFile, open_remote
+from pypaimon.streaming.io.remote_files import RemoteFile, open_remote
+from pypaimon.streaming.io.store import RetryPolicy, Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.store import RetryPolicy, Store
 
 COLUMNS = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 SCHEME = "remote://"

@@ -17,7 +17,7 @@ from request_time import takes
 from tables import Table, keys
 
 from pypaimon.streaming import IOTimeoutError, StreamReadBuilder
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.store import Store
 
 LIMIT = 60.0
 SLOW = 10.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pypaimon.streaming import io_pool, io_requests
+from pypaimon.streaming.io import io_pool, io_requests
 
 FOR_EVER = 1e9
 """Seconds, more than any time limit."""

@@ -11,7 +11,7 @@ import pytest
 from tables import Table
 
 from pypaimon.streaming import AsyncStreamingTableScan, ConsumerConflictError
-from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 
 SOAK = int(os.environ.get("SOAK", "0"))
 OLD, NEW = 4, 3

@@ -13,9 +13,9 @@ from pypaimon import Schema
 from s3_server import S3Server, methods
 
 from pypaimon.streaming import AsyncStreamingTableScan, StreamReadBuilder
-from pypaimon.streaming.files import remote_files
-from pypaimon.streaming.object_reads import SWITCH
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io import remote_files
+from pypaimon.streaming.io.object_reads import SWITCH
+from pypaimon.streaming.io.store import Store
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.float64())])
 BEHIND = 6

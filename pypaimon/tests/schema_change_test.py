@@ -9,8 +9,8 @@ from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, MapType
 from pypaimon.schema.table_schema import TableSchema
 
 from pypaimon.streaming import SchemaChangedError
+from pypaimon.streaming.options.stream_options import OnSchemaChange
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, difference, read_field_ids
-from pypaimon.streaming.settings.options import OnSchemaChange
 
 INT, BIGINT, STRING = AtomicType("INT"), AtomicType("BIGINT"), AtomicType("STRING")
 

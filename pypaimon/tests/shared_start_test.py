@@ -21,7 +21,7 @@ from pypaimon.streaming import (
     TableChangedError,
     list_consumers,
 )
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 
 STARTS: dict[str, Any] = {
     "latest-full": "latest-full",

@@ -12,11 +12,11 @@ import pyarrow as pa
 from mortal_file_io import Killed, MortalFileIO
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.spark.commit_ledger import CommitUnknownError
-from pypaimon.spark.committing import Assumption, CommitReport, commit_once
-from pypaimon.spark.record_writer import RecordWriter
-from pypaimon.spark.schema_check import KIND
-from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.spark.write.commit import Assumption, CommitReport, commit_once
+from pypaimon.spark.write.commit_ledger import CommitUnknownError
+from pypaimon.spark.write.record_writer import RecordWriter
+from pypaimon.spark.write.row_layout import KIND
+from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 OTHER = -1

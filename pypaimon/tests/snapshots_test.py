@@ -29,9 +29,9 @@ from pypaimon.snapshot.snapshot import Snapshot as PaimonSnapshot
 from pypaimon.snapshot.snapshot_loader import SnapshotLoader
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.store import Store
 
 REQUIRED = (
     "id",

@@ -11,8 +11,8 @@ import pyarrow as pa
 from spark_queries import options, spelled
 from tables import Table
 
+from pypaimon.spark.read.stream_reader import PaimonStreamReader
 from pypaimon.spark.source import PaimonDataSource
-from pypaimon.spark.stream_reader import PaimonStreamReader
 
 Offset = dict[str, Any]
 

@@ -16,7 +16,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from tables import Table
 
 from pypaimon.spark import native_foreach_batch, native_read
-from pypaimon.spark.file_columns import column_of
+from pypaimon.spark.read.file_columns import column_of
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 
 Place = dict[str, str]

@@ -12,7 +12,7 @@ from pyspark.sql.types import _parse_datatype_json_string
 from spark_queries import options, spelled
 from tables import Table
 
-from pypaimon.spark.options import Admission, parse
+from pypaimon.spark.options.source_options import Admission, parse
 from pypaimon.spark.source import PaimonDataSource
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from mortal_file_io import Killed, MortalFileIO
 from sink_world import World, write
 
-from pypaimon.spark.batch_ids import BatchIds
-from pypaimon.spark.commit_ledger import BatchOrderError, CommitLedger, CommitUnknownError, QueryReusedError
-from pypaimon.spark.committing import Assumption, CommitFailedError, CommitReport, commit_once
-from pypaimon.spark.ledger_record import Record
+from pypaimon.spark.write.batch_ids import BatchIds
+from pypaimon.spark.write.commit import Assumption, CommitFailedError, CommitReport, commit_once
+from pypaimon.spark.write.commit_ledger import BatchOrderError, CommitLedger, CommitUnknownError, QueryReusedError
+from pypaimon.spark.write.ledger_record import Record
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 SNAPSHOTS = 1001

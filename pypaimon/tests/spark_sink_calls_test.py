@@ -16,8 +16,8 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from pypaimon.spark.committing import Assumption, CommitFailedError, commit_once
-from pypaimon.spark.sink import Sink, TaskFiles
+from pypaimon.spark.write.commit import Assumption, CommitFailedError, commit_once
+from pypaimon.spark.write.sink import Sink, TaskFiles
 
 ROWS = StructType([StructField("id", LongType()), StructField("v", LongType())])
 

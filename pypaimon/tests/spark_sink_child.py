@@ -19,10 +19,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 from spark_session import new_session
 
-from pypaimon.spark.publishing import FencedSnapshotCommit
-from pypaimon.spark.sink import Sink
 from pypaimon.spark.source import PaimonDataSource
-from pypaimon.spark.stream_writer import PaimonStreamWriter, TaskMessage
+from pypaimon.spark.write.fenced_commit import FencedSnapshotCommit
+from pypaimon.spark.write.sink import Sink
+from pypaimon.spark.write.stream_writer import PaimonStreamWriter, TaskMessage
 
 JOB = "SINK_TEST_JOB"
 

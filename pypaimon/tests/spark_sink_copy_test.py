@@ -12,9 +12,9 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 from spark_sink_application import POINTS, Application
 
-from pypaimon.spark.committing import commit_batch
-from pypaimon.spark.record_writer import RecordWriter
-from pypaimon.spark.schema_check import KIND
+from pypaimon.spark.write.commit import commit_batch
+from pypaimon.spark.write.record_writer import RecordWriter
+from pypaimon.spark.write.row_layout import KIND
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mortal_file_io import Killed, MortalFileIO
 from sink_world import OTHER, World, applied, write
 
-from pypaimon.spark.commit_ledger import CommitLedger, CommitUnknownError
-from pypaimon.spark.committing import Assumption, commit_once
+from pypaimon.spark.write.commit import Assumption, commit_once
+from pypaimon.spark.write.commit_ledger import CommitLedger, CommitUnknownError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 EXAMPLES = 500 if os.environ.get("SOAK") else 20

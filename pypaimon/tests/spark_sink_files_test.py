@@ -22,13 +22,13 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 
 from pyspark.sql.types import BinaryType, DateType, DoubleType, LongType, StringType, StructField, StructType
 
-from pypaimon.spark.batch_writer import BatchTaskMessage, PaimonBatchWriter
-from pypaimon.spark.key_owners import KeyOwnersError
-from pypaimon.spark.record_writer import RecordWriter
-from pypaimon.spark.schema_check import KIND
-from pypaimon.spark.sink import Sink
 from pypaimon.spark.spark_versions import arrow_schema
-from pypaimon.spark.write_state import write_state
+from pypaimon.spark.write.batch_writer import BatchTaskMessage, PaimonBatchWriter
+from pypaimon.spark.write.key_ownership import KeyOwnersError
+from pypaimon.spark.write.record_writer import RecordWriter
+from pypaimon.spark.write.row_layout import KIND
+from pypaimon.spark.write.sink import Sink
+from pypaimon.spark.write.write_state import write_state
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
@@ -168,7 +168,7 @@ def test_tasks_ask_nothing_of_the_files_that_are_there(warehouse: Any, monkeypat
     for value in "abc":
         write(warehouse, "t", [(1, day, value) for day in days])
     asked = Asked()
-    monkeypatch.setattr("pypaimon.spark.sink.load_sink_table", lambda options: _with(asked, warehouse))
+    monkeypatch.setattr("pypaimon.spark.write.sink.load_sink_table", lambda options: _with(asked, warehouse))
     writer = PaimonBatchWriter(sink_of(warehouse, "t", ROWS))
     pickled = pickle.dumps(writer)
     planned = Counter(asked.read)

@@ -10,9 +10,9 @@ import pytest
 from live_java_client import LiveJava, missing_commands
 from pypaimon import CatalogFactory
 
-from pypaimon.spark.committing import Assumption, commit_once
-from pypaimon.spark.record_writer import RecordWriter
-from pypaimon.spark.schema_check import KIND
+from pypaimon.spark.write.commit import Assumption, commit_once
+from pypaimon.spark.write.record_writer import RecordWriter
+from pypaimon.spark.write.row_layout import KIND
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 BATCHES = [

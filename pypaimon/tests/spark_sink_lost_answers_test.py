@@ -12,7 +12,7 @@ from lossy_store import SCHEME, Answer, LossyStore, lossy_links
 from mortal_file_io import MortalFileIO
 from sink_world import World, write
 
-from pypaimon.spark.committing import Assumption, CommitFailedError, CommitReport, commit_batch, commit_once
+from pypaimon.spark.write.commit import Assumption, CommitFailedError, CommitReport, commit_batch, commit_once
 
 ANSWERS: tuple[Answer, ...] = ("error", "no")
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}

@@ -20,10 +20,10 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 from pyspark import TaskContext
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pypaimon.spark.batch_writer import PaimonBatchWriter
-from pypaimon.spark.schema_check import SchemaMismatchError
-from pypaimon.spark.sink import Sink
-from pypaimon.spark.stream_writer import PaimonStreamWriter
+from pypaimon.spark.write.batch_writer import PaimonBatchWriter
+from pypaimon.spark.write.row_layout import SchemaMismatchError
+from pypaimon.spark.write.sink import Sink
+from pypaimon.spark.write.stream_writer import PaimonStreamWriter
 from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("w", pa.int32())])

@@ -10,8 +10,16 @@ import pytest
 from pypaimon import Schema
 from pypaimon.schema.data_types import AtomicType, DataField
 
-from pypaimon.spark.schema_check import KIND, BadRowError, KindRules, RowLayout, SchemaMismatchError, fits, row_layout
-from pypaimon.spark.sink_options import parse_sink
+from pypaimon.spark.options.sink_options import parse_sink
+from pypaimon.spark.write.row_layout import (
+    KIND,
+    BadRowError,
+    KindRules,
+    RowLayout,
+    SchemaMismatchError,
+    fits,
+    row_layout,
+)
 from pypaimon.streaming.errors import StreamConfigError
 
 APPEND = KindRules(False, False, "deduplicate", False, False)

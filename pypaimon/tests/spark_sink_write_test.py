@@ -11,8 +11,8 @@ from pypaimon import Schema
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-from pypaimon.spark.bucketing import repartition_by_bucket
 from pypaimon.spark.registration import register
+from pypaimon.spark.write.bucketing import repartition_by_bucket
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("day", pa.string())])
 DDL = "id long, v string, day string"

@@ -19,11 +19,11 @@ from pypaimon.schema.table_schema import TableSchema
 from tables import Table
 
 from pypaimon.streaming import PlanKind, StreamReadBuilder
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import CatchUp, End, Limits
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import ShardFilter
-from pypaimon.streaming.settings.options import CatchUp, End, Limits
-from pypaimon.streaming.settings.start_options import Start, StartMode
-from pypaimon.streaming.settings.table_traits import TableTraits
 
 
 class Partitioned:

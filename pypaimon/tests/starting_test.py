@@ -12,9 +12,9 @@ from tables import Table
 
 from pypaimon.streaming import PositionBeyondLatestError, StreamConfigError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.planning.starting import Beginning, StartingScanner
-from pypaimon.streaming.settings.start_options import Start, StartMode
-from pypaimon.streaming.settings.table_traits import TableTraits
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.planning.start import Beginning, StartingScanner
 
 STEP = 1000
 FULL_COMPACTIONS = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"}

@@ -22,7 +22,7 @@ from tables import Table
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.model.plan import SplitMode
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])

@@ -15,7 +15,7 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from request_time import hang
 
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
-from pypaimon.streaming.store import RetryPolicy, Store
+from pypaimon.streaming.io.store import RetryPolicy, Store
 
 TRANSIENT = [
     OSError(

@@ -15,7 +15,7 @@ from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.table.row.generic_row import GenericRow
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.reading.read import StreamTableRead, read_of
 from pypaimon.streaming.reading.read_layout import ReadSettings
 

@@ -27,7 +27,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.model.position import Phase, Position
 
 Row = tuple[Any, ...]
 ALL = [(kind, *values) for _, kind, *values in CHANGES]

@@ -25,7 +25,7 @@ from pypaimon.streaming.errors import (
     SchemaChangedError,
     StreamConfigError,
 )
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.reading.read import StreamTableRead, read_of
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])

@@ -18,11 +18,11 @@ from s3_server import S3Server
 from tables import COLUMNS, Table
 
 from pypaimon.streaming import ConsumerConflictError, StoreError, StreamReadBuilder
-from pypaimon.streaming.conditional_writes import ChangedFileError
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
-from pypaimon.streaming.object_reads import SWITCH
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.conditional_writes import ChangedFileError
+from pypaimon.streaming.io.object_reads import SWITCH
+from pypaimon.streaming.io.store import Store
 
 ETL = ConsumerName("etl")
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pypaimon.streaming import TableChangedError
+from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.units import Units, cut, each_file, in_canonical_order, row_id_groups, whole_buckets
-from pypaimon.streaming.position import Unit
-from pypaimon.streaming.settings.options import Limits
 
 COLUMNS = pa.schema(
     [

@@ -14,7 +14,7 @@ import pytest
 from stream_files import create, meta, reader, split
 
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.plan import SplitMode
+from pypaimon.streaming.model.plan import SplitMode
 
 VECTOR, LIST = pa.list_(pa.float32(), 2), pa.list_(pa.float32())
 COLUMNS = pa.schema([("id", pa.int32()), ("v", VECTOR), ("r", pa.struct([("w", VECTOR)]))])

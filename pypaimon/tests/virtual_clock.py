@@ -6,7 +6,7 @@ import asyncio
 import queue
 from collections.abc import Callable
 
-from pypaimon.streaming.clock import Clock
+from pypaimon.streaming.concurrency.clock import Clock
 
 
 class VirtualClock(Clock):

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.plan import PlanKind
+from pypaimon.streaming.model.plan import PlanKind
 
 AnyBatch = Batch | BlockingBatch
 _SETS = pa.array(["+I", "+U"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.errors import StreamConfigError, TableChangedError
-from pypaimon.streaming.plan import PlanKind
-from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.model.position import Phase, Position
 
 _OF_SEVERAL_SNAPSHOTS = (PlanKind.COLLAPSED, PlanKind.NET)
 

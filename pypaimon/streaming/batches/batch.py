@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pypaimon.streaming.batches.pieces import Piece
-from pypaimon.streaming.files import row_kinds
 from pypaimon.streaming.internals import TableSchema, polars_table
-from pypaimon.streaming.plan import PlanKind
-from pypaimon.streaming.position import Position
+from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.model.position import Position
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]

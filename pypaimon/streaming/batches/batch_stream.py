@@ -11,17 +11,17 @@ from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.pieces import Piece
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
-from pypaimon.streaming.clock import Clock, Sleeper
+from pypaimon.streaming.concurrency.clock import Clock, Sleeper
+from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
-from pypaimon.streaming.handover import Handover
-from pypaimon.streaming.io_pool import detached
-from pypaimon.streaming.lag import Lag
-from pypaimon.streaming.plan import PlanKind
-from pypaimon.streaming.position import Phase, Position
-from pypaimon.streaming.scan import AsyncStreamingTableScan
-from pypaimon.streaming.scan_driver import ScanDriver
-from pypaimon.streaming.settings.options import CommitMode
-from pypaimon.streaming.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.io.io_pool import detached
+from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.scanning.handover import Handover
+from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
 
 B = TypeVar("B")
 

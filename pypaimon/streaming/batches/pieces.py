@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
-from pypaimon.streaming.io_pool import IOPool
-from pypaimon.streaming.plan import Plan, PlanKind
-from pypaimon.streaming.plan_stream import BlockingPlanStream
-from pypaimon.streaming.position import Phase, Position, of_table
+from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.reading.read import StreamTableRead
-from pypaimon.streaming.scan_driver import ScanDriver
+from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
 
 BATCH_BYTES = 16 << 20
 

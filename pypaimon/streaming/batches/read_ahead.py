@@ -7,8 +7,8 @@ from collections import deque
 from concurrent.futures import Future
 
 from pypaimon.streaming.batches.pieces import Piece, PieceReader
+from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.forking import Origin
 
 READ_AHEAD_BYTES = 64 << 20
 

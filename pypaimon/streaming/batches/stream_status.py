@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.pieces import Piece
-from pypaimon.streaming.files import row_kinds
-from pypaimon.streaming.lag import Lag
-from pypaimon.streaming.metrics import ScanMetrics
-from pypaimon.streaming.position import Position
+from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.scanning.metrics import ScanMetrics
 
 _KIND = row_kinds.ROW_KIND_COLUMN
 

@@ -9,7 +9,7 @@ import click
 
 from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerInfo, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, ConsumerManager
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _COLUMNS = ("consumer", "kind", "next_snapshot", "lag", "last_save", "owner")

@@ -10,15 +10,15 @@ from typing import Any
 import click
 from rich.console import Console
 
-from pypaimon.streaming.builder import StreamReadBuilder
+from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
 from pypaimon.streaming.cli.pruned import Pruned, pruned
 from pypaimon.streaming.cli.settings import configure, filter_of, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import Plan, PlanKind
+from pypaimon.streaming.model.plan import Plan, PlanKind
 
 _FILE_COLUMNS = ("file", "partition", "bucket", "level", "rows", "bytes", "how")
 _STAGE_COLUMNS = ("what", "dropped", "files", "rows", "bytes")

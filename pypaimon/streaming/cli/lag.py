@@ -15,9 +15,9 @@ from rich.live import Live
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.consumers.consumer import ConsumerInfo, list_consumers
-from pypaimon.streaming.lag import Lag
-from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, list_consumers
+from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
 
 ABOVE = 3
 _COLUMNS = ("consumer", "state", "snapshots", "rows", "seconds", "next_snapshot", "latest", "last_save")

@@ -15,7 +15,7 @@ from pypaimon.streaming.internals import Predicate
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import Plan, PlanKind
+from pypaimon.streaming.model.plan import Plan, PlanKind
 
 _SCANS: dict[PlanKind, Scan] = {PlanKind.FULL: "full", PlanKind.CHANGELOG: "changelog"}
 _STEPS = {

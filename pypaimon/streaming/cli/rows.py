@@ -15,7 +15,7 @@ from rich.text import Text
 from pypaimon.streaming.cli.output import printable
 from pypaimon.streaming.cli.values import json_columns, text_columns
 from pypaimon.streaming.demo import KINDS
-from pypaimon.streaming.plan import Plan
+from pypaimon.streaming.model.plan import Plan
 
 FORMATS = ("table", "json", "csv", "arrow")
 KIND = "_row_kind"

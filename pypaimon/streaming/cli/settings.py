@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from pypaimon.streaming.builder import StreamReadBuilder
+from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import Predicate
-from pypaimon.streaming.settings.options import CommitMode
-from pypaimon.streaming.settings.start_options import StartMode
+from pypaimon.streaming.options.start import StartMode
+from pypaimon.streaming.options.stream_options import CommitMode
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MODES = tuple(

@@ -10,11 +10,11 @@ from pypaimon.streaming.cli.output import Record, format_option, show
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import PlanKind
+from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.stream_options import overwrite_policy
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.follow_up import CommitKind, FollowUpScanner, follow_up_scanner
-from pypaimon.streaming.settings.option_values import OptionValues
-from pypaimon.streaming.settings.options import overwrite_policy
-from pypaimon.streaming.settings.table_traits import TableTraits
 
 _COLUMNS = ("snapshot", "time", "commit", "rows_added", "changelog_rows", "total_rows", "stream", "why")
 _DEFAULT_LAST = 20

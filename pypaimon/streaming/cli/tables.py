@@ -12,8 +12,8 @@ import click
 import yaml
 from pypaimon.catalog.catalog_factory import CatalogFactory
 
-from pypaimon.streaming.builder import StreamReadBuilder
-from pypaimon.streaming.views import VIEWS, View
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.options.views import VIEWS, View
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_CONFIG = Path("paimon.yaml")

@@ -18,7 +18,7 @@ from pypaimon.streaming.cli.rows import FORMATS, row_writer
 from pypaimon.streaming.cli.settings import configure, save_progress, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
 
 
 @click.command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
-from pypaimon.streaming.consumers.consumer import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pypaimon.streaming.conditional_writes import ChangedFileError, Seen
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import ConsumerConflictError
+from pypaimon.streaming.io.conditional_writes import ChangedFileError, Seen
 
 _NEVER = float("-inf")
 _TRIES = 8

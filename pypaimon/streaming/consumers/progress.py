@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import islice, zip_longest
 
-from pypaimon.streaming.consumers.consumer import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.consumers.former_layouts import FormerLayouts
 from pypaimon.streaming.consumers.own_file import OwnFile
 from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.consumers.start_group import StartGroup, StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
-from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.model.position import Phase, Position
 
 _REWRITES_PER_EXPIRATION = 3
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.streaming.position import Phase, Position
+from pypaimon.streaming.model.position import Phase, Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.conditional_writes import is_local
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, SchemaChangedError, UnsupportedTableError
-from pypaimon.streaming.files import row_kinds
-from pypaimon.streaming.files.avro_files import AvroSource
 from pypaimon.streaming.files.casts import CastError
-from pypaimon.streaming.files.local_files import open_local, step_by_step
-from pypaimon.streaming.files.orc_files import OrcSource
-from pypaimon.streaming.files.parquet_files import ParquetSource
-from pypaimon.streaming.files.remote_files import open_remote
 from pypaimon.streaming.files.schema_mapping import map_columns
+from pypaimon.streaming.formats.avro_source import AvroSource
+from pypaimon.streaming.formats.orc_source import OrcSource
+from pypaimon.streaming.formats.parquet_source import ParquetSource
 from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldParser
-from pypaimon.streaming.io_requests import one_request
+from pypaimon.streaming.io.conditional_writes import is_local
+from pypaimon.streaming.io.io_requests import one_request
+from pypaimon.streaming.io.local_files import open_local, step_by_step
+from pypaimon.streaming.io.remote_files import open_remote
+from pypaimon.streaming.io.store import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
-from pypaimon.streaming.store import translated
+from pypaimon.streaming.model import row_kinds
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.store import Store
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64

@@ -10,12 +10,12 @@ from operator import itemgetter
 
 from cachetools import LRUCache
 
+from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
-from pypaimon.streaming.files.remote_files import RemoteFile
-from pypaimon.streaming.forking import cache_lock
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.store import Store
+from pypaimon.streaming.io.remote_files import RemoteFile
+from pypaimon.streaming.io.store import Store
 
 KEPT_BYTES = 32 << 20
 _GAP_BYTES, _BLOCK_BYTES = 256 << 10, 8 << 20

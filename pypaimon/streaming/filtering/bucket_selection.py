@@ -19,7 +19,7 @@ from pypaimon.streaming.internals import (
     bucket_of_hash,
     hash_words,
 )
-from pypaimon.streaming.settings.table_traits import BucketFunctionType, bucket_function_of
+from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
 
 MAX_KEYS = 1000
 

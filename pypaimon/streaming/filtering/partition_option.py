@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import DataField, Predicate, PyarrowFieldParser, TableSchema
-from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.options.option_values import OptionValues
 
 _OPTION = "scan.partitions"
 _DEFAULT_NAME = "__DEFAULT_PARTITION__"

@@ -18,8 +18,8 @@ from pypaimon.streaming.filtering.bucket_selection import BucketFunction, bucket
 from pypaimon.streaming.filtering.filters import split_and
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
 from pypaimon.streaming.internals import Predicate, TableSchema
-from pypaimon.streaming.position import POSTPONE_BUCKET
-from pypaimon.streaming.settings.table_traits import MergeEngine, TableTraits
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.table_traits import MergeEngine, TableTraits
 
 Scan = Literal["full", "delta", "changelog"]
 KNOWLEDGE = ("partition", "bucket", "key", "value")

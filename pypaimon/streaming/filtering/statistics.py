@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.files.casts import root
 from pypaimon.streaming.filtering.filters import mask
+from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.internals import AtomicType, DataField, DataType, Predicate, PyarrowFieldParser
-from pypaimon.streaming.metadata.binary_row import decode_column
 
 Mask = npt.NDArray[np.bool_]
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pypaimon.streaming.files.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.merge.ordering import Ints, numeric_codes
+from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
 VALUE_KIND = "_VALUE_KIND"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.forking import polars_works
+from pypaimon.streaming.concurrency.forking import polars_works
+from pypaimon.streaming.formats.binary_row import decode_columns, rows_of
 from pypaimon.streaming.internals import DataField, DataFileMeta, SimpleStats, Timestamp
-from pypaimon.streaming.metadata.binary_row import decode_columns, rows_of
 from pypaimon.streaming.metadata.file_paths import FilePaths
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import DataField, TableSchema, local_path, resolve_path, to_file_io_path
-from pypaimon.streaming.metadata import binary_row
-from pypaimon.streaming.position import POSTPONE_BUCKET
-from pypaimon.streaming.settings.option_values import OptionValues
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.option_values import OptionValues
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _MERGED_CHANGELOG = re.compile(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.metadata import record_files
 from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
 
 DELETION_VECTORS = "DELETION_VECTORS"

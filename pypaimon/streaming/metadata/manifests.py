@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
 
-from pypaimon.streaming.forking import cache_lock, polars_works
-from pypaimon.streaming.metadata import record_files
+from pypaimon.streaming.concurrency.forking import cache_lock, polars_works
+from pypaimon.streaming.formats import record_files
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.file_paths import check_file_names
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
-from pypaimon.streaming.store import Store
 
 ADD = 0
 DELETE = 1

@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 from cachetools import LRUCache
 
+from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.errors import CorruptTableError, StoreError, StreamConfigError
-from pypaimon.streaming.forking import cache_lock
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.file_paths import check_file_name
-from pypaimon.streaming.store import Store
 
 _LOG = StreamLog(__name__)
 _CACHED_SNAPSHOTS = 4096

@@ -8,8 +8,8 @@ from typing import Any
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
 from pypaimon.streaming.internals import JSON, TableNoPermissionException, TableNotExistException
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotFiles, branch_directory, inside
-from pypaimon.streaming.store import Store
 
 __all__ = ["Snapshot", "SnapshotManager", "branch_directory", "inside"]
 

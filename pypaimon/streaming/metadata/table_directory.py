@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import TableChangedError
-from pypaimon.streaming.forking import ForkSafeLock
 from pypaimon.streaming.internals import TableSchema, dynamic_options
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
-from pypaimon.streaming.store import Store
 
 _MAIN = "main"
 _TAG_PREFIX, _SCHEMA_PREFIX = "tag-", "schema-"

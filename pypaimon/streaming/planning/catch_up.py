@@ -10,14 +10,14 @@ from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, Tab
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import PlanKind
-from pypaimon.streaming.planning.bounds import Bounds
+from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions
+from pypaimon.streaming.planning.end import Bounds
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
-from pypaimon.streaming.settings.options import CatchUp, StreamOptions
 
 _FAR_BEHIND = 8
 _WIDEST, _WIDEST_OF_REPLAY = 256, 64

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
+from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.planning.planner_state import Mark, PlannerState, Step
-from pypaimon.streaming.planning.range_check import RangeCheck
 
 
 class Continuity:

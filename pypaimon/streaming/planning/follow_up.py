@@ -7,8 +7,8 @@ from enum import Enum
 
 from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.plan import PlanKind
-from pypaimon.streaming.settings.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
 
 class CommitKind(str, Enum):

@@ -11,10 +11,10 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.manifests import ADD, live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import Plan, PlanKind
+from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.stream_options import StreamOptions, table_settings
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
-from pypaimon.streaming.position import Position
-from pypaimon.streaming.settings.options import StreamOptions, table_settings
 
 _FROM_APPEND = 0
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError
+from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.planning.planner_state import PlannerState
-from pypaimon.streaming.planning.range_check import RangeCheck
 
 _MAX_WINDOW = 64
 _SINGLE_UNTIL = 2

@@ -6,9 +6,9 @@ Java's rules: docs/java-semantics.md#overwrites.
 from __future__ import annotations
 
 from pypaimon.streaming.errors import PositionExpiredError
+from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.planning.planner_state import PlannerState
-from pypaimon.streaming.planning.range_check import RangeCheck
 from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
 
 

@@ -21,26 +21,26 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.filtering.field_binding import rebound_filter
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import Plan, PlanKind
-from pypaimon.streaming.planning.bounds import Bounds
+from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.model.position import Phase, Position, of_table
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions, needs_fixed_start
 from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.planning.continuity import Continuity
+from pypaimon.streaming.planning.end import Bounds
 from pypaimon.streaming.planning.follow_up import CommitKind, follow_up_scanner
 from pypaimon.streaming.planning.look_ahead import LookAhead
 from pypaimon.streaming.planning.overwrites import overwritten
 from pypaimon.streaming.planning.planner_log import PlannerLog
 from pypaimon.streaming.planning.planner_state import Mark, PlannerState, Step
 from pypaimon.streaming.planning.prepared import LastPrepared
-from pypaimon.streaming.planning.range_check import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
-from pypaimon.streaming.planning.resuming import Resumption, start_instead
+from pypaimon.streaming.planning.resume import Resumption, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
 from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
-from pypaimon.streaming.planning.starting import Beginning, StartingScanner
-from pypaimon.streaming.position import Phase, Position, of_table
-from pypaimon.streaming.settings.options import OnOverwrite, StreamOptions, needs_fixed_start
-from pypaimon.streaming.settings.start_options import Start, StartMode
+from pypaimon.streaming.planning.start import Beginning, StartingScanner
 
 _MAX_PASSED_OVER = 256
 

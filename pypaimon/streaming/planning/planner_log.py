@@ -6,13 +6,13 @@ from typing import Any
 
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.plan import Plan
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.options.start import Start
+from pypaimon.streaming.options.stream_options import OnOverwrite
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.planning.planner_state import Step
-from pypaimon.streaming.planning.starting import Beginning
-from pypaimon.streaming.position import Phase, Position
-from pypaimon.streaming.settings.options import OnOverwrite
-from pypaimon.streaming.settings.start_options import Start
+from pypaimon.streaming.planning.start import Beginning
 
 
 class PlannerLog:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.plan import Plan
-from pypaimon.streaming.position import Position, Unit
-from pypaimon.streaming.settings.start_options import Start, StartMode
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.position import Position, Unit
+from pypaimon.streaming.options.start import Start, StartMode
 
 
 @dataclass(frozen=True, slots=True)

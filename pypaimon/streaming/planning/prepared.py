@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.splits import DeletionFiles
 from pypaimon.streaming.planning.units import Units, cut
-from pypaimon.streaming.position import Unit
-from pypaimon.streaming.settings.options import Limits
 
 _Mask = npt.NDArray[np.bool_]
 _OF_STATISTICS = ("key_min", "key_max", "key_nulls", "value_min", "value_max", "value_nulls", "value_stats_cols")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.settings.table_traits import TableTraits
+from pypaimon.streaming.options.table_traits import TableTraits
 
 _Mask = npt.NDArray[np.bool_]
 

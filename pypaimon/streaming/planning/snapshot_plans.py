@@ -14,13 +14,17 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
+from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.metadata import binary_row, index_manifests
+from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit
+from pypaimon.streaming.options.stream_options import StreamOptions
+from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 from pypaimon.streaming.planning.prepared import LastPrepared, Preparation, Prepared, without_statistics
 from pypaimon.streaming.planning.shards import ShardFilter
 from pypaimon.streaming.planning.splits import DeletionFiles, SplitFactory
@@ -32,9 +36,6 @@ from pypaimon.streaming.planning.units import (
     row_id_groups,
     whole_buckets,
 )
-from pypaimon.streaming.position import POSTPONE_BUCKET, Unit
-from pypaimon.streaming.settings.options import StreamOptions
-from pypaimon.streaming.settings.table_traits import ChangelogProducer, TableTraits
 
 _Mask = npt.NDArray[np.bool_]
 _Scan = Scan | Literal["added"]

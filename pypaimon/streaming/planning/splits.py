@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.internals import DataFileMeta, DeletionFile, GenericRow, TableSchema
-from pypaimon.streaming.metadata.binary_row import decode_rows
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.units import Units, column
-from pypaimon.streaming.position import POSTPONE_BUCKET
-from pypaimon.streaming.settings.table_traits import TableTraits
 
 _Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.errors import TableChangedError
-from pypaimon.streaming.position import POSTPONE_BUCKET, Unit, bucket_order, partition_order
-from pypaimon.streaming.settings.options import Limits
+from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit, bucket_order, partition_order
+from pypaimon.streaming.options.stream_options import Limits
 
 PartitionTexts = Callable[[pa.Array], Sequence[tuple[str | None, ...]]]
 _Numbers = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pypaimon.streaming.files.row_kinds import INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from pypaimon.streaming.model.row_kinds import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.reading.split_reader import Records
 
 

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.deferred import Deferred
-from pypaimon.streaming.files import row_kinds
+from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.forking import polars_works
 from pypaimon.streaming.internals import DataField, OffsetRow, Predicate, TableRead, TableSchema, polars_table
-from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.merge import MOST_RUNS
+from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.plan import Plan, SplitMode, StreamSplit
-from pypaimon.streaming.planning.range_check import RangeCheck
+from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.plan import Plan, SplitMode, StreamSplit
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.views import LOGS, ROWKIND
 from pypaimon.streaming.reading.binlog import Packing, unbroken
 from pypaimon.streaming.reading.query_auth import QueryAuth, Rules
 from pypaimon.streaming.reading.read_layout import Layout, ReadSettings, follow, layout
 from pypaimon.streaming.reading.split_files import deletion_files
 from pypaimon.streaming.reading.split_reader import Records, SplitReader
-from pypaimon.streaming.settings.table_traits import TableTraits
-from pypaimon.streaming.views import LOGS, ROWKIND
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]

@@ -10,7 +10,6 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming import views
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.files.casts import root
 from pypaimon.streaming.files.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
@@ -29,7 +28,8 @@ from pypaimon.streaming.internals import (
     TableSchema,
     VectorType,
 )
-from pypaimon.streaming.views import ROWKIND, View
+from pypaimon.streaming.options import views
+from pypaimon.streaming.options.views import ROWKIND, View
 
 Unmatched = Literal["delete", "drop"]
 

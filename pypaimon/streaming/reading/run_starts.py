@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
-from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io.io_pool import IOPool
 
 
 def begun(pool: IOPool, runs: Iterable[Iterable[pa.RecordBatch]]) -> list[Iterable[pa.RecordBatch]]:

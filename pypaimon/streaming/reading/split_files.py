@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pypaimon.streaming.internals import DataFileMeta, DeletionFile, PyarrowFieldParser, TableSchema
-from pypaimon.streaming.plan import StreamSplit
+from pypaimon.streaming.model.plan import StreamSplit
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.conditional_writes import is_local
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files import row_kinds
 from pypaimon.streaming.files.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, constant, read_file, row_ids
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.files.index_blocks import PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join, row_id_groups
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
-from pypaimon.streaming.io_pool import IOPool
+from pypaimon.streaming.io.conditional_writes import is_local
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.merge import (
     MOST_RUNS,
@@ -36,14 +35,15 @@ from pypaimon.streaming.merge import (
 )
 from pypaimon.streaming.merge.groups import LEVEL
 from pypaimon.streaming.merge.stages import Begin
-from pypaimon.streaming.plan import SplitMode, StreamSplit
-from pypaimon.streaming.position import POSTPONE_BUCKET
+from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import MergeEngine as EngineName
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.reading.read_layout import Layout, Unmatched
 from pypaimon.streaming.reading.run_starts import begun
 from pypaimon.streaming.reading.split_files import SplitFiles
-from pypaimon.streaming.settings.option_values import OptionValues
-from pypaimon.streaming.settings.table_traits import MergeEngine as EngineName
-from pypaimon.streaming.settings.table_traits import TableTraits
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory

@@ -1,0 +1,1 @@
+"""What `.option(...)` may say."""

@@ -1,0 +1,152 @@
+"""Whose an option is: the source's or the sink's own, the table's or the catalog's. An unknown one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError
+
+_CATALOG_FAMILIES = (
+    "s3.", "fs.", "token", "dlf.", "gcs.", "hdfs.", "hadoop.", "header.", "jdbc.", "security.", "fuse.", "file-io.",
+)  # fmt: skip
+_CATALOG_WORDS = ("user", "password", "name", "prefix")
+_TABLE_FAMILIES = ("fields.", "parquet.", "orc.", "avro.", "file-index.")
+# Java's options of tables that a reader may set and that pypaimon does not know.
+_JAVA_KEYS = (
+    "consumer-id",
+    "consumer.ignore-progress",
+    "consumer.expiration-time",
+    "consumer.mode",
+    "consumer.changelog-only",
+    "continuous.discovery-interval",
+    "log.scan",
+    "log.scan.timestamp-millis",
+    "table-read.sequence-number.enabled",
+    "changelog-producer",
+    "stream-scan-mode",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What may be said beside the options of tables and catalogs.
+
+    Attributes:
+        own: The source's or the sink's own options.
+        meant: Words of other systems, in lower case, and what is called so here.
+        table_families: Further prefixes of table options.
+        ignored: Options in lower case that Spark hands on and that are not for us.
+    """
+
+    own: tuple[str, ...]
+    meant: Mapping[str, str]
+    table_families: tuple[str, ...] = ()
+    ignored: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SortedOptions:
+    """Options by whose they are, with the case of their keys given back. Holds secrets, so it is never shown."""
+
+    own: dict[str, str] = field(default_factory=dict, repr=False)
+    table: dict[str, str] = field(default_factory=dict, repr=False)
+    catalog: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def sort_options(options: Mapping[str, str], vocabulary: Vocabulary) -> SortedOptions:
+    """Sort options, whose keys Spark has lower-cased.
+
+    Raises:
+        StreamConfigError: One is unknown; the nearest known one is named.
+    """
+    found = SortedOptions()
+    known: dict[str, tuple[str, dict[str, str]]] = {}
+    for keys, place in (
+        (_table_keys(), found.table),
+        ((*_catalog_keys(), *_CATALOG_WORDS), found.catalog),
+        (vocabulary.own, found.own),
+    ):
+        known.update({key.lower(): (key, place) for key in keys})
+    for given, value in options.items():
+        key = given.lower()
+        if key in known:
+            name, place = known[key]
+            place[name] = value
+        elif key.startswith(_CATALOG_FAMILIES):
+            found.catalog[key] = value
+        elif key.startswith((*_TABLE_FAMILIES, *vocabulary.table_families)):
+            found.table[key] = value
+        elif key not in vocabulary.ignored:
+            raise _unknown(key, {each: name for each, (name, _) in known.items()}, vocabulary)
+    return found
+
+
+def check_place(own: Mapping[str, str], catalog: Mapping[str, str], by_path: str) -> None:
+    """Check that a table is named, in one way.
+
+    Args:
+        own: The source's or the sink's own options.
+        catalog: Those of the catalog.
+        by_path: How a directory is named instead.
+
+    Raises:
+        StreamConfigError: It is not.
+    """
+    table, path = own.get("table"), own.get("path")
+    if table is not None and path is not None:
+        raise StreamConfigError(f"Options 'table' and 'path' (or {by_path}) are both set; give one of them.")
+    if table is None and path is None:
+        raise StreamConfigError(
+            "Option 'table' is missing: set 'warehouse' (or 'metastore' and 'uri') and 'table' = 'db.name', "
+            f"or {by_path}."
+        )
+    if table is not None:
+        if "." not in table:
+            raise StreamConfigError(f"Option 'table' = '{table}': give the database too, 'db.name'.")
+        if "warehouse" not in catalog and "uri" not in catalog:
+            raise StreamConfigError("Option 'warehouse' is missing: set it to the directory of the catalog.")
+
+
+def column_names(own: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    """Names with commas between; None if the option is not set.
+
+    Raises:
+        StreamConfigError: One is empty, or given twice.
+    """
+    if key not in own:
+        return None
+    names = tuple(name.strip() for name in own[key].split(","))
+    if not all(names) or len(set(names)) != len(names):
+        raise StreamConfigError(f"Option '{key}' = '{own[key]}': give names with commas between, each once.")
+    return names
+
+
+def _unknown(key: str, known: Mapping[str, str], vocabulary: Vocabulary) -> StreamConfigError:
+    near = [vocabulary.meant[key]] if key in vocabulary.meant else get_close_matches(key, known, n=1, cutoff=0.7)
+    hint = f" Did you mean '{known[near[0].lower()]}'?" if near else ""
+    return StreamConfigError(
+        f"Unknown option '{key}'.{hint} Correct its name or remove it. Known are: {', '.join(sorted(vocabulary.own))}; "
+        "Paimon's table options; the catalog's 'warehouse', 'metastore', 'uri', 'token*', 's3.*', 'fs.*'."
+    )
+
+
+def _table_keys() -> Iterable[str]:
+    from pypaimon.spark.internals import CoreOptions
+    from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
+
+    return (*KNOWN_STREAM_KEYS, *_keys_of(CoreOptions), *_JAVA_KEYS)
+
+
+def _catalog_keys() -> Iterable[str]:
+    from pypaimon.spark.internals import catalog_options
+
+    return [key for name, each in vars(catalog_options).items() if name.endswith("Options") for key in _keys_of(each)]
+
+
+def _keys_of(options: Any) -> Iterable[str]:
+    from pypaimon.spark.internals import ConfigOption
+
+    return [value.key() for value in vars(options).values() if isinstance(value, ConfigOption)]

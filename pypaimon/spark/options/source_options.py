@@ -1,0 +1,214 @@
+"""`SourceOptions`: what `.option(...)` may say: ours, the table's and the catalog's; misspelled ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pypaimon.spark.options.option_keys import Vocabulary, check_place, column_names, sort_options
+from pypaimon.spark.read.time_travel import VERSION_KEYS
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.option_values import OptionValues
+
+MODES = ("changelog", "rows", "files")
+_LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "maxRowsPerTrigger", "minRowsPerTrigger", "maxTriggerDelayMs")
+_PAIMON_PREFIX = "read.stream."
+_OWN = (
+    "table",
+    "path",
+    "mode",
+    "start",
+    "start.tag",
+    "start.full",
+    "columns",
+    "filter",
+    "unmatched",
+    "raw",
+    "include-row-kind",
+    "include-snapshot-id",
+    "include-ordinal",
+    "failOnDataLoss",
+    "on-overwrite",
+    "push-filters",
+    "read.changelog",
+    *_LIMITS,
+    *(_PAIMON_PREFIX + name for name in _LIMITS),
+)
+_MEANT = {
+    "startingoffsets": "start",
+    "startingposition": "start",
+    "startingtimestamp": "scan.timestamp-millis",
+    "startingversion": "scan.snapshot-id",
+    "versionasof": "scan.version",
+    "timestampasof": "scan.timestamp-millis",
+    "endingoffsets": "scan.bounded.watermark",
+    "readchangefeed": "mode",
+    "ignorechanges": "on-overwrite",
+    "ignoredeletes": "on-overwrite",
+    "select": "columns",
+    "where": "filter",
+    "database": "table",
+    "dbtable": "table",
+}
+_VOCABULARY = Vocabulary(_OWN, _MEANT)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Bounds of one micro-batch; None where not set.
+
+    Attributes:
+        max_files: Files.
+        max_bytes: Bytes of files.
+        max_rows: Physical rows.
+        min_rows: Fewer rows wait, at most `max_delay_millis`.
+        max_delay_millis: Since the last batch with rows.
+    """
+
+    max_files: int | None = None
+    max_bytes: int | None = None
+    max_rows: int | None = None
+    min_rows: int | None = None
+    max_delay_millis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of one source. Holds secrets, so it is never shown.
+
+    Attributes:
+        catalog: Options of the catalog and its file systems.
+        table_options: Options laid over the table's, as `table.copy` takes them.
+        table: `db.table`, with `$branch_<name>` or a view; None if `path` says where it lies.
+        path: Directory of the table.
+        mode: One of `MODES`, or None: row kinds where the table can retract.
+        include_row_kind: Whether `_row_kind` is a column; None: where the table can retract.
+        include_snapshot_id: Whether `_snapshot_id` is a column.
+        include_ordinal: Whether `_ordinal` is a column.
+        start: A named start, or None: the table's options.
+        start_tag: A tag to start from.
+        start_full: Whether the tag's state comes first.
+        columns: Projection, or None.
+        filter: Text of a filter, or None.
+        unmatched: What becomes of records that a filter does not match.
+        raw: Whether nothing is refused for its merge engine.
+        on_overwrite: What to do with OVERWRITE snapshots, or None.
+        fail_on_data_loss: Whether an expired checkpoint stops the query.
+        admission: Bounds of a micro-batch.
+        version: The option that names the snapshot whose schema is read with, and its value, or None.
+        parallelism: Tasks to aim at, or None: the machine's processors.
+        push_filters: Whether Spark's filters prune a batch read; None: where the session allows it.
+    """
+
+    catalog: dict[str, str] = field(repr=False)
+    table_options: dict[str, str] = field(repr=False)
+    table: str | None = None
+    path: str | None = None
+    mode: str | None = None
+    include_row_kind: bool | None = None
+    include_snapshot_id: bool = False
+    include_ordinal: bool = False
+    start: str | None = None
+    start_tag: str | None = None
+    start_full: bool = False
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    unmatched: str = "delete"
+    raw: bool = False
+    on_overwrite: str | None = None
+    fail_on_data_loss: bool = True
+    admission: Admission = field(default_factory=Admission)
+    version: tuple[str, str] | None = None
+    parallelism: int | None = None
+    push_filters: bool | None = None
+
+
+def parse(options: Mapping[str, str]) -> SourceOptions:
+    """Read the options of a source, whose keys Spark has lower-cased.
+
+    Raises:
+        StreamConfigError: An option is unknown, unreadable, missing or contradicts another.
+    """
+    given = sort_options(options, _VOCABULARY)
+    own, catalog, table_options = given.own, given.catalog, given.table
+    check_place(own, catalog, "load(path)")
+    values = OptionValues(own, strict=True)
+    mode, include = _kinds(own, values)
+    start, start_tag = own.get("start"), own.get("start.tag")
+    if start is not None and start_tag is not None:
+        raise StreamConfigError("Options 'start' and 'start.tag' are both set; give one of them.")
+    parallelism = OptionValues(table_options).integer("scan.parallelism")
+    if parallelism is not None and parallelism < 1:
+        raise StreamConfigError(f"Option 'scan.parallelism' = '{parallelism}': give a number from 1.")
+    return SourceOptions(
+        catalog=catalog,
+        table_options=table_options,
+        table=own.get("table"),
+        path=own.get("path"),
+        mode=mode,
+        include_row_kind=include,
+        include_snapshot_id=values.boolean("include-snapshot-id", False),
+        include_ordinal=values.boolean("include-ordinal", False),
+        start=start,
+        start_tag=start_tag,
+        start_full=values.boolean("start.full", False),
+        columns=column_names(own, "columns"),
+        filter=own.get("filter"),
+        unmatched=own.get("unmatched", "delete"),
+        raw=values.boolean("raw", False),
+        on_overwrite=own.get("on-overwrite"),
+        fail_on_data_loss=values.boolean("failOnDataLoss", True),
+        admission=_admission(own),
+        version=next(((key, table_options[key]) for key in VERSION_KEYS if key in table_options), None),
+        parallelism=parallelism,
+        push_filters=values.boolean("push-filters", False) if "push-filters" in own else None,
+    )
+
+
+def _kinds(own: Mapping[str, str], values: OptionValues) -> tuple[str | None, bool | None]:
+    """The mode, and whether the row kind is a column."""
+    mode = own.get("mode")
+    if mode is not None and mode not in MODES:
+        raise StreamConfigError(f"Option 'mode' = '{mode}': choose one of {', '.join(MODES)}.")
+    include = values.boolean("include-row-kind", False) if "include-row-kind" in own else None
+    if "read.changelog" in own and values.boolean("read.changelog", False):
+        mode = mode or "changelog"
+    wanted = {"changelog": True, "rows": False}.get(mode or "")
+    if wanted is not None and include is not None and include is not wanted:
+        raise StreamConfigError(
+            f"Options 'mode' = '{mode}' and 'include-row-kind' = '{own['include-row-kind']}' contradict each other."
+        )
+    if mode == "files" and (include or {"columns", "unmatched", "read.changelog"} & own.keys()):
+        raise StreamConfigError(
+            "Option 'mode' = 'files' hands out files, not rows: leave out 'columns', 'unmatched' and row kinds."
+        )
+    return mode, include if wanted is None else wanted
+
+
+def _admission(own: Mapping[str, str]) -> Admission:
+    found = {name: _limit(own, name) for name in _LIMITS}
+    least, delay = found["minRowsPerTrigger"], found["maxTriggerDelayMs"]
+    if (least is None) != (delay is None):
+        raise StreamConfigError(
+            "Can't provide only one of read.stream.minRowsPerTrigger and read.stream.maxTriggerDelayMs."
+        )
+    most = found["maxRowsPerTrigger"]
+    if least is not None and most is not None and least > most:
+        raise StreamConfigError(f"minRowsPerTrigger = {least} is more than maxRowsPerTrigger = {most}; swap them.")
+    return Admission(found["maxFilesPerTrigger"], found["maxBytesPerTrigger"], most, least, delay)
+
+
+def _limit(own: Mapping[str, str], name: str) -> int | None:
+    both = {key: own[key] for key in (name, _PAIMON_PREFIX + name) if key in own}
+    if not both:
+        return None
+    values = OptionValues(both)
+    numbers = {key: values.size_bytes(key, 0) if "Bytes" in name else values.integer(key) for key in both}
+    for key, number in numbers.items():
+        if number is None or number < 1:
+            raise StreamConfigError(f"Option '{key}' = '{both[key]}': give a number from 1.")
+    if len(set(numbers.values())) > 1:
+        raise StreamConfigError(
+            f"Options {' and '.join(repr(key) for key in both)} are both set, and differ; give one."
+        )
+    return next(iter(numbers.values()))

@@ -1,0 +1,101 @@
+"""What a batch read holds: the state at one snapshot, or what happened between two (`incremental-between`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from pypaimon.spark.options.source_options import SourceOptions
+from pypaimon.spark.read.engine_builder import EngineReadBuilder
+from pypaimon.spark.read.incremental_range import (
+    BETWEEN,
+    BETWEEN_TIMES,
+    MODE,
+    TAG_TO_SNAPSHOT,
+    IncrementalRange,
+    still_there,
+)
+from pypaimon.spark.read.time_travel import snapshot_of_version
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
+
+_SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
+_MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
+_STREAM_ONLY = ("start", "start_tag")
+_NOT_HERE = ("scan.watermark", "scan.file-creation-time-millis", "scan.creation-time-millis", "incremental-to-auto-tag")
+_STATES = (
+    "default", "full", "latest", "latest-full", "from-snapshot", "from-snapshot-full", "from-timestamp", "incremental",
+)  # fmt: skip
+_OURS = frozenset({*_SNAPSHOT, _TAG, _MILLIS, _TIME, BETWEEN, BETWEEN_TIMES, MODE, TAG_TO_SNAPSHOT, "scan.mode"})
+
+
+def batch_options(options: SourceOptions) -> SourceOptions:
+    """The options without those that say which part of the history is read, for a state that is merged as it is.
+
+    Raises:
+        StreamConfigError: An option is for streams only.
+    """
+    for name in _STREAM_ONLY:
+        if getattr(options, name) is not None:
+            raise StreamConfigError(
+                f"Option '{name.replace('_', '.')}' is for streams: for a batch give 'scan.snapshot-id', "
+                "'scan.tag-name', 'scan.timestamp-millis' or 'incremental-between'."
+            )
+    for key in _NOT_HERE:
+        if key in options.table_options:
+            raise StreamConfigError(
+                f"Option '{key}' is not known to batch reads; they know {', '.join(sorted(_OURS - {'scan.mode'}))}."
+            )
+    OptionValues(options.table_options).one_of("scan.mode", _STATES, "default")
+    kept = {key: value for key, value in options.table_options.items() if key not in _OURS}
+    return replace(options, table_options=kept, raw=True, unmatched="drop")
+
+
+def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[StreamSplit]:
+    """The splits of the batch read that options ask for.
+
+    Args:
+        options: The options as they were given.
+        builder: Made from `batch_options`.
+
+    Raises:
+        PaimonStreamError: The range is not there, or the options contradict each other.
+    """
+    values = OptionValues(options.table_options)
+    chosen = [key for key in (*_SNAPSHOT, _TAG, _MILLIS, _TIME, BETWEEN, BETWEEN_TIMES) if values.text(key) is not None]
+    if len(chosen) > 1:
+        raise StreamConfigError(f"Options {' and '.join(repr(key) for key in chosen)} are both set; give one of them.")
+    if chosen and chosen[0] in (BETWEEN, BETWEEN_TIMES):
+        splits = IncrementalRange(builder, values, partial(_state, builder)).splits(chosen[0])
+    else:
+        snapshot = _state_at(builder, values, chosen[0] if chosen else None)
+        splits = [] if snapshot is None else _state(builder, snapshot)
+    # Records that wait in bucket -2 belong to no row yet.
+    return [split for split in splits if split.bucket != POSTPONE_BUCKET or split.mode is SplitMode.ROWS]
+
+
+def _state(builder: EngineReadBuilder, snapshot: Snapshot) -> list[StreamSplit]:
+    """All that is committed at a snapshot, also what no compaction has turned into changelog yet."""
+    schema = builder.schema.copy(new_options={**builder.schema.options, "changelog-producer": "none"})
+    with still_there(builder, snapshot):
+        return SnapshotPlans(builder.directory, schema, builder.options).full(snapshot).splits
+
+
+def _state_at(builder: EngineReadBuilder, values: OptionValues, key: str | None) -> Snapshot | None:
+    snapshots = builder.directory.snapshots
+    if key is None:
+        return snapshots.get_latest_snapshot()
+    if key in (_MILLIS, _TIME):
+        millis = values.integer(_MILLIS) if key == _MILLIS else values.local_timestamp_millis(_TIME)
+        assert millis is not None
+        found = snapshots.earlier_or_equal_time_mills(millis)
+        if found is None:
+            raise StreamConfigError(f"Option '{key}' = '{values.text(key)}': the table has no snapshot as old as that.")
+        return found
+    name = values.text(key)
+    assert name is not None
+    return snapshot_of_version(builder.directory, key, name)

@@ -1,0 +1,162 @@
+"""`EngineReadBuilder`: the stream's builder for an engine that keeps positions itself and reads in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pypaimon.spark.options.tables import load_table
+from pypaimon.spark.read.time_travel import snapshot_of_version
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.filter_text import parse_filter
+from pypaimon.streaming.internals import DataField, TableSchema
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.stream_options import End, Limits, StreamOptions
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.views import View, fields
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.prepared import LastPrepared
+from pypaimon.streaming.reading.read_layout import ReadSettings, layout
+from pypaimon.streaming.scanning.lag import LagMeter
+
+if TYPE_CHECKING:
+    from pypaimon.spark.options.source_options import SourceOptions
+
+
+@contextmanager
+def _option(name: str) -> Iterator[None]:
+    """Name the option of which an error tells."""
+    try:
+        yield
+    except StreamConfigError as error:
+        raise StreamConfigError(f"Option '{name}': {error}") from error
+
+
+class EngineReadBuilder(StreamReadBuilder):
+    """A builder that also gives out what lies below a scan.
+
+    Args:
+        table: pypaimon's table.
+        view: A view of it, or None.
+        schema_id: The schema to read with; None: the table's latest.
+    """
+
+    def __init__(self, table: Any, view: View | None = None, schema_id: int | None = None) -> None:
+        super().__init__(table, view)
+        if schema_id is not None and schema_id != self._schema.id:
+            schema = self.directory.reading_schema(schema_id)
+            self._facts = Deferred.of(replace(self._table, schema=schema, traits=TableTraits.of(schema)))
+
+    @staticmethod
+    def of(
+        options: SourceOptions, columns: Sequence[str] | None = None, schema_id: int | None = None
+    ) -> EngineReadBuilder:
+        """The builder that a source's options ask for.
+
+        Args:
+            options: The options.
+            columns: Columns to read in the place of those of the options; all of the table's are no projection.
+            schema_id: The schema to read with; None: that of the version that the options name, else the latest one.
+
+        Raises:
+            PaimonStreamError: The table cannot be read so.
+        """
+        table, view = load_table(options)
+        if schema_id is None and options.version is not None:
+            schema_id = snapshot_of_version(TableDirectory.of(table), *options.version).schema_id
+        builder = EngineReadBuilder(table, view, schema_id)
+        everything = fields(builder.schema, view)
+        names = options.columns if columns is None else tuple(columns)
+        if names is not None and names != tuple(field.name for field in everything):
+            with _option("columns"):
+                builder.with_projection(names)
+        if options.filter is not None:
+            with _option("filter"):
+                builder.with_filter(parse_filter(options.filter, everything), unmatched=options.unmatched)
+        if options.include_row_kind is not None:
+            builder.with_include_row_kind(options.include_row_kind)
+        if options.raw:
+            builder.with_raw(True)
+        if options.start is not None:
+            with _option("start"):
+                builder.with_start(options.start)
+        if options.start_tag is not None:
+            builder.with_start(tag=options.start_tag, full=options.start_full)
+        if options.on_overwrite is not None:
+            with _option("on-overwrite"):
+                builder.with_on_overwrite(options.on_overwrite)
+        if options.include_snapshot_id:
+            builder.with_catch_up("replay")
+        builder.with_on_expired("fail" if options.fail_on_data_loss else "earliest")
+        return builder
+
+    @cached_property
+    def directory(self) -> TableDirectory:
+        """The table's files, as all planners of this builder know them."""
+        return self._directory()
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema that is read with."""
+        return self._schema
+
+    @property
+    def traits(self) -> TableTraits:
+        """The table's kind."""
+        return self._traits
+
+    @property
+    def clock(self) -> Clock:
+        """Where time comes from."""
+        return self._clock
+
+    @property
+    def includes_row_kind(self) -> bool:
+        """Whether `_row_kind` comes out."""
+        return self._includes_row_kind()
+
+    @property
+    def options(self) -> StreamOptions:
+        """The stream's settings, checked."""
+        options = self._options()
+        self._check_read(options)
+        return options
+
+    def output_fields(self) -> list[DataField]:
+        """The columns that come out, without `_row_kind`."""
+        settings = ReadSettings(schema=self._schema, projection=self._projection, view=self._view)
+        return [DataField(each.ids[-1], each.name, each.type) for each in layout(settings).outputs]
+
+    def new_planner(
+        self,
+        limits: Limits | None = None,
+        last_snapshot: int | None = None,
+        last_prepared: LastPrepared | None = None,
+    ) -> Planner:
+        """The state machine by itself.
+
+        Args:
+            limits: Of each of its plans.
+            last_snapshot: Nothing is planned beyond this snapshot.
+            last_prepared: Shared with the planners of this builder that have other limits.
+        """
+        options = replace(self.options, limits=limits or Limits())
+        if last_snapshot is not None:
+            options = replace(options, end=End(snapshot_id=last_snapshot))
+        columns, clock = self._read_columns(), self._clock
+        return Planner(self.directory, self._schema, options, columns, clock.time_millis, last_prepared)
+
+    def new_lag_meter(self) -> LagMeter:
+        """What measures the lag of a planner's state."""
+        return LagMeter(self.directory, self.new_planner(), self._clock)
+
+    def new_progress(self) -> Progress | None:
+        """The progress of the consumer id; None without one."""
+        return self._progress(self.options, self.directory)

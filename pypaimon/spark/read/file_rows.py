@@ -1,0 +1,144 @@
+"""`mode=files`: the files of a batch as rows, for Spark's own reader (`native_foreach_batch`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from pypaimon.spark.read.engine_builder import EngineReadBuilder
+from pypaimon.spark.read.file_columns import column_of, row_kind_column, unsupported
+from pypaimon.spark.read.metadata_columns import ROW_KIND
+from pypaimon.streaming.files.data_files import column_names, located
+from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.reading.split_files import partition_values
+
+FILES_SCHEMA = StructType(
+    [
+        StructField("path", StringType(), False),
+        StructField("columns", StringType(), False),
+        StructField("snapshot_id", LongType(), False),
+        StructField("row_count", LongType(), False),
+        StructField("file_size", LongType(), False),
+    ]
+)
+"""One row per file. `columns` is JSON: how each column comes out of the file (`FileColumn`)."""
+
+_FOOTERS_AT_ONCE = 16
+_HIDDEN = ("_", ".")
+_PLAIN_MODES = (SplitMode.ROWS, SplitMode.RECORDS, SplitMode.CHANGELOG)
+
+
+def check_natively_readable(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> None:
+    """Check that Spark's reader gives exactly the rows of these splits.
+
+    Raises:
+        UnsupportedTableError: Files must be merged, hold deleted rows, share a file, or are no Parquet; or the catalog
+            says which rows may be seen.
+    """
+    if OptionValues(builder.schema.options).boolean("query-auth.enabled", False):
+        raise unsupported("the catalog restricts what may be seen of the table (query-auth.enabled)")
+    for split in splits:
+        if split.mode not in _PLAIN_MODES:
+            raise unsupported(f"bucket {split.bucket} of snapshot {split.snapshot_id} is merged when it is read")
+        if split.data_deletion_files is not None and any(split.data_deletion_files):
+            raise unsupported(f"files of snapshot {split.snapshot_id} have deleted rows (deletion vectors)")
+        for file in split.files:
+            if not file.file_name.endswith(".parquet"):
+                raise unsupported(f"{file.file_name} is no plain Parquet file")
+            if file.file_name.startswith(_HIDDEN):
+                raise unsupported(f"{file.file_name} is hidden, by its name, from Spark")
+
+
+def columns_of(
+    builder: EngineReadBuilder,
+    schema_id: int,
+    *,
+    kinds: bool,
+    constants: Mapping[str, pa.Scalar] = MappingProxyType({}),
+) -> str:
+    """How the columns of the read schema come from a file of a schema, as JSON: the fields of `FileColumn` of each.
+
+    Args:
+        builder: The read.
+        schema_id: The schema that the file was written with.
+        kinds: Whether the file holds row kinds.
+        constants: Partition columns that the file does not hold.
+
+    Raises:
+        UnsupportedTableError: Spark's Parquet reader does not read a column as Paimon does.
+    """
+    stored = {field.id: field for field in builder.directory.schema(schema_id).fields}
+    columns = [row_kind_column(ROW_KIND, kinds)] if builder.includes_row_kind else []
+    columns += [column_of(field, stored.get(field.id), constants) for field in builder.output_fields()]
+    return json.dumps([asdict(column) for column in columns])
+
+
+def file_rows(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> list[dict[str, Any]]:
+    """The rows of all files of splits. Footers of files that may lack partition columns are read, several at a time.
+
+    Raises:
+        PositionExpiredError: A file has expired.
+        CorruptTableError: A file is missing or damaged.
+        UnsupportedTableError: Spark's Parquet reader does not read a column as Paimon does.
+    """
+    files = [(split, file) for split in splits for file in split.files]
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "paimon-footers") as pool:
+        return list(pool.map(lambda each: _file_row(builder, *each), files))
+
+
+def _file_row(builder: EngineReadBuilder, split: StreamSplit, file: DataFileMeta) -> dict[str, Any]:
+    columns = columns_of(
+        builder,
+        file.schema_id,
+        kinds=split.mode is not SplitMode.ROWS,
+        constants=_missing_partition_columns(builder, split, file),
+    )
+    return {
+        "path": for_spark(located(builder.directory, file.file_path)),
+        "columns": columns,
+        "snapshot_id": split.snapshot_id,
+        "row_count": file.row_count,
+        "file_size": file.file_size,
+    }
+
+
+def _missing_partition_columns(
+    builder: EngineReadBuilder, split: StreamSplit, file: DataFileMeta
+) -> dict[str, pa.Scalar]:
+    """Partition columns that a file does not hold, and their values: files that came from Hive have none of them.
+
+    Such files are only in append tables.
+    """
+    read = {field.name for field in builder.output_fields()}
+    values = {name: value for name, value in partition_values(split, builder.schema).items() if name in read}
+    if builder.traits.primary_key or not values:
+        return {}
+    try:
+        held = column_names(builder.directory, file)
+    except FileNotFoundError as error:
+        raise RangeCheck(builder.directory, False).missing_file(split.snapshot_id, error) from error
+    return {name: value for name, value in values.items() if name not in held}
+
+
+def file_batches(
+    builder: EngineReadBuilder, splits: Iterable[StreamSplit], target: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of all files of a task."""
+    rows = file_rows(builder, splits)
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=target)
+
+
+def for_spark(path: str) -> str:
+    """A path as Hadoop's file systems spell it."""
+    return "s3a://" + path[len("s3://") :] if path.startswith("s3://") else path

@@ -1,0 +1,240 @@
+"""`BatchPlanner`: micro-batches out of the stream's planner: where the next one ends, and any one planned again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+from pypaimon.spark.options.source_options import Admission
+from pypaimon.spark.read.admission import Size, exceeds, left
+from pypaimon.spark.read.engine_builder import EngineReadBuilder
+from pypaimon.spark.read.offset import Offset
+from pypaimon.streaming.errors import (
+    PaimonStreamError,
+    PositionBeyondLatestError,
+    StoreError,
+    TableChangedError,
+)
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.options.stream_options import Limits
+from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.planning.prepared import LastPrepared
+from pypaimon.streaming.scanning.lag import Lag
+
+_REMEMBERED = 4
+
+
+class BatchPlanner:
+    """Plans micro-batches of one query. What it remembers spares requests only: any other process plans the same.
+
+    Every step is the stream's planner's; nothing is decided here but where a batch ends.
+
+    Args:
+        builder: The stream.
+    """
+
+    def __init__(self, builder: EngineReadBuilder) -> None:
+        self._builder = builder
+        self._planner = builder.new_planner()
+        self._meter = builder.new_lag_meter()
+        self._clock = builder.clock
+        self._poll_seconds = builder.options.poll_interval_ms / 1000
+        self._table = builder.directory.identity
+        self._states: OrderedDict[Offset, PlannerState] = OrderedDict()
+        self._plans: OrderedDict[tuple[Offset, Offset], list[Plan]] = OrderedDict()
+        self._last_prepared = LastPrepared()
+        self._frozen: int | None = None
+        self._initial: PlannerState | None = None
+        self._polled: tuple[Offset, float] | None = None
+        self._took_rows_at = self._clock.monotonic()
+        self._lag = Lag(None, None, None, None, None, None, None)
+
+    def freeze(self, saved: int | None) -> None:
+        """From now on nothing is planned beyond the snapshot that is the latest now (`Trigger.AvailableNow`).
+
+        Where a new query begins is found now too, so that its first full plan is of no later snapshot.
+        """
+        self._initial = self._begun(self._planner.initial(saved))
+        before_the_first = Offset(self._table)
+        self._remembered(before_the_first, self._begun(self._state_of(before_the_first)))
+        self._frozen = self._builder.directory.snapshots.latest_id() or 0
+
+    def initial(self, saved: int | None) -> Offset:
+        """Where a new query begins.
+
+        Args:
+            saved: The next snapshot that a consumer has saved, or None.
+        """
+        state = self._initial if self._initial is not None else self._begun(self._planner.initial(saved))
+        position = self._planner.position(state)
+        return self._remembered(Offset(self._table, position, position), state)
+
+    def latest(self, start: Offset, admission: Admission) -> Offset:
+        """The end of the batch that begins at `start`; `start` itself if there is nothing new, or too little yet.
+
+        Asks the store at most once per poll interval while it finds nothing.
+
+        Raises:
+            PaimonStreamError: See the class; asking again is possible.
+        """
+        now = self._clock.monotonic()
+        if self._polled is not None and self._polled[0] == start and now - self._polled[1] < self._poll_seconds:
+            return start
+        plans, state, origin, caught_up = self._taken(start, admission)
+        rows = Size.of(plans).rows
+        late = (
+            admission.max_delay_millis is not None and (now - self._took_rows_at) * 1000 >= admission.max_delay_millis
+        )
+        if admission.min_rows is not None and rows < admission.min_rows and not late and self._frozen is None:
+            self._polled = start, now
+            self._measure(self._state_of(start), caught_up=False)
+            return start
+        end = self._remembered(Offset(self._table, self._planner.position(state), origin), state)
+        if end == start:
+            self._polled = end, now
+        else:
+            self._took_rows_at = now if rows else self._took_rows_at
+            self._plans[start, end] = plans
+            while len(self._plans) > _REMEMBERED:
+                self._plans.popitem(last=False)
+        self._measure(state, caught_up)
+        return end
+
+    def between(self, start: Offset, end: Offset) -> list[Plan]:
+        """The plans of a batch: those that `latest` made, or, in another process, the same again.
+
+        Raises:
+            PaimonStreamError: They cannot be made any more.
+        """
+        known = self._plans.pop((start, end), None)
+        if known is not None:
+            return known
+        begin = start.position if not start.is_initial else end.origin
+        if begin is None or end.position is None or begin == end.position:
+            return []
+        return self._replayed(begin, end.position)
+
+    @property
+    def lag(self) -> Lag:
+        """How far the last batch that was planned is behind the table; no IO."""
+        return self._lag
+
+    def _begun(self, state: PlannerState) -> PlannerState:
+        """The state after finding the start, or the same where that cannot be found.
+
+        The step from that state tells why. Spark asks where a query begins also where it goes on at a checkpoint, which
+        must not fail because of a tag that is gone meanwhile.
+        """
+        try:
+            return self._planner.begun(state)
+        except StoreError:
+            raise
+        except PaimonStreamError:
+            return state
+
+    def _taken(self, start: Offset, admission: Admission) -> tuple[list[Plan], PlannerState, Position | None, bool]:
+        """Plans until nothing is left or the batch is full; the state then, the origin, whether nothing is left."""
+        state, origin = self._state_of(start), start.origin
+        plans: list[Plan] = []
+        self._check_frozen(state)
+        if self._frozen == 0 and self._planner.position(state) is None:
+            return plans, state, origin, True
+        taken = Size()
+        while (limits := left(admission, taken)) is not None:
+            step = self._step(state, limits)
+            if step.plan is not None:
+                size = taken.plus(Size.of([step.plan]))
+                if plans and exceeds(admission, size):
+                    break
+                plans.append(step.plan)
+                taken = size
+            state = replace(step.state, ended=False)
+            origin = origin or self._planner.position(state)
+            if step.idle or step.state.ended:
+                return plans, state, origin, step.idle
+        return plans, state, origin, False
+
+    def _check_frozen(self, state: PlannerState) -> None:
+        """Check that what was read behind the frozen snapshot is still there: then an earlier run has read it.
+
+        Raises:
+            PositionBeyondLatestError: It is not there: the table was rolled back since.
+        """
+        position = self._planner.position(state)
+        if self._frozen is None or position is None or position.table != self._table:
+            # That of another table is refused by its first step.
+            return
+        inside = position.unit is not None or position.phase is Phase.FULL
+        read = position.snapshot if inside else position.snapshot - 1
+        if read <= self._frozen or self._builder.directory.snapshots.refreshed(read) is not None:
+            return
+        raise PositionBeyondLatestError(position.snapshot, self._builder.directory.snapshots.latest_id())
+
+    def _step(self, state: PlannerState, limits: Limits) -> Step:
+        if not limits and self._frozen is None:
+            return self._planner.step(state)
+        return self._builder.new_planner(limits, self._frozen, self._last_prepared).step(state)
+
+    def _replayed(self, begin: Position, end: Position) -> list[Plan]:
+        """The plans from one position to another, whatever limits there were when they were made first."""
+        in_full = end.phase is Phase.FULL
+        whole = self._builder.new_planner(last_snapshot=end.snapshot - 1)
+        state = self._planner.at(begin)
+        plans: list[Plan] = []
+        while not in_full:
+            if state.start is not None and (state.start.snapshot_id or 0) >= end.snapshot:
+                break
+            step = whole.step(state)
+            if step.plan is not None:
+                plans.append(step.plan)
+            state = replace(step.state, ended=False)
+            if step.state.ended or (state.full is None and state.next_id is not None and state.next_id >= end.snapshot):
+                break
+            if step.idle:
+                raise PositionBeyondLatestError(end.snapshot, self._builder.directory.snapshots.latest_id())
+        if end.unit is not None:
+            last = self._builder.new_planner(Limits(until=end.unit), end.snapshot)
+            step = last.step(last.begun(state))
+            if step.plan is not None:
+                plans.append(step.plan)
+            state = step.state
+        self._check(state, end)
+        return plans
+
+    def _check(self, state: PlannerState, end: Position) -> None:
+        """The end must be of the same history as it was when it was logged."""
+        reached = self._planner.position(state)
+        if reached is None or reached.snapshot != end.snapshot or None in (reached.fingerprint, end.fingerprint):
+            return
+        if reached.fingerprint != end.fingerprint and reached.phase is end.phase:
+            raise TableChangedError(
+                f"The table was rolled back: the checkpoint ends before snapshot {end.snapshot}, and what lies before "
+                "that is no longer what was read. Decide what to undo, then start with a new checkpoint directory."
+            )
+
+    def _state_of(self, offset: Offset) -> PlannerState:
+        known = self._states.get(offset)
+        if known is not None:
+            return known
+        if offset.position is not None:
+            return self._planner.at(offset.position)
+        if offset.table != self._table:
+            raise TableChangedError(
+                "The query began on a table that was empty, and that is not this one: it was re-created since, or the "
+                "checkpoint is of another query. Start with a new checkpoint directory."
+            )
+        return replace(self._planner.initial(), was_empty=True)
+
+    def _remembered(self, offset: Offset, state: PlannerState) -> Offset:
+        self._states[offset] = state
+        self._states.move_to_end(offset)
+        while len(self._states) > _REMEMBERED:
+            self._states.popitem(last=False)
+        return offset
+
+    def _measure(self, state: PlannerState, caught_up: bool) -> None:
+        if caught_up and not self._builder.options.delay_ms:
+            self._lag = Lag(0, 0, 0, 0.0, None, None if state.next_id is None else state.next_id - 1, None)
+        else:
+            self._lag = self._meter.measure(state, None)

@@ -1,0 +1,134 @@
+"""Reading with Spark's own vectorised Parquet reader what needs no merging.
+
+A Python data source hands over rows one by one, whatever it does; these functions hand over files. The order of rows in
+a bucket is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pypaimon.spark.options.source_options import parse
+from pypaimon.spark.read.batch_range import batch_options, batch_splits
+from pypaimon.spark.read.engine_builder import EngineReadBuilder
+from pypaimon.spark.read.file_columns import quoted
+from pypaimon.spark.read.file_rows import check_natively_readable, columns_of, file_rows
+from pypaimon.streaming.errors import StreamConfigError
+
+# Whatever the session says of other reads.
+_NOTHING_SKIPPED = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+_PATH, _CONSTANT = "_paimon_path", "_paimon_constant"
+_FILE_SYSTEM = "^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?"
+# Spark tells paths as URIs, in which a plus stands for itself.
+_PATH_OF_ROW = f"URL_DECODE(REPLACE(REGEXP_REPLACE(_metadata.file_path, '{_FILE_SYSTEM}', ''), '+', '%2B'))"
+
+
+def native_read(spark: Any, options: Mapping[str, str]) -> Any:
+    """A batch read of an append table, or of changes that are plain files, through `spark.read.parquet`.
+
+    The catalog is read in the driver's Python, the files by Spark with its own configuration of file systems.
+    Renamed, added, widened and partition columns come out as the table's latest schema has them.
+
+    Args:
+        spark: A session.
+        options: As for `format("pypaimon")`, without `filter`: filter the result, Spark pushes that into Parquet.
+
+    Returns:
+        A data frame.
+
+    Raises:
+        UnsupportedTableError: The files must be merged or are no plain Parquet.
+        StreamConfigError: The options cannot be read, or name what is not there.
+    """
+    given = parse(options)
+    if given.filter is not None:
+        raise StreamConfigError("Option 'filter' is not for native_read: filter the data frame that it returns.")
+    builder = EngineReadBuilder.of(batch_options(given))
+    splits = batch_splits(given, builder)
+    check_natively_readable(builder, splits)
+    nothing = {"path": None, "columns": columns_of(builder, builder.schema.id, kinds=False)}
+    return _frame(spark, file_rows(builder, splits) or [nothing])
+
+
+def native_foreach_batch(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+    """A function for `foreachBatch` of a stream with `mode=files`, which calls `function` with the rows of the files.
+
+    A batch without files is left out. A batch that is run again has the same files.
+
+    Args:
+        function: Takes a data frame, read by Spark's own Parquet reader, and the id of the batch.
+    """
+
+    def call(files: Any, batch_id: int) -> None:
+        rows = [row.asDict() for row in files.select("path", "columns").collect()]
+        if rows:
+            function(_frame(files.sparkSession, rows), batch_id)
+
+    return call
+
+
+def _frame(spark: Any, rows: Iterable[Mapping[str, Any]]) -> Any:
+    """All files as one data frame: one read for those whose columns come out alike."""
+    files: dict[str, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        columns = json.loads(row["columns"])
+        constants = [column.pop("constant") for column in columns]
+        shared = [value for value, column in zip(constants, columns, strict=True) if column["value"] is None]
+        found = files.setdefault(json.dumps(columns), [])
+        if row["path"] is not None:
+            found.append((row["path"], *shared))
+    frames = [_read(spark, json.loads(columns), found) for columns, found in files.items()]
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    return whole
+
+
+def _read(spark: Any, columns: list[dict[str, Any]], files: list[tuple[Any, ...]]) -> Any:
+    """Files whose columns come out alike.
+
+    Args:
+        spark: The session.
+        columns: Those of the data frame.
+        files: Of each file its path and the values of the columns without one of their own, as text.
+    """
+    from pyspark.sql import functions as sql
+
+    sources = {column["source"]: column["source_type"] for column in columns if column["source"] is not None}
+    schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in sources.items()) or "`_` tinyint"
+    shared = [column for column in columns if column["value"] is None]
+    if not files:
+        empty = ", ".join(f"{quoted(column['name'])} {column['type']}" for column in columns)
+        return spark.createDataFrame([], empty)
+    stored = spark.read.schema(schema).options(**_NOTHING_SKIPPED).parquet(*(path for path, *_ in files))
+    if shared:
+        stored = _with_constants(spark, stored, files, len(shared))
+    names = {column["name"]: f"{_CONSTANT}{place}" for place, column in enumerate(shared)}
+    return stored.select(*(sql.expr(_value(column, names)).alias(column["name"]) for column in columns))
+
+
+def _value(column: Mapping[str, Any], constants: Mapping[str, str]) -> str:
+    if column["value"] is not None:
+        return str(column["value"])
+    name, kind = constants[column["name"]], column["type"]
+    found = f"UNHEX({name})" if kind == "binary" else f"CAST({name} AS {kind})"
+    return f"IF({_PATH} IS NULL, RAISE_ERROR('Spark names a file otherwise than the table does'), {found})"
+
+
+def _with_constants(spark: Any, stored: Any, files: Iterable[tuple[Any, ...]], count: int) -> Any:
+    """The rows of files, each with its path and the values that belong to it."""
+    from pyspark.sql import functions as sql
+
+    names = [f"{_CONSTANT}{place}" for place in range(count)]
+    schema = ", ".join(f"{name} string" for name in (_PATH, *names))
+    values = spark.createDataFrame([(_local(path), *texts) for path, *texts in files], schema)
+    found = sql.expr(_PATH_OF_ROW)
+    return stored.join(sql.broadcast(values), found == sql.col(_PATH), "left")
+
+
+def _local(path: str) -> str:
+    """A path without its file system, as `_PATH_OF_ROW` gives it."""
+    return re.sub("/+", "/", re.sub(_FILE_SYSTEM, "", path))

@@ -1,0 +1,76 @@
+"""Progress of a query under a consumer id: fence and saves, for Spark's order of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pypaimon.spark.read.engine_builder import EngineReadBuilder
+from pypaimon.spark.read.offset import Offset
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.position import Position
+
+
+class QueryProgress:
+    """Saves what Spark has committed; does nothing without a consumer id.
+
+    Spark commits a batch only when it plans the next one, and after a restart when that plans its first. So what is
+    saved lags one batch: a reader that starts by the consumer file repeats rows, and never misses any.
+
+    Args:
+        builder: The stream.
+    """
+
+    def __init__(self, builder: EngineReadBuilder) -> None:
+        self._progress = builder.new_progress()
+        self._clock = builder.clock
+        consumer = builder.options.consumer
+        self._ignores_saved = consumer is not None and consumer.ignore_progress
+        self._opened = False
+        self._saved: int | None = None
+        self._reached: Position | None = None
+
+    def saved(self) -> int | None:
+        """The next snapshot that the consumer has saved, where a query without checkpoint begins."""
+        if self._progress is None:
+            return None
+        if not self._opened:
+            self._saved = self._progress.open(self._clock.monotonic()).next_snapshot
+            self._opened = True
+        return None if self._ignores_saved else self._saved
+
+    def planned(self, start: Offset, end: Offset, plans: Sequence[Plan]) -> None:
+        """A batch is handed out: what it reads is fenced from now on."""
+        begin = end.origin if start.is_initial else start.position
+        if self._progress is None or begin is None or end.position is None:
+            return
+        if self._reached == end.position:
+            return
+        self._begin(begin)
+        if end.position != begin:
+            if plans:
+                self._progress.on_plan(end.position)
+            else:
+                self._progress.on_passed_over(end.position)
+        self._reached = end.position
+
+    def commit(self, end: Offset) -> None:
+        """A batch has arrived."""
+        if self._progress is None or end.position is None:
+            return
+        if self._reached is None:
+            self._begin(end.position)
+        self._progress.confirm(end.position)
+        self._progress.flush(self._clock.monotonic())
+
+    def keep_alive(self) -> None:
+        """Rewrite the files of an idle query before `consumer.expiration-time` takes them."""
+        if self._progress is not None and self._opened:
+            self._progress.flush(self._clock.monotonic())
+            self._progress.keep_alive(self._clock.monotonic())
+
+    def _begin(self, position: Position) -> None:
+        assert self._progress is not None
+        self.saved()
+        if self._reached != position:
+            self._progress.begin(position, self._clock.monotonic())
+            self._reached = position

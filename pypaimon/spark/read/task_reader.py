@@ -1,0 +1,98 @@
+"""Reading a task on an executor: its splits as Arrow batches of exactly Spark's schema."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from pypaimon.spark.options.source_options import parse
+from pypaimon.spark.read.batch_range import batch_options
+from pypaimon.spark.read.engine_builder import EngineReadBuilder
+from pypaimon.spark.read.file_rows import FILES_SCHEMA, file_batches
+from pypaimon.spark.read.metadata_columns import ORDINAL, ROW_KIND, SNAPSHOT_ID, data_columns
+from pypaimon.spark.spark_versions import arrow_schema
+from pypaimon.streaming.concurrency.forking import ForkSafeLock
+from pypaimon.streaming.model import row_kinds
+
+if TYPE_CHECKING:
+    from pypaimon.spark.options.source_options import SourceOptions
+    from pypaimon.spark.read.tasks import Part, Task
+    from pypaimon.streaming.reading.read import StreamTableRead
+
+_KEPT = 8
+_reads: OrderedDict[tuple[object, ...], StreamTableRead] = OrderedDict()
+_lock = ForkSafeLock(_reads.clear)
+
+
+def read_task(
+    options: Mapping[str, str], schema: StructType, task: Task, *, batch: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task.
+
+    Args:
+        options: The source's options.
+        schema: Spark's schema of the source.
+        task: What to read.
+        batch: It is one of a batch read.
+
+    Raises:
+        PaimonStreamError: See the class.
+    """
+    target = arrow_schema(schema)
+    if schema == FILES_SCHEMA:
+        yield from file_batches(_builder(parse(options), None, task), [part.split for part in task.parts], target)
+        return
+    read = _read_of(options, tuple(data_columns(schema.fieldNames())), task, batch)
+    for part in task.parts:
+        yield from _read_part(read, part, target)
+
+
+def _read_part(read: StreamTableRead, part: Part, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    ordinal = part.ordinal
+    for batch in read.iter_batches([part.split]):
+        if batch.schema.equals(target):
+            yield batch
+            continue
+        yield _as_spark_wants(batch, target, part.split.snapshot_id, ordinal)
+        ordinal += batch.num_rows
+
+
+def _as_spark_wants(batch: pa.RecordBatch, target: pa.Schema, snapshot_id: int, ordinal: int) -> pa.RecordBatch:
+    from pypaimon.spark.arrow_types import cast
+
+    names: Sequence[str] = batch.schema.names
+    columns = []
+    for field in target:
+        if field.name in names:
+            columns.append(cast(batch.column(field.name), field.type))
+        elif field.name == SNAPSHOT_ID:
+            columns.append(pa.repeat(pa.scalar(snapshot_id, pa.int64()), batch.num_rows))
+        elif field.name == ORDINAL:
+            columns.append(pa.array(np.arange(ordinal, ordinal + batch.num_rows)))
+        else:
+            assert field.name == ROW_KIND
+            columns.append(row_kinds.constant(row_kinds.INSERT, batch.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamTableRead:
+    """The reader of a table; a Python worker serves many tasks and keeps the last few."""
+    key = (frozenset(options.items()), columns, task.table, task.schema_id, batch)
+    with _lock.held:
+        known = _reads.get(key)
+        if known is None:
+            parsed = batch_options(parse(options)) if batch else parse(options)
+            known = _reads[key] = _builder(parsed, parsed.columns or columns, task).new_read()
+            while len(_reads) > _KEPT:
+                _reads.popitem(last=False)
+        _reads.move_to_end(key)
+        return known
+
+
+def _builder(options: SourceOptions, columns: tuple[str, ...] | None, task: Task) -> EngineReadBuilder:
+    return EngineReadBuilder.of(options, columns, task.schema_id)

@@ -1,0 +1,113 @@
+"""Tasks of a batch: splits packed by size; a bucket of an ordered table stays in one task, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from pypaimon.spark.read.engine_builder import EngineReadBuilder
+from pypaimon.streaming.model.plan import StreamSplit
+from pypaimon.streaming.model.position import Position
+
+_ROWS_OF_A_FILE = 1 << 32
+_BucketKey = tuple[Any, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A split of a task.
+
+    Attributes:
+        split: The split.
+        ordinal: `_ordinal` of its first row.
+    """
+
+    split: StreamSplit
+    ordinal: int
+
+
+class Task(InputPartition):
+    """What one Spark task reads, in this order. Holds no options of the catalog, which may be secret.
+
+    Args:
+        parts: Splits.
+        table: Identity of the table.
+        schema_id: The schema to read with.
+    """
+
+    def __init__(self, parts: Sequence[Part], table: str, schema_id: int) -> None:
+        super().__init__(None)
+        self.parts = tuple(parts)
+        self.table = table
+        self.schema_id = schema_id
+
+    def __repr__(self) -> str:
+        return f"Task({len(self.parts)} splits)"
+
+
+def tasks(
+    splits: Iterable[StreamSplit], builder: EngineReadBuilder, parallelism: int | None, start: Position | None = None
+) -> list[Task]:
+    """Pack the splits of a batch by Spark's rule for files: up to `source.split.target-size`, but less where there
+    would be fewer tasks than `parallelism`; each file counts `source.split.open-file-cost` at least.
+
+    Args:
+        splits: The batch, in order.
+        builder: The stream.
+        parallelism: Tasks to aim at; None: the processors of this machine.
+        start: Where the batch begins, None if that is the table's beginning.
+    """
+    groups = _groups(_numbered(splits, start), ordered=not builder.traits.unaware_bucket)
+    options = builder.options
+    weights = [sum(_weight(part.split, options.split_open_bytes) for part in group) for group in groups]
+    share = sum(weights) // (parallelism or os.cpu_count() or 1)
+    target = min(options.split_target_bytes, max(options.split_open_bytes, share))
+    packed: list[list[Part]] = []
+    filled = 0
+    for group, weight in zip(groups, weights, strict=True):
+        if not packed or filled + weight > target:
+            packed.append([])
+            filled = 0
+        packed[-1].extend(group)
+        filled += weight
+    table, schema_id = builder.directory.identity, builder.schema.id
+    return [Task(parts, table, schema_id) for parts in packed]
+
+
+def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:
+    """Parts that must stay together."""
+    if not ordered:
+        return [[part] for part in parts]
+    groups: dict[_BucketKey, list[Part]] = {}
+    for part in parts:
+        groups.setdefault(_bucket(part.split), []).append(part)
+    return list(groups.values())
+
+
+def _numbered(splits: Iterable[StreamSplit], start: Position | None) -> Iterable[Part]:
+    """Give each split the ordinal of its first row.
+
+    A bucket of which an earlier batch has read files goes on above all numbers that those can have used.
+    """
+    following: dict[tuple[_BucketKey, int], int] = {}
+    if start is not None and start.unit is not None:
+        bucket = start.unit.partition, start.unit.bucket
+        following[bucket, start.snapshot] = (start.unit.index + 1) * _ROWS_OF_A_FILE
+    for split in splits:
+        key = _bucket(split), split.snapshot_id
+        first = following.get(key, 0)
+        following[key] = first + sum(file.row_count for file in (*split.before_files, *split.files))
+        yield Part(split, first)
+
+
+def _bucket(split: StreamSplit) -> _BucketKey:
+    values = split.partition.values
+    return tuple(None if value is None else str(value) for value in values), split.bucket
+
+
+def _weight(split: StreamSplit, open_bytes: int) -> int:
+    return sum(max(file.file_size, open_bytes) for file in (*split.before_files, *split.files))

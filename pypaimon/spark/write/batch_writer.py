@@ -1,0 +1,64 @@
+"""`PaimonBatchWriter`: `df.write.format("pypaimon")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pypaimon.spark.errors import readable
+from pypaimon.spark.write.sink import Sink, TaskFiles, task_property
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class BatchTaskMessage(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Attributes:
+        files: What was written.
+        origin: Spark's id of the streaming query within whose `foreachBatch` it ran, or None.
+    """
+
+    files: TaskFiles
+    origin: str | None = None
+
+
+class PaimonBatchWriter(DataSourceArrowWriter):
+    """Writes and commits a DataFrame. With options `query-id` and `batch-id`, once per pair, as in `foreachBatch`."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @readable
+    def __getstate__(self) -> dict[str, Any]:
+        """For the tasks: Spark pickles the writer that it sends to them, before the first one begins."""
+        self._sink = self._sink.for_tasks()
+        return vars(self)
+
+    @readable
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchTaskMessage:
+        """Write the rows of one task; if that fails, delete what was written."""
+        return BatchTaskMessage(
+            self._sink.write(iterator, *self._sink.identity), task_property("sql.streaming.queryId")
+        )
+
+    @readable
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit everything in one snapshot."""
+        tasks = [message for message in messages if isinstance(message, BatchTaskMessage)]
+        files = [task.files for task in tasks]
+        query, batch = self._sink.identity
+        if query is None:
+            self._sink.commit_batch(files)
+        else:
+            self._sink.commit_once(query, batch, files, origin=next((task.origin for task in tasks), None))
+
+    @readable
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete the files of a write that surely was not committed: some task has not finished."""
+        self._sink.abort([message.files if isinstance(message, BatchTaskMessage) else None for message in messages])

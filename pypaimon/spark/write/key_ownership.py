@@ -1,0 +1,72 @@
+"""`check_owners`: no key of a batch may come from two tasks, for which of the rows is the newer one would be chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.spark.internals import DataFileMeta
+from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.table_traits import MergeEngine, merge_engine_of
+
+_BATCH_SIZE = 65536
+_ORDERED_ENGINES = (MergeEngine.DEDUPLICATE, MergeEngine.PARTIAL_UPDATE, MergeEngine.FIRST_ROW)
+
+
+class KeyOwnersError(PaimonStreamError):
+    """Two tasks wrote rows of the same primary key; nothing was committed."""
+
+
+def check_owners(table: Any, tasks: Sequence[Sequence[Any]]) -> None:
+    """Refuse a batch in which two tasks wrote the same key. Reads the keys of buckets that several tasks wrote.
+
+    Tasks number their rows independently, so Paimon cannot tell which of two rows is the newer one, unless a
+    `sequence.field` says so. `repartition_by_bucket` gives each bucket to one task, and then nothing is read.
+
+    Args:
+        table: pypaimon's table.
+        tasks: Its commit messages, by task.
+
+    Raises:
+        KeyOwnersError: A key came from two tasks.
+    """
+    raw = table.options.options.to_map()
+    ordered = merge_engine_of(raw) in _ORDERED_ENGINES
+    if not table.is_primary_key_table or "sequence.field" in raw or not ordered:
+        return
+    buckets: dict[tuple[Any, ...], dict[int, list[DataFileMeta]]] = {}
+    for number, messages in enumerate(tasks):
+        for message in messages:
+            owners = buckets.setdefault((tuple(message.partition), message.bucket), {})
+            owners.setdefault(number, []).extend(message.new_files)
+    for (_, bucket), owners in buckets.items():
+        if len(owners) > 1:
+            _check_bucket(table, bucket, owners)
+
+
+def _check_bucket(table: Any, bucket: int, owners: dict[int, list[DataFileMeta]]) -> None:
+    directory = TableDirectory.of(table)
+    fields = table.trimmed_primary_keys_fields
+    keys = [
+        pa.Table.from_batches([batch]).append_column("_task", pa.repeat(pa.scalar(number), batch.num_rows))
+        for number, files in owners.items()
+        for file in files
+        for batch in read_file(
+            directory, file, fields, schema_id=table.table_schema.id, system_columns=(), batch_size=_BATCH_SIZE
+        )
+    ]
+    names = [field.name for field in fields]
+    owned = pa.concat_tables(keys).group_by(names).aggregate([("_task", "min"), ("_task", "max")])
+    shared = owned.filter(pc.not_equal(owned["_task_min"], owned["_task_max"]))
+    if shared.num_rows:
+        key = {name: shared[name][0].as_py() for name in names}
+        raise KeyOwnersError(
+            f"{shared.num_rows} keys, such as {key}, came from more than one task, so that it would be chance which "
+            "row is the newer one. Give the rows of a key to one task, in their order: "
+            "pypaimon.spark.repartition_by_bucket(df, options). Or let a column decide: set 'sequence.field'."
+        )

@@ -1,0 +1,213 @@
+"""`Sink`: what stream and batch writes have in common. Pickled into the tasks: options and layout, no live state."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
+from pypaimon.spark.write.commit import Assumption, CommitReport, commit_batch, commit_once, discard, discard_unfinished
+from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
+from pypaimon.spark.write.record_writer import RecordWriter
+from pypaimon.spark.write.row_layout import RowLayout, row_layout
+from pypaimon.spark.write.schema_pin import SchemaPin
+from pypaimon.spark.write.sink_table import kind_column, kind_rules, load_sink_table, prepare_sink_table
+from pypaimon.spark.write.write_state import WriteState, write_state
+from pypaimon.streaming.logs import StreamLog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_LOG = StreamLog(__name__)
+
+_USER_PREFIX = "spark-sink-"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """What one task wrote.
+
+    Attributes:
+        messages: pypaimon's commit messages.
+        rows: Rows that came.
+        pin: The schema under which they were written.
+    """
+
+    messages: tuple[Any, ...]
+    rows: int
+    pin: SchemaPin
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """One write of a DataFrame, or of one micro-batch.
+
+    Attributes:
+        options: What the user said.
+        layout: How the DataFrame's columns become the table's.
+        pin: The schema that has those columns.
+        overwrite: Whether what is written replaces what is there.
+        streaming: Whether it is a micro-batch; an overwrite is of the whole table then (output mode "complete").
+        state: What tasks must know of the files that are there; None: each task finds it out.
+    """
+
+    options: SinkOptions
+    layout: RowLayout
+    pin: SchemaPin
+    overwrite: bool
+    streaming: bool
+    state: WriteState | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> Sink:
+        """Check everything that can be checked before the first task.
+
+        Raises:
+            StreamConfigError: An option, or the table.
+            UnsupportedTableError: The table cannot be written.
+            SchemaMismatchError: The columns do not fit.
+        """
+        from pypaimon.spark.spark_versions import arrow_schema
+
+        parsed = parse_sink(options)
+        columns = arrow_schema(schema)
+        table = prepare_sink_table(parsed, columns, overwrite)
+        layout = row_layout(
+            columns,
+            table.fields,
+            kind_rules(table),
+            table=parsed.name,
+            kind_column=kind_column(table, parsed),
+            case_sensitive=parsed.case_sensitive,
+            shown={field.name: field.dataType.simpleString() for field in schema},
+        )
+        return Sink(parsed, layout, SchemaPin.of(table), overwrite, streaming)
+
+    def for_tasks(self) -> Sink:
+        """The same, with what tasks must know of the table: found out here once, not by each of them."""
+        return self if self.state is not None else replace(self, state=write_state(self.pin.apply(self._table())))
+
+    @property
+    def identity(self) -> tuple[str | None, int]:
+        """Query and batch of a batch write that is to happen once; no query: it happens whenever it is run."""
+        return self.options.query_id, self.options.batch_id or 0
+
+    def write(self, batches: Iterator[pa.RecordBatch], query: str | None, batch: int) -> TaskFiles:
+        """Write the rows of one task; if that fails, delete what was written.
+
+        Raises:
+            BadRowError: A row does not fit the table.
+            TableChangedError: The schema that the write was planned with is gone.
+        """
+        table = self.pin.apply(self._table())
+        writer = RecordWriter(table, commit_user(query or "batch"), self.overwrite, self.state)
+        rows = 0
+        try:
+            for each in batches:
+                rows += each.num_rows
+                writer.write(self.layout.align(each))
+            messages = writer.prepare(batch)
+        except BaseException:
+            writer.abort()
+            raise
+        writer.close()
+        return TaskFiles(tuple(messages), rows, self.pin)
+
+    def commit_once(self, query: str, batch: int, tasks: Sequence[TaskFiles], origin: str | None = None) -> None:
+        """Commit a batch of a query unless the table has it. Errors as those of `committing.commit_once`, and:
+
+        Args:
+            query: The query.
+            batch: Its batch.
+            tasks: What was written.
+            origin: Spark's id of the streaming query that counts the batches, where `query` is another name.
+
+        Raises:
+            KeyOwnersError: Two tasks wrote the same key.
+            TableChangedError: The table was made anew meanwhile, or the schema that was written is gone.
+        """
+        table, schema_id = self._checked(tasks)
+        report = commit_once(
+            table,
+            commit_user(query),
+            batch,
+            _messages(tasks),
+            overwrite=self.overwrite,
+            assumption=Assumption(self.options.assume_committed, self.options.assume_missing),
+            ordered=self.streaming,
+            origin=origin,
+            schema_id=schema_id,
+        )
+        self._log(f"batch {batch} of query {query}", report, tasks)
+
+    def commit_batch(self, tasks: Sequence[TaskFiles]) -> None:
+        """Commit a batch write."""
+        table, schema_id = self._checked(tasks)
+        report = commit_batch(table, _messages(tasks), overwrite=self.overwrite, schema_id=schema_id)
+        self._log("write", report, tasks)
+
+    def commit_nothing(self) -> None:
+        """Commit a micro-batch without a single task: nothing to append; an overwrite leaves nothing."""
+        if self.overwrite:
+            self.commit_batch([])
+
+    def abort(self, tasks: Sequence[TaskFiles | None]) -> None:
+        """Delete what was written, if some task has not finished."""
+        finished = [task for task in tasks if task is not None]
+        if not discard_unfinished(self._table(), tasks, _messages(finished)):
+            text = "files of a failed commit are kept, for it may have succeeded"
+            _LOG.warning("sink_files_kept", text, table=self.options.name)
+
+    def _checked(self, tasks: Sequence[TaskFiles]) -> tuple[Any, int]:
+        """The table under the schema of the tasks, and the id of its latest schema."""
+        latest = table = self._table()
+        if tasks:
+            tasks[0].pin.check(latest)
+            table = tasks[0].pin.apply(latest)
+        try:
+            check_owners(table, [task.messages for task in tasks])
+        except KeyOwnersError:
+            discard(table, _messages(tasks))
+            raise
+        return table, latest.table_schema.id
+
+    def _table(self) -> Any:
+        table = load_sink_table(self.options)
+        if self.streaming and self.overwrite:
+            table = table.copy_without_time_travel({"dynamic-partition-overwrite": "false"})
+        return table
+
+    def _log(self, what: str, report: CommitReport, tasks: Sequence[TaskFiles]) -> None:
+        written = report.written
+        if report.repeated:
+            state = "was in the table already, nothing added"
+        elif report.snapshot is None:
+            state = "had nothing to commit"
+        else:
+            state = "committed"
+        # A line of its own on standard error: Spark's workers do not show what is logged below a warning.
+        sys.stderr.write(
+            f"pypaimon sink: {self.options.name}: {what} {state}; snapshot={report.snapshot} "
+            f"rowsIn={sum(task.rows for task in tasks)} rows={written.rows} files={written.files} "
+            f"bytes={written.size}\n"
+        )
+
+
+def commit_user(query: str) -> str:
+    """Commit user, and id of the consumer that fences a query's snapshots. The same after each restart of the query."""
+    return _USER_PREFIX + query
+
+
+def task_property(name: str) -> str | None:
+    """What Spark tells the running task under a name, None if it says nothing."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
+
+
+def _messages(tasks: Sequence[TaskFiles]) -> list[Any]:
+    return [message for task in tasks for message in task.messages]

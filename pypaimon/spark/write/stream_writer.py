@@ -1,0 +1,79 @@
+"""`PaimonStreamWriter`: one micro-batch into a table, exactly once per query and batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pypaimon.spark.errors import readable
+from pypaimon.spark.write.sink import Sink, TaskFiles, task_property
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver: files that nobody else knows of, and whose batch they are.
+
+    Attributes:
+        query: Id of the query: the same after each restart from its checkpoint.
+        batch: Id of the micro-batch.
+        files: What was written.
+    """
+
+    query: str
+    batch: int
+    files: TaskFiles
+
+
+class PaimonStreamWriter(DataSourceStreamArrowWriter):
+    """Writes and commits one micro-batch.
+
+    Spark makes one of these where it plans a batch, sends it to the tasks, and makes another one, in another process,
+    to commit or abort. So everything that commit needs comes with the messages.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @readable
+    def __getstate__(self) -> dict[str, Any]:
+        """For the tasks: Spark pickles the writer that it sends to them, before the first one begins."""
+        self._sink = self._sink.for_tasks()
+        return vars(self)
+
+    @readable
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of one task; if that fails, delete what was written."""
+        query, batch = task_property("sql.streaming.queryId"), task_property("streaming.sql.batchId")
+        if query is None or batch is None:
+            raise RuntimeError("Spark did not tell the task its query and batch; without them nothing is exactly once.")
+        return TaskMessage(query, int(batch), self._sink.write(iterator, query, int(batch)))
+
+    @readable
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the batch unless the table has it."""
+        tasks = _tasks(messages)
+        if not tasks:
+            self._sink.commit_nothing()
+            return
+        queries = {task.query for task in tasks}
+        if len(queries) != 1 or any(task.batch != batchId for task in tasks):
+            raise RuntimeError(f"Messages of {sorted(queries)} came to the commit of batch {batchId}.")
+        self._sink.commit_once(queries.pop(), batchId, [task.files for task in tasks])
+
+    @readable
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete the files of a batch that surely was not committed: some task has not finished."""
+        self._sink.abort([message.files if isinstance(message, TaskMessage) else None for message in messages])
+
+
+def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    tasks = [message for message in messages if isinstance(message, TaskMessage)]
+    if len(tasks) != len(messages):
+        raise RuntimeError("A commit came with messages that no task of this sink wrote.")
+    return tasks

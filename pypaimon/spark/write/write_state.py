@@ -1,0 +1,106 @@
+"""`write_state`: what tasks must know of the files that are there, found out once, in columns, before they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from cachetools import LRUCache
+
+from pypaimon.spark.internals import BucketMode, GenericRowDeserializer
+from pypaimon.streaming.concurrency.forking import cache_lock
+from pypaimon.streaming.metadata.manifests import ADD, live
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+NO_SEQUENCE = -1
+"""What is before the first sequence number."""
+
+_MAX_SUMMARIES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class WriteState:
+    """What decides the metadata of new files.
+
+    Attributes:
+        sequence: No file of the table holds a greater sequence number; -1 if there is none. Numbers only have to grow
+            within a bucket, so one number does for all of them.
+        rescaled: Partitions whose files are divided into another number of buckets than the table's, and that number.
+    """
+
+    sequence: int = NO_SEQUENCE
+    rescaled: Mapping[tuple[Any, ...], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """What is needed of one manifest: of the files that it adds the greatest sequence number and the bucket counts."""
+
+    sequence: int
+    bucket_counts: frozenset[int]
+
+
+# Manifests are immutable and their names unique, so a process that plans batch after batch reads the new ones only.
+_summaries: LRUCache[str, _Summary] = LRUCache(_MAX_SUMMARIES)
+_lock = cache_lock(_summaries)
+
+
+def write_state(table: Any) -> WriteState:
+    """What tasks must know of a table before they write to it.
+
+    Costs the latest snapshot, two manifest lists, and each manifest that this process has not seen yet; nothing for a
+    table without fixed buckets.
+
+    Raises:
+        CorruptTableError: A file of the metadata is damaged.
+        StoreError: The store failed.
+    """
+    if table.bucket_mode() != BucketMode.HASH_FIXED:
+        return WriteState()
+    directory = TableDirectory.of(table)
+    snapshot = directory.snapshots.get_latest_snapshot()
+    if snapshot is None:
+        return WriteState()
+    manifests = pa.concat_tables(
+        directory.manifests.manifest_lists([snapshot.base_manifest_list, snapshot.delta_manifest_list])
+    )
+    summaries = _summaries_of(directory, manifests)
+    sequence = max((each.sequence for each in summaries), default=NO_SEQUENCE)
+    if all(each.bucket_counts <= {table.total_buckets} for each in summaries):
+        return WriteState(sequence)
+    return WriteState(sequence, _rescaled(table, directory.manifests.entries(manifests)))
+
+
+def _summaries_of(directory: TableDirectory, manifests: pa.Table) -> list[_Summary]:
+    paths = [f"{directory.table.table_path}/{name}" for name in manifests["file_name"].to_pylist()]
+    with _lock.held:
+        found = {path: _summaries.get(path) for path in paths}
+    missing = [place for place, path in enumerate(paths) if found[path] is None]
+    directory.manifests.read_ahead(manifests.take(pa.array(missing, pa.int64())))
+    for place in missing:
+        found[paths[place]] = _summary(directory.manifests.entries(manifests.slice(place, 1)))
+    with _lock.held:
+        _summaries.update({path: each for path, each in found.items() if each is not None})
+    return [each for each in found.values() if each is not None]
+
+
+def _summary(entries: pa.Table) -> _Summary:
+    added = entries.filter(pc.equal(entries["kind"], ADD))
+    greatest = pc.max(added["max_sequence_number"]).as_py()
+    counts = frozenset(pc.unique(added["total_buckets"]).to_pylist())
+    return _Summary(NO_SEQUENCE if greatest is None else greatest, counts)
+
+
+def _rescaled(table: Any, entries: pa.Table) -> dict[tuple[Any, ...], int]:
+    """Partitions of live files that have another number of buckets."""
+    there = live(entries).select(["partition", "total_buckets"])
+    others = there.filter(pc.not_equal(there["total_buckets"], table.total_buckets))
+    pairs = others.group_by(["partition", "total_buckets"]).aggregate([]).to_pylist()
+    fields = table.partition_keys_fields
+    return {
+        tuple(GenericRowDeserializer.from_bytes(pair["partition"], fields).values): pair["total_buckets"]
+        for pair in pairs
+    }

@@ -1,0 +1,1 @@
+"""The fluent face: settings, their checks, and what is made of them."""

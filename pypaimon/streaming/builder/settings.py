@@ -1,0 +1,292 @@
+"""`BuilderSettings`: the setters of a stream's builder: each checks what it is given, and keeps it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pypaimon.streaming.builder import checks as checks
+from pypaimon.streaming.builder.table_facts import TableFacts
+from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.consumers.consumer_names import reader_name
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.filters import columns_of
+from pypaimon.streaming.internals import Predicate
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.stream_options import (
+    CatchUp,
+    CommitMode,
+    ConsumerOptions,
+    Limits,
+    OnExpired,
+    OnOverwrite,
+    OnSchemaChange,
+    Unmatched,
+)
+from pypaimon.streaming.options.views import View, fields
+
+B = TypeVar("B", bound="BuilderSettings")
+
+
+class BuilderSettings:
+    """The setters of `StreamReadBuilder`: each changes the builder and returns it; `copy()` branches.
+
+    Names of columns are checked at once where the table is known, else by the first step.
+
+    Args:
+        facts: The table.
+        view: The view that is read, or None for the table itself.
+    """
+
+    def __init__(self, facts: Deferred[TableFacts], view: View | None) -> None:
+        self._facts = facts
+        self._view = view
+        self._settings: dict[str, Any] = {}
+        self._io_timeout = 60.0
+        self._projection: tuple[str, ...] | None = None
+        self._include_row_kind: bool | None = None
+
+    def copy(self: B) -> B:
+        """An independent builder with the same settings."""
+        other = copy.copy(self)
+        other._settings = dict(self._settings)
+        return other
+
+    # ---- what is read ----
+
+    def with_filter(self: B, predicate: Predicate | None, unmatched: str = "delete") -> B:
+        """Read only rows that match.
+
+        Args:
+            predicate: Made with `new_predicate_builder()`.
+            unmatched: What becomes of a record of a primary-key stream with changelog producer `none` or `input` that
+                does not match: `"delete"`: it comes out as -D, so that nothing stale stays downstream; `"drop"`: it is
+                left out.
+
+        Raises:
+            StreamConfigError: A column is not there, or `unmatched` is no choice.
+        """
+        chosen = checks.choice(Unmatched, "with_filter: unmatched", unmatched)
+        if predicate is not None:
+            checks.typed(Predicate, "with_filter", predicate)
+            self._check_columns("with_filter", columns_of(predicate))
+        self._settings.update(predicate=predicate, unmatched=chosen)
+        return self
+
+    def with_projection(self: B, projection: Iterable[str] | None) -> B:
+        """Read only these columns, in this order; fields of rows as `row.field`. None: all.
+
+        Raises:
+            StreamConfigError: A column is not there, or named twice.
+        """
+        if projection is None:
+            self._projection = None
+            return self
+        if isinstance(projection, (str, dict)) or not isinstance(projection, Iterable):
+            raise StreamConfigError(f"with_projection({projection!r}): give a list of column names")
+        names = self._check_columns("with_projection", projection)
+        if len(set(names)) != len(names):
+            raise StreamConfigError(f"with_projection: a column is named twice in {list(names)}")
+        self._projection = names
+        return self
+
+    def with_include_row_kind(self: B, include: bool = True) -> B:
+        """Whether `_row_kind` (`+I -U +U -D`) is the first column; by default where the stream can carry -U or -D."""
+        self._include_row_kind = checks.typed(bool, "with_include_row_kind", include)
+        return self
+
+    def with_raw(self: B, raw: bool = True) -> B:
+        """Refuse no merge engine; follow-ups are the records as written, first plans are merged as always."""
+        self._settings["raw"] = checks.typed(bool, "with_raw", raw)
+        return self
+
+    # ---- where it begins and ends ----
+
+    def with_start(
+        self: B,
+        mode: str | None = None,
+        *,
+        snapshot_id: int | None = None,
+        timestamp: datetime | int | None = None,
+        file_creation_time: datetime | int | None = None,
+        creation_time: datetime | int | None = None,
+        tag: str | None = None,
+        position: Position | str | None = None,
+        full: bool = False,
+    ) -> B:
+        """Where the stream begins; give exactly one. A consumer that exists beats any of them but `position`.
+
+        Args:
+            mode: `"latest-full"`, `"latest"`, `"earliest"` or `"compacted-full"`.
+            snapshot_id: Changes from this snapshot on.
+            timestamp: Changes committed at this time or later (aware datetime, or epoch milliseconds).
+            file_creation_time: The state, of files created at this time or later, then changes.
+            creation_time: Changes since this time if the table reaches back so far, else as `file_creation_time`.
+            tag: What came after a tag.
+            position: A saved position, or its JSON.
+            full: With `snapshot_id` or `tag`: its full state first.
+
+        Raises:
+            StreamConfigError: None or several are given, or one has a wrong type.
+        """
+        given = {
+            "mode": mode,
+            "snapshot_id": snapshot_id,
+            "timestamp": timestamp,
+            "file_creation_time": file_creation_time,
+            "creation_time": creation_time,
+            "tag": tag,
+            "position": position,
+        }
+        self._settings["start"] = checks.start(given, full)
+        return self
+
+    def with_end(
+        self: B,
+        *,
+        latest: bool = False,
+        snapshot_id: int | None = None,
+        timestamp: datetime | int | None = None,
+        watermark: int | None = None,
+    ) -> B:
+        """Where the stream ends; give exactly one.
+
+        Args:
+            latest: At the snapshot that is the latest when the stream starts; at once on an empty table.
+            snapshot_id: After this snapshot.
+            timestamp: Before the first snapshot committed later than this; once that is past, when caught up, too.
+            watermark: Before the first snapshot with a greater watermark (epoch milliseconds).
+
+        Raises:
+            StreamConfigError: None or several are given, or one has a wrong type.
+        """
+        bound, greatest_watermark = checks.end(latest, snapshot_id, timestamp, watermark)
+        self._settings["end"] = bound
+        self._settings.pop("end_watermark", None)
+        if greatest_watermark is not None:
+            self._settings["end_watermark"] = greatest_watermark
+        return self
+
+    # ---- how it runs ----
+
+    def with_poll_interval_ms(self: B, poll_interval_ms: int) -> B:
+        """Pause after a poll that found nothing, in milliseconds (default 1000)."""
+        self._settings["poll_interval_ms"] = checks.at_least(1, "with_poll_interval_ms", poll_interval_ms)
+        return self
+
+    def with_consumer_id(
+        self: B, consumer_id: str, commit: str = "auto", member: str | None = None, ignore_progress: bool = False
+    ) -> B:
+        """Save progress under a name, and begin where it was saved.
+
+        Args:
+            consumer_id: The name; Java readers see the same one.
+            commit: `"auto"`: asking for the next plan confirms the one before; `"manual"`: only `scan.commit` does.
+            member: Name of this reader among several that share the id (needed with chosen buckets).
+            ignore_progress: Begin as configured, but save.
+
+        Raises:
+            StreamConfigError: The id cannot be a file name, or `commit` is no choice.
+        """
+        mode = checks.choice(CommitMode, "with_consumer_id: commit", commit)
+        reader_name(consumer_id, member=member)
+        ignore = checks.typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
+        self._settings["consumer"] = ConsumerOptions(consumer_id, mode, member, ignore)
+        return self
+
+    def with_shard(self: B, index: int, count: int) -> B:
+        """Read shard `index` of `count`: the shards of a table are disjoint and together complete."""
+        checks.at_least(1, "with_shard: count", count)
+        if checks.at_least(0, "with_shard: index", index) >= count:
+            raise StreamConfigError(f"with_shard({index}, {count}): index must be from 0 to {count - 1}")
+        self._settings["shard"] = (index, count)
+        return self
+
+    def with_buckets(self: B, bucket_ids: Iterable[int]) -> B:
+        """Read only these buckets."""
+        if isinstance(bucket_ids, (str, dict)) or not isinstance(bucket_ids, Iterable):
+            raise StreamConfigError(f"with_buckets({bucket_ids!r}): give a list of bucket numbers")
+        buckets = frozenset(checks.typed(int, "with_buckets", each) for each in bucket_ids)
+        if not buckets:
+            raise StreamConfigError("with_buckets: the list is empty, so nothing would ever be read")
+        return self.with_bucket_filter(buckets.__contains__)
+
+    def with_bucket_filter(self: B, bucket_filter: Callable[[int], bool]) -> B:
+        """Read only buckets for which this is true."""
+        if not callable(bucket_filter):
+            raise StreamConfigError(f"with_bucket_filter({bucket_filter!r}): give a function of a bucket number")
+        self._settings["bucket_filter"] = bucket_filter
+        return self
+
+    def with_limits(
+        self: B, max_rows: int | None = None, max_bytes: int | None = None, max_splits: int | None = None
+    ) -> B:
+        """Soft bounds of each plan, which may cut inside a snapshot; at least one unit is handed out.
+
+        Args:
+            max_rows: Physical records.
+            max_bytes: Bytes of files.
+            max_splits: Units: files, or whole buckets where files are merged.
+        """
+        for name, value in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_splits", max_splits)):
+            if value is not None:
+                checks.at_least(1, f"with_limits: {name}", value)
+        self._settings["limits"] = Limits(max_rows, max_bytes, max_splits)
+        return self
+
+    def with_catch_up(self: B, mode: str) -> B:
+        """How to catch up when far behind: `"auto"`, `"replay"` or `"net"` (primary-key tables: one change per key)."""
+        self._settings["catch_up"] = checks.choice(CatchUp, "with_catch_up", mode)
+        return self
+
+    def with_prefetch(self: B, plans: int) -> B:
+        """Plans made ahead of the caller (metadata only); 0 is off."""
+        self._settings["prefetch"] = checks.at_least(0, "with_prefetch", plans)
+        return self
+
+    def with_io_timeout(self: B, seconds: float) -> B:
+        """Seconds that one request may take; a longer one becomes a retriable `IOTimeoutError`.
+
+        Waiting for a turn, pauses before a request is repeated, decoding and merging do not count. Files on a disk are
+        limited where batches are read on a thread of ours (`open`, `open_sync`, `to_arrow_async`).
+        """
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+            raise StreamConfigError(f"with_io_timeout({seconds!r}): give a number of seconds above 0")
+        self._io_timeout = float(seconds)
+        return self
+
+    def with_on_expired(self: B, policy: str) -> B:
+        """Where to go on when a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`.
+
+        With `open()` also when data files of a plan expire before they are read. Rows that were given of that plan stay
+        given; with `"full"` the next batch says by `begins_state` that they are void.
+        """
+        self._settings["on_expired"] = checks.choice(OnExpired, "with_on_expired", policy)
+        return self
+
+    def with_on_schema_change(self: B, policy: str) -> B:
+        """What to do where columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
+        self._settings["on_schema_change"] = checks.choice(OnSchemaChange, "with_on_schema_change", policy)
+        return self
+
+    def with_on_overwrite(self: B, policy: str | None) -> B:
+        """What to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
+        chosen = None if policy is None else checks.choice(OnOverwrite, "with_on_overwrite", policy)
+        self._settings["on_overwrite"] = chosen
+        return self
+
+    def _check_columns(self, what: str, names: Iterable[Any]) -> tuple[str, ...]:
+        """Names that were given, checked as far as that can be done without waiting."""
+        facts = self._facts.known
+        if facts is None:
+            return tuple(checks.typed(str, what, name) for name in names)
+        return checks.known_columns(what, names, {field.name for field in fields(facts.schema, self._view)})
+
+    def _check_all_columns(self) -> None:
+        """Check what was given before the table was known, now that it is."""
+        predicate = self._settings.get("predicate")
+        self._check_columns("with_filter", () if predicate is None else columns_of(predicate))
+        self._check_columns("with_projection", self._projection or ())

@@ -1,0 +1,49 @@
+"""`TableFacts`: what a stream must know of its table before anything is read: two requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.errors import TableChangedError
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.table_traits import TableTraits
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table as it was when it was asked for.
+
+    Attributes:
+        newest: Its newest schema.
+        schema: The same, with the options that the table handle adds: what streams read with.
+        traits: Its kind.
+        identity: Which table it is, see `TableDirectory.identity`.
+    """
+
+    newest: TableSchema
+    schema: TableSchema
+    traits: TableTraits
+    identity: str
+
+    @staticmethod
+    def of(table: Any, io_timeout: float = 60.0) -> TableFacts:
+        """Ask the store. Blocks.
+
+        Args:
+            table: pypaimon's table.
+            io_timeout: Seconds that one request may take.
+
+        Raises:
+            TableChangedError: The table is gone.
+            PaimonStreamError: The store fails, or the schema cannot be read.
+        """
+        directory = TableDirectory.of(table, io_timeout)
+        try:
+            newest = directory.latest_schema()
+            identity = directory.identity
+        except FileNotFoundError as error:
+            raise TableChangedError(f"The table was dropped: {error} is not there. Load the table again.") from error
+        schema = directory.reading_schema(newest.id)
+        return TableFacts(newest, schema, TableTraits.of(schema), identity)

@@ -1,0 +1,1 @@
+"""Threads, time and processes: what is shared by everything that waits."""

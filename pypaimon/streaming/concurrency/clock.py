@@ -1,0 +1,145 @@
+"""`Clock`: where the time of a stream comes from; a test gives another one. `Sleeper`: waits that can be ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+from pypaimon.streaming.concurrency.forking import Origin
+from pypaimon.streaming.concurrency.waits import Wait
+
+# Waiting is cut into pieces: on Windows a thread that waits for a lock does not see Ctrl-C before it wakes up, and a
+# signal handler must not take the lock that it may have interrupted.
+T = TypeVar("T")
+
+_TICK_SECONDS = 0.25
+
+
+class Clock:
+    """The machine's clocks."""
+
+    def time_millis(self) -> int:
+        """Wall-clock time, epoch milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return time.monotonic()
+
+    def wait(self, woken: queue.SimpleQueue[None], seconds: float) -> None:
+        """Block until something is put, at most this long."""
+        with contextlib.suppress(queue.Empty):
+            woken.get(timeout=seconds)
+
+    async def wait_async(self, woken: asyncio.Event, seconds: float) -> None:
+        """Wait until the event is set, at most this long."""
+        # `asyncio.wait_for` of Python < 3.12 loses a cancellation that comes together with the event.
+        timer = asyncio.get_running_loop().call_later(seconds, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            timer.cancel()
+
+
+def until_done(future: Future[Any], over: Callable[[], bool]) -> bool:
+    """Block until a call on another thread is done, or there is nothing to wait for any more; says whether it is done.
+
+    That it is over is seen within a quarter of a second, whoever makes it so: a signal handler in this thread, too.
+    """
+    while not (future.done() or over()):
+        wait((future,), _TICK_SECONDS)
+    return future.done()
+
+
+class Sleeper:
+    """Waits that anyone may end: another thread, or a signal handler in the midst of one.
+
+    Every wait is told how to find out that there is nothing to wait for any more; who makes that true calls `wake`.
+
+    Args:
+        clock: Says how to wait for a time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # Unlike an event, it may be used by a signal handler that has interrupted a use of it.
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakers: tuple[Callable[[], None], ...] = ()
+        self._origin = Origin()
+
+    def wake(self) -> None:
+        """Have the waits of now look again whether they are over; in a process that was forked there are none."""
+        if not self._origin.is_here:
+            return
+        if self._woken.empty():
+            self._woken.put(None)
+        for wake in self._wakers:
+            wake()
+
+    def pause(self, seconds: float, over: Callable[[], bool]) -> None:
+        """Block for a time, or until it is over."""
+        # A wake that nobody waited for must not end this pause; one that comes from here on does.
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._woken.get_nowait()
+        if not over():
+            self._clock.wait(self._woken, seconds)
+
+    async def pause_async(self, seconds: float, over: Callable[[], bool]) -> None:
+        """Wait for a time, or until it is over."""
+        with self._awake() as (woken, _):
+            if not over():
+                await self._clock.wait_async(woken, seconds)
+
+    def until_due(self, due: float, over: Callable[[], bool]) -> Wait[None]:
+        """Until a time of the monotonic clock, or until it is over."""
+
+        def seconds() -> float:
+            return 0.0 if over() else max(0.0, due - self._clock.monotonic())
+
+        def block() -> None:
+            if (pause := seconds()) > 0:
+                self.pause(pause, over)
+
+        async def awaitable() -> None:
+            if (pause := seconds()) > 0:
+                await self.pause_async(pause, over)
+
+        return Wait(block, awaitable)
+
+    def until_done(self, future: Future[T], over: Callable[[], bool]) -> Wait[T | None]:
+        """The result of a call on another thread, or None if it is over before."""
+
+        def block() -> T | None:
+            return future.result() if until_done(future, over) else None
+
+        async def awaitable() -> T | None:
+            with self._awake() as (woken, wake):
+                future.add_done_callback(lambda _: wake())
+                while not (future.done() or over()):
+                    await woken.wait()
+                    woken.clear()
+            return future.result() if future.done() else None
+
+        return Wait(block, awaitable)
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[tuple[asyncio.Event, Callable[[], None]]]:
+        """An event that is set by `wake`, also by one that comes before it is waited for; and what sets it."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            # A loop that was closed in the midst of a wait has left its waker here.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(woken.set)
+
+        self._wakers = (*self._wakers, wake)
+        try:
+            yield woken, wake
+        finally:
+            self._wakers = tuple(each for each in self._wakers if each is not wake)

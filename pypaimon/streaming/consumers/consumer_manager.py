@@ -1,0 +1,334 @@
+"""Consumer files: Java's format and place, and everything that is done to a consumer id from outside a stream.
+
+Java's rules: docs/java-semantics.md#consumers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
+from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.io.conditional_writes import Seen
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.snapshots import branch_directory
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_LOG = StreamLog(__name__)
+_MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """Content of a consumer file.
+
+    Attributes:
+        next_snapshot: Id of the next snapshot to read; the table keeps it and all after it.
+        owner: Token of the reader that wrote the file; None if Java, pypaimon or a reset did. Java ignores it, and
+            what follows.
+        began: Of progress: token of the start that its reader began with; None if that was none of its group.
+        start: Of a fence: the start that it protects.
+    """
+
+    next_snapshot: int
+    owner: str | None = None
+    began: str | None = None
+    start: SharedStart | None = None
+
+    def to_json(self) -> str:
+        """The file's text, laid out as Java does."""
+        start = None if self.start is None else self.start.to_value()
+        value = {"nextSnapshot": self.next_snapshot, "owner": self.owner, "began": self.began, "start": start}
+        value = {key: each for key, each in value.items() if each is not None}
+        return json.dumps(value, indent=2, separators=(",", " : "))
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Consumer:
+        """Read what Java, pypaimon or `to_json` wrote; unknown fields are ignored.
+
+        Raises:
+            ValueError: It is no consumer file.
+        """
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise ValueError("no JSON object")
+        next_snapshot = value.get("nextSnapshot")
+        if not isinstance(next_snapshot, int) or isinstance(next_snapshot, bool) or next_snapshot < 0:
+            raise ValueError(f"nextSnapshot is {next_snapshot!r}, wanted the id of a snapshot")
+        owner, began, start = (value.get(key) for key in ("owner", "began", "start"))
+        return Consumer(
+            next_snapshot,
+            None if owner is None else str(owner),
+            None if began is None else str(began),
+            None if start is None else SharedStart.from_value(start),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """One consumer file as `list_consumers` shows it.
+
+    Attributes:
+        consumer_id: Consumer id.
+        name: What the file is for: shard, member, fence of a first full plan.
+        next_snapshot: Id of the next snapshot to read.
+        owner: Token of the reader that wrote it; None if Java, pypaimon or a reset did.
+        last_save: When the file was last written (aware, UTC); None if the store does not tell.
+        lag: Snapshots from the next one to the latest; None if that is not known,
+            or if the consumer is ahead of the table.
+    """
+
+    consumer_id: str
+    name: ConsumerName
+    next_snapshot: int
+    owner: str | None
+    last_save: datetime | None
+    lag: int | None
+
+
+class ConsumerManager:
+    """The consumers of one table and branch (Java's `ConsumerManager`, with pypaimon's method names).
+
+    Files are `<table>[/branch/branch-<b>]/consumer/consumer-<id>`. What is done to an id is done to the files of its
+    shards and members and to their fences too. All calls block.
+
+    Args:
+        file_io: The table's `FileIO`.
+        table_path: Path of the table.
+        branch: Branch name; None or blank means `main`.
+        store: Requests go through this one, if given.
+    """
+
+    def __init__(self, file_io: Any, table_path: str, branch: str | None = None, *, store: Store | None = None) -> None:
+        self._file_io = file_io
+        self._table_path = table_path.rstrip("/")
+        self._branch = branch if branch and branch.strip() else _MAIN
+        self._store = store or Store(file_io)
+
+    @property
+    def directory(self) -> str:
+        """Where the files are; need not exist."""
+        return f"{branch_directory(self._table_path, self._branch)}/consumer"
+
+    def with_branch(self, branch: str | None) -> ConsumerManager:
+        """The consumers of another branch of the table."""
+        return ConsumerManager(self._file_io, self._table_path, branch, store=self._store)
+
+    # One file at a time: what `Progress` is made of.
+
+    def path(self, name: ConsumerName) -> str:
+        """Path of a file."""
+        return f"{self.directory}/{name.file_name}"
+
+    def read(self, name: ConsumerName) -> Consumer | None:
+        """Content of one file, None if it is missing. One GET.
+
+        Raises:
+            CorruptTableError: It still was no consumer file after it was read again a few times.
+            StoreError: The store failed.
+        """
+        try:
+            consumer: Consumer = self._store.parse(self.path(name), Consumer.from_json)
+        except FileNotFoundError:
+            return None
+        return consumer
+
+    def write(self, name: ConsumerName, consumer: Consumer) -> None:
+        """Write one file; after a crash it is the old or the new one. One PUT."""
+        self._store.write_atomic(self.path(name), consumer.to_json().encode())
+        self._log_written(name, consumer)
+
+    def look(self, name: ConsumerName) -> tuple[Consumer, Seen] | None:
+        """As `read`, with what `replace` has to know. One GET."""
+        try:
+            return self._store.look(self.path(name), Consumer.from_json)
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: ConsumerName, consumer: Consumer, seen: Seen | None) -> None:
+        """Write one file, if it still is what `look` has found (None: there is none). One PUT, see `Store.replace`.
+
+        Raises:
+            ChangedFileError: It is another one by now; nothing was written.
+        """
+        self._store.replace(self.path(name), consumer.to_json().encode(), seen)
+        self._log_written(name, consumer)
+
+    def _log_written(self, name: ConsumerName, consumer: Consumer) -> None:
+        fields: dict[str, Any] = {"consumer": name.text, "snapshot": consumer.next_snapshot, "path": self.path(name)}
+        if name.fence:
+            text = "%(path)s keeps snapshot %(snapshot)d and what follows until the first plan is confirmed"
+            _LOG.info("consumer_fenced", text, **fields)
+        else:
+            _LOG.debug("consumer_saved", "%(path)s saved: the next snapshot is %(snapshot)d", **fields)
+
+    def delete(self, name: ConsumerName) -> None:
+        """Delete one file; none is no error."""
+        self._store.delete(self.path(name))
+        _LOG.info("consumer_deleted", "%(path)s is deleted", consumer=name.text, path=self.path(name))
+
+    def names(self, consumer_id: str | None = None) -> list[ConsumerName]:
+        """Every file, or those of one id, ordered by name. One LIST."""
+        found = (
+            ConsumerName.parse(name[len(CONSUMER_PREFIX) :])
+            for name in sorted(self._store.list_written(self.directory))
+            if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX
+        )
+        return [name for name in found if consumer_id is None or name.consumer_id == consumer_id]
+
+    # Whole consumer ids.
+
+    def consumer(self, consumer_id: str) -> Consumer | None:
+        """Progress of an id: of its slowest shard or member; None if nothing was saved yet.
+
+        Raises:
+            StreamConfigError: The id is none.
+            CorruptTableError: One of its files is damaged.
+        """
+        check_consumer_id(consumer_id)
+        saved = self._read_all(name for name in self.names(consumer_id) if not name.fence)
+        return min(saved.values(), key=lambda consumer: consumer.next_snapshot, default=None)
+
+    def reset_consumer(self, consumer_id: str, consumer: Consumer) -> None:
+        """Make every reader of the id start at `consumer.next_snapshot`.
+
+        All its shards and members get it, those too that were only fenced; the fences go. A reader that is running
+        finds its file changed and stops with `ConsumerConflictError`. The snapshot need not exist (Java's procedure
+        wants it to).
+
+        Raises:
+            StreamConfigError: The id is none, or the next snapshot is negative.
+        """
+        check_consumer_id(consumer_id)
+        if consumer.next_snapshot < 0:
+            raise StreamConfigError(f"next snapshot {consumer.next_snapshot} cannot be negative.")
+        existing = self.names(consumer_id)
+        # The fence of the id alone may be that of its shards' or members' common start.
+        shared = any(name.shard or name.member for name in existing)
+        own = [name for name in existing if not (shared and name == ConsumerName(consumer_id, fence=True))]
+        targets = {name for found in own for name in found.layout} or {ConsumerName(consumer_id)}
+        for name in sorted(targets, key=lambda name: name.text):
+            self.write(name, Consumer(consumer.next_snapshot))
+        self._delete_all(name for name in existing if name.fence)
+
+    def delete_consumer(self, consumer_id: str) -> None:
+        """Delete an id; none is no error.
+
+        Raises:
+            StreamConfigError: The id is none.
+        """
+        check_consumer_id(consumer_id)
+        self._delete_all(self.names(consumer_id))
+
+    def clear_consumers(self, including_pattern: str, excluding_pattern: str | None = None) -> None:
+        """Delete every id that `including_pattern` matches as a whole, unless `excluding_pattern` does too.
+
+        Raises:
+            StreamConfigError: A pattern is no regular expression.
+        """
+        including, excluding = _pattern(including_pattern), _pattern(excluding_pattern) if excluding_pattern else None
+        self._delete_all(
+            name
+            for name in self.names()
+            if including.fullmatch(name.consumer_id) and not (excluding and excluding.fullmatch(name.consumer_id))
+        )
+
+    def expire(self, expire_datetime: datetime) -> None:
+        """Delete every file that was last written before a time (naive: local), as Java's writers do. One LIST."""
+        limit = expire_datetime.astimezone(timezone.utc)
+        self._delete_all(name for name, saved in self._last_saves().items() if saved is not None and saved < limit)
+
+    def list_all_ids(self) -> list[str]:
+        """Every consumer id once, sorted. One LIST."""
+        return sorted({name.consumer_id for name in self.names()})
+
+    def consumers(self) -> dict[str, int]:
+        """Every consumer id with the smallest next snapshot of its files, fences included: what it keeps."""
+        smallest: dict[str, int] = {}
+        for name, consumer in self._read_all(self.names()).items():
+            known = smallest.get(name.consumer_id, consumer.next_snapshot)
+            smallest[name.consumer_id] = min(known, consumer.next_snapshot)
+        return smallest
+
+    def min_next_snapshot(self) -> int | None:
+        """The smallest next snapshot of all files, fences included: expiry ends before it. None without consumers."""
+        return min(self.consumers().values(), default=None)
+
+    def infos(self, latest_id: int | None = None) -> list[ConsumerInfo]:
+        """Every consumer file, ordered by name. One LIST and a GET each.
+
+        Args:
+            latest_id: The table's latest snapshot, if known, for `lag`.
+        """
+        last_saves = self._last_saves()
+        return [
+            ConsumerInfo(
+                name.consumer_id,
+                name,
+                consumer.next_snapshot,
+                consumer.owner,
+                last_saves[name],
+                _lag(consumer.next_snapshot, latest_id),
+            )
+            for name, consumer in self._read_all(last_saves).items()
+        ]
+
+    def _read_all(self, names: Iterable[ConsumerName]) -> dict[ConsumerName, Consumer]:
+        found = {name: self.read(name) for name in names}
+        return {name: consumer for name, consumer in found.items() if consumer is not None}
+
+    def _delete_all(self, names: Iterable[ConsumerName]) -> None:
+        for name in list(names):
+            self.delete(name)
+
+    def _last_saves(self) -> dict[ConsumerName, datetime | None]:
+        saves = {}
+        for name, status in sorted(self._store.list_written(self.directory).items()):
+            if name.startswith(CONSUMER_PREFIX) and name != CONSUMER_PREFIX:
+                saves[ConsumerName.parse(name[len(CONSUMER_PREFIX) :])] = _utc(status.mtime)
+        return saves
+
+
+def list_consumers(table: Any) -> list[ConsumerInfo]:
+    """Every consumer file of the table's branch, ordered by name: shards, members and fences one by one.
+
+    Costs a listing, a request for each file, and those for the latest snapshot.
+
+    Args:
+        table: A table of pypaimon.
+
+    Raises:
+        CorruptTableError: A file is damaged.
+    """
+    directory = TableDirectory.of(table)
+    manager = ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
+    return manager.infos(directory.snapshots.latest_id())
+
+
+def _lag(next_snapshot: int, latest_id: int | None) -> int | None:
+    if latest_id is None or next_snapshot > latest_id + 1:
+        return None
+    return latest_id - next_snapshot + 1
+
+
+def _utc(modified: Any) -> datetime | None:
+    if modified is None:
+        return None
+    if isinstance(modified, (int, float)):
+        return datetime.fromtimestamp(modified, tz=timezone.utc)
+    aware: datetime = modified if modified.tzinfo else modified.replace(tzinfo=timezone.utc)
+    return aware.astimezone(timezone.utc)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise StreamConfigError(f"{text!r} is no regular expression: {error}") from error

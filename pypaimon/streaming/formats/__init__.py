@@ -1,0 +1,1 @@
+"""File formats: container files of records, and data files as record batches."""

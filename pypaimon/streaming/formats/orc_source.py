@@ -1,0 +1,119 @@
+"""ORC files as record batches of their own columns."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.orc as orc
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats.orc_checks import open_orc
+from pypaimon.streaming.formats.orc_tail import reads_of
+from pypaimon.streaming.io.buffered_file import HeldStream
+
+_ORC_EPOCH = 1_420_070_400
+"""2015-01-01 in seconds: what ORC counts timestamps from."""
+_WRAP = 1 << 64
+
+
+class OrcSource:
+    """One open ORC file.
+
+    Attributes:
+        schema: The columns of the file, as Arrow gives them; timestamps that nanoseconds cannot hold are of
+            microseconds.
+        num_rows: Rows in the file.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        # What is in memory or on a disk may be read twice.
+        self._held = None if isinstance(stream, (pa.NativeFile, io.BytesIO)) else HeldStream(stream)
+        stream = self._held or stream
+        self._checks, self._file = open_orc(stream, self._held.hold if self._held else reads_of(stream))
+        self._seconds: orc.ORCFile | None = None
+        self.schema: pa.Schema = self._file.schema
+        self.num_rows: int = self._file.nrows
+        if any(_holds_timestamps(field.type) for field in self.schema):
+            self._mend(stream)
+
+    def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+        """All rows in stored order; of the columns named, at least one. One stripe is in memory at a time."""
+        for index in range(self._file.nstripes):
+            self._check(index, columns)
+            stripe = self._file.read_stripe(index, columns=list(columns))
+            if self._seconds is not None:
+                seconds = self._seconds.read_stripe(index, columns=list(columns))
+                arrays = [_mended(*pair) for pair in zip(stripe.columns, seconds.columns, strict=True)]
+                stripe = pa.RecordBatch.from_arrays(arrays, names=stripe.schema.names)
+            for start in range(0, stripe.num_rows, batch_size):
+                yield stripe.slice(start, batch_size)
+
+    def _check(self, index: int, columns: Sequence[str]) -> None:
+        if self._held is not None:
+            self._held.forget()
+        if self._checks is not None:
+            self._checks.check_stripe(index, columns)
+
+    def _mend(self, stream: Any) -> None:
+        if self._checks is None:
+            raise UnsupportedTableError("Timestamps of ORC files compressed in this way cannot be read.")
+        tail = self._checks.tail
+        types = tail.overflowing()
+        if types:
+            stream.seek(0)
+            self._seconds = orc.ORCFile(pa.BufferReader(tail.with_seconds(bytes(stream.read()), types)))
+            pairs = zip(self.schema, self._seconds.schema, strict=True)
+            self.schema = pa.schema([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
+
+
+def _holds_timestamps(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_timestamps(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind))
+
+
+def _mended_type(kind: pa.DataType, seconds: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz) if pa.types.is_integer(seconds) else kind
+    if pa.types.is_map(kind):
+        item = _mended_type(kind.item_type, seconds.item_type)
+        return pa.map_(_mended_type(kind.key_type, seconds.key_type), kind.item_field.with_type(item))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_mended_type(kind.value_type, seconds.value_type)))
+    if pa.types.is_struct(kind):
+        pairs = zip(kind, seconds, strict=True)
+        return pa.struct([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
+    return kind
+
+
+def _mended(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
+    """A column with its timestamps put right, by the column that has whole seconds in their place."""
+    kind = _mended_type(wrapped.type, seconds.type)
+    if kind == wrapped.type:
+        return wrapped
+    if pa.types.is_timestamp(kind):
+        return _microseconds(wrapped, seconds)
+    if pa.types.is_struct(kind):
+        children = [_mended(*pair) for pair in zip(wrapped.flatten(), seconds.flatten(), strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=wrapped.is_null())
+    if pa.types.is_map(kind):
+        entries = [_mended(wrapped.keys, seconds.keys), _mended(wrapped.items, seconds.items)]
+        values = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
+    else:
+        values = _mended(wrapped.values, seconds.values)
+    buffers = wrapped.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(wrapped), buffers, wrapped.null_count, wrapped.offset, children=[values])
+
+
+def _microseconds(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
+    nanos = wrapped.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    about = seconds.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64) + _ORC_EPOCH
+    wraps = np.rint((about * 1e9 - nanos) / float(_WRAP)).astype(np.int64)
+    micros, rest = np.divmod(nanos, 1000)
+    micros = micros + wraps * (_WRAP // 1000) + (rest + wraps * (_WRAP % 1000)) // 1000
+    missing = wrapped.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us", wrapped.type.tz))

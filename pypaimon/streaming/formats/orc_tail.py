@@ -1,0 +1,228 @@
+"""The tail of an ORC file: which columns hold timestamps beyond nanoseconds, and the file with these as integers.
+
+Arrow makes every ORC timestamp one of nanoseconds, and those before 1677 or after 2262 wrap silently. An ORC timestamp
+column stores whole seconds in the same streams as a LONG column stores its values. So a copy of the footer that calls
+the column LONG makes Arrow give the seconds, from which the wrapped value can be put right (`orc_files`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pypaimon.streaming.formats.orc_blocks import DEFAULT_BLOCK_SIZE, decompressed_blocks
+
+_LONG, _TIMESTAMP, _TIMESTAMP_INSTANT = 4, 9, 18
+_MAGIC_FIELD = 8000
+_MOST_BLOCK_SIZE = 1 << 23
+_FIXED_SIZES = {1: 8, 5: 4}
+_FIRST_MILLIS = -(1 << 63) // 10**6
+_LAST_MILLIS = ((1 << 63) - 1) // 10**6
+
+_END = 16384
+"""Bytes of the end that are read at once, as Arrow does."""
+
+ReadRange = Callable[[int, int], bytes]
+"""Reads the bytes of a file from one place to another, all of them; `ValueError` if it ends before."""
+Field = tuple[int, int, Any]
+"""A field of a protobuf message: its number, its wire type, its value (an integer or bytes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrcTail:
+    """Postscript and footer of an ORC file.
+
+    Attributes:
+        metadata: Length of everything before the statistics of the stripes, which lie before the footer, in bytes.
+        body: Length of everything before the footer, in bytes.
+        postscript: Fields of the postscript.
+        footer: Fields of the footer.
+    """
+
+    metadata: int
+    body: int
+    postscript: list[Field]
+    footer: list[Field]
+
+    def overflowing(self) -> set[int]:
+        """The types (by their place in the footer) whose statistics show, or do not rule out, too far a timestamp."""
+        types = [dict(numbers(value)) for number, _, value in self.footer if number == 4]
+        statistics = [value for number, _, value in self.footer if number == 7]
+        return {
+            place
+            for place, kind in enumerate(types)
+            if kind.get(1) in (_TIMESTAMP, _TIMESTAMP_INSTANT)
+            and not (place < len(statistics) and _fits_nanos(statistics[place]))
+        }
+
+    def with_seconds(self, content: bytes, types: set[int]) -> bytes:
+        """The file again, some of its timestamp columns turned into LONG columns of seconds."""
+        place = itertools.count()
+        footer = _encode(
+            [
+                (number, wire, _as_long(value) if number == 4 and next(place) in types else value)
+                for number, wire, value in self.footer
+            ]
+        )
+        if self.codec:
+            footer = _uncompressed_chunks(footer, self.block_size)
+        ends = self.postscript
+        postscript = _encode([(number, wire, len(footer) if number == 1 else value) for number, wire, value in ends])
+        return content[: self.body] + footer + postscript + bytes([len(postscript)])
+
+    @property
+    def codec(self) -> int:
+        """The number of the compression."""
+        return dict(numbers(self.postscript)).get(2, 0)
+
+    @property
+    def block_size(self) -> int:
+        """Most bytes of a block once it is decompressed."""
+        return dict(numbers(self.postscript)).get(3, DEFAULT_BLOCK_SIZE)
+
+    def decompressed(self, stored: bytes) -> bytes:
+        """A part of the file as it was before it was compressed.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        return b"".join(decompressed_blocks(stored, self.codec, self.block_size)) if self.codec else stored
+
+
+def read_tail(size: int, read: ReadRange) -> OrcTail:
+    """Read postscript and footer from the end of a file.
+
+    Raises:
+        ValueError: The tail is damaged.
+        UnsupportedTableError: It is compressed in a way that is not known.
+    """
+    try:
+        return _tail(size, read)
+    except (IndexError, KeyError) as error:
+        raise ValueError(f"the ORC footer cannot be decoded: {error!r}") from error
+
+
+def _tail(size: int, read: ReadRange) -> OrcTail:
+    end = read(max(0, size - _END), size)
+    length = end[-1]
+    postscript = list(fields(end[-1 - length : -1]))
+    if (_MAGIC_FIELD, 2, b"ORC") not in postscript:
+        raise ValueError("not an ORC file, or it is cut off")
+    lengths = dict(numbers(postscript))
+    body = size - 1 - length - lengths[1]
+    metadata = body - lengths.get(5, 0)
+    if metadata < 0:
+        raise ValueError("the ORC footer is larger than the file")
+    if not 0 < lengths.get(3, DEFAULT_BLOCK_SIZE) <= _MOST_BLOCK_SIZE:
+        raise ValueError(f"ORC blocks of {lengths[3]} bytes")
+    tail = OrcTail(metadata, body, postscript, [])
+    return replace(tail, footer=list(fields(tail.decompressed(read(body, body + lengths[1])))))
+
+
+def reads_of(stream: Any) -> ReadRange:
+    """Reads of a binary file that can seek."""
+
+    def read(start: int, end: int) -> bytes:
+        stream.seek(start)
+        data = bytes(stream.read(end - start))
+        if len(data) != end - start:
+            raise ValueError(f"the ORC file ends before byte {end}")
+        return data
+
+    return read
+
+
+def fields(message: bytes) -> Iterator[Field]:
+    """The fields of a protobuf message, in its order.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, position = _varint(message, position)
+            yield number, wire, value
+            continue
+        length, position = _varint(message, position) if wire == 2 else (_FIXED_SIZES.get(wire, -1), position)
+        if not 0 <= length <= len(message) - position:
+            raise ValueError("a part of the ORC footer is cut off")
+        yield number, wire, message[position : position + length]
+        position += length
+
+
+def numbers(message: bytes | Sequence[Field]) -> Iterator[tuple[int, int]]:
+    """Those fields of a message that are integers."""
+    found = fields(message) if isinstance(message, bytes) else message
+    return ((number, value) for number, wire, value in found if wire == 0)
+
+
+def integers(packed: bytes) -> Iterator[int]:
+    """A list of integers that a message holds in one field."""
+    position = 0
+    while position < len(packed):
+        value, position = _varint(packed, position)
+        yield value
+
+
+def _fits_nanos(statistics: bytes) -> bool:
+    found = {number: value for number, _, value in fields(statistics)}
+    if not found.get(1):
+        return True
+    if 9 not in found:
+        return False
+    limits = {number: (value >> 1) ^ -(value & 1) for number, value in numbers(found[9])}
+    # Statistics of older writers are in their own time zone only: a day of margin.
+    known, margin = ([limits[3], limits[4]], 0) if limits.keys() >= {3, 4} else ([*limits.values()], 86_400_000)
+    return all(_FIRST_MILLIS + margin < limit <= _LAST_MILLIS - margin for limit in known)
+
+
+def _as_long(type_message: bytes) -> bytes:
+    return _encode(
+        [
+            (number, wire, _LONG if number == 1 and value in (_TIMESTAMP, _TIMESTAMP_INSTANT) else value)
+            for number, wire, value in fields(type_message)
+        ]
+    )
+
+
+def _uncompressed_chunks(data: bytes, block_size: int) -> bytes:
+    parts = (data[start : start + block_size] for start in range(0, len(data), block_size))
+    return b"".join((len(part) << 1 | 1).to_bytes(3, "little") + part for part in parts)
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(message):
+            break
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("a number in the ORC footer is cut off")
+
+
+def _encode(message: list[Field]) -> bytes:
+    parts = []
+    for number, wire, value in message:
+        parts.append(_varint_bytes(number << 3 | wire))
+        if wire == 0:
+            parts.append(_varint_bytes(value))
+        else:
+            parts.append((_varint_bytes(len(value)) if wire == 2 else b"") + value)
+    return b"".join(parts)
+
+
+def _varint_bytes(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

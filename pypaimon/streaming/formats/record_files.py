@@ -1,0 +1,95 @@
+"""Files of records that metadata is kept in: Avro, ORC or Parquet.
+
+The first bytes tell the format: the table's `manifest.format` may change during its life.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet
+
+from pypaimon.streaming.formats import avro_container as avro_blocks
+from pypaimon.streaming.formats.orc_checks import open_orc
+
+Records: TypeAlias = avro_blocks.Container | pa.Table
+
+# From so many records on polars is faster than fastavro, in spite of what it costs to start.
+_MANY = 100
+_MOST_BYTES = 1 << 30
+_TOO_MUCH = "it holds more than 1 GiB"
+_ROWS_AT_ONCE = 1 << 12
+
+
+def parse(data: bytes) -> Records:
+    """Take a file apart.
+
+    Raises:
+        ValueError: It is damaged, of no known format, or holds more than 1 GiB.
+    """
+    try:
+        if data.startswith(b"PAR1"):
+            file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
+            groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
+            if sum(group.total_byte_size for group in groups) > _MOST_BYTES:
+                raise ValueError(_TOO_MUCH)
+            batches = file.iter_batches(_ROWS_AT_ONCE, use_threads=False)
+            return pa.Table.from_batches(_bounded(batches), file.schema_arrow)
+        if data.startswith(b"ORC"):
+            return pa.Table.from_batches(_bounded(_orc_stripes(data)))
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise ValueError(f"not a sound file of records: {error}") from error
+    return avro_blocks.parse(data)
+
+
+def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same; what a file stores once may come out many times."""
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > _MOST_BYTES:
+            raise ValueError(_TOO_MUCH)
+        yield batch
+
+
+def _orc_stripes(data: bytes) -> Iterator[pa.RecordBatch]:
+    checks, file = open_orc(io.BytesIO(data), lambda start, end: data[start:end])
+    yield pa.RecordBatch.from_pylist([], file.schema)
+    for index in range(file.nstripes):
+        if checks is not None:
+            checks.check_stripe(index)
+        yield file.read_stripe(index)
+
+
+def count(records: Records) -> int:
+    """Number of records."""
+    return records.num_rows if isinstance(records, pa.Table) else records.count
+
+
+def size(records: Records) -> int:
+    """Bytes that they take, decompressed."""
+    return records.nbytes if isinstance(records, pa.Table) else sum(len(block) for _, block in records.blocks)
+
+
+def to_arrow(records: Records) -> pa.Table | None:
+    """The records with the file's own, nested columns; None where `to_records` is the better way.
+
+    Raises:
+        ValueError: There are more or fewer records than announced.
+    """
+    if isinstance(records, pa.Table):
+        return records
+    return avro_blocks.to_arrow(records) if records.count >= _MANY else None
+
+
+def to_records(records: Records) -> list[dict[str, Any]]:
+    """The records as dictionaries.
+
+    Raises:
+        ValueError: They cannot be decoded.
+    """
+    return records.to_pylist() if isinstance(records, pa.Table) else avro_blocks.to_records(records)

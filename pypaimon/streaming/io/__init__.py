@@ -1,0 +1,1 @@
+"""Every request to a store: counted, limited in time, retried."""

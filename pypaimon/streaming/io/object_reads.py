@@ -1,0 +1,175 @@
+"""`ObjectReads`: where the client of the extra `fast` may stand in for the table's FileIO, and for how long."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pypaimon.streaming.internals import arrow_file_io
+from pypaimon.streaming.io import object_client
+from pypaimon.streaming.io.io_requests import one_request
+from pypaimon.streaming.io.object_client import Bucket, BusyError, NotServedError, ObjectClient, Part
+from pypaimon.streaming.logs import StreamLog
+
+T = TypeVar("T")
+
+SWITCH = "PYPAIMON_STREAMING_FAST"
+"""The environment variable that turns the client off: `0`, `off`, `false` or `no`."""
+
+_LOG = StreamLog(__name__)
+
+
+class ObjectReads:
+    """Reads of objects by a client that need not ask for their size first, or by the table's FileIO.
+
+    The client serves what pypaimon's own FileIO classes would ask of an S3-like store by Arrow, with keys out of the
+    table's options or a REST catalog's token of now. Everything else, and what a FileIO of the user's serves, is asked
+    of the FileIO. So is the first request that fails: only if the FileIO finds no such object either is the client
+    trusted, and if it finds one, or finds none where the client failed otherwise, it serves this bucket from then on.
+    Thread-safe.
+
+    Args:
+        file_io: The table's FileIO.
+        timeout: Seconds that one request may take.
+    """
+
+    def __init__(self, file_io: Any, timeout: float) -> None:
+        self._file_io = file_io
+        self._timeout = timeout
+        self._wanted = os.environ.get(SWITCH, "").strip().lower() not in ("0", "off", "false", "no")
+        self._known: tuple[Any, dict[str, ObjectClient | None]] = (None, {})
+
+    def read(self, path: str, otherwise: Callable[[], bytes]) -> bytes:
+        """All bytes of an object.
+
+        Args:
+            path: Of the object.
+            otherwise: Asks the FileIO.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            OSError: The request failed.
+        """
+        return self._ask(path, lambda client, key: bytes(client.get(key).data), otherwise)
+
+    def part(self, path: str, start: int | None, length: int, otherwise: Callable[[], Part]) -> Part:
+        """`length` bytes of an object from `start` on, its last ones if that is None; fewer where it ends.
+
+        Args:
+            path: Of the object.
+            start: Where they begin.
+            length: How many, at least one.
+            otherwise: Asks the FileIO.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            OSError: The request failed.
+        """
+        return self._ask(path, lambda client, key: client.get(key, start, length), otherwise)
+
+    def tagged(self, path: str, otherwise: Callable[[], tuple[bytes, str | None]]) -> tuple[bytes, str | None]:
+        """All bytes of an object, and the store's entity tag of them (None by the FileIO). Raises as `read`."""
+        return self._ask(path, lambda client, key: client.tagged(key), otherwise)
+
+    def put(self, path: str, data: bytes, tag: str | None, create: bool, otherwise: Callable[[], None]) -> None:
+        """Write an object, if none is there (`create`), or if the one that is there has this tag.
+
+        Args:
+            path: Of the object.
+            data: Its content.
+            tag: Of what it replaces; None if that is not known, and for a new one.
+            create: It is a new one.
+            otherwise: Writes it by the FileIO, where the store cannot compare.
+
+        Raises:
+            FileExistsError: There is one, or another one.
+            FileNotFoundError: There is none to replace.
+            OSError: The request failed.
+        """
+        served = self._client(path)
+        if served is None or not (create or tag) or not served[0].trusted or not served[0].compares:
+            return otherwise()
+        client, key = served
+        try:
+            with one_request():
+                client.put(key, data, None if create else tag)
+        except NotServedError as refused:
+            client.compares = False
+            text = "%(bucket)s does not compare before it writes (%(reason)s): a late save of a reader is undone later"
+            _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=str(refused))
+            otherwise()
+
+    def _ask(self, path: str, request: Callable[[ObjectClient, str], T], otherwise: Callable[[], T]) -> T:
+        served = self._client(path)
+        if served is None:
+            return otherwise()
+        client, key = served
+        try:
+            answer = request(client, key)
+        except NotServedError:
+            with one_request():
+                return otherwise()
+        except OSError as error:
+            if client.trusted or isinstance(error, BusyError):
+                raise
+            return _second_opinion(client, error, otherwise)
+        client.trusted = True
+        return answer
+
+    def _client(self, path: str) -> tuple[ObjectClient, str] | None:
+        """The client that serves a path, and the key of its object; None if the FileIO does."""
+        if not self._wanted or object_client.forked:
+            return None
+        arrow = arrow_file_io(self._file_io, path)
+        if arrow is None:
+            return None
+        bucket, _, key = arrow.to_filesystem_path(path).partition("/")
+        system, clients = self._known
+        if system is not arrow.filesystem:
+            # With a new token of a REST catalog comes a new file system.
+            self._known = system, clients = arrow.filesystem, {}
+        if bucket not in clients:
+            clients[bucket] = _client_of(system, bucket, self._timeout)
+        client = clients[bucket]
+        # The client would drop slashes at the ends of a key.
+        fits = client is not None and not client.given_up and key.strip("/") == key != ""
+        return (client, key) if client is not None and fits else None
+
+
+def _client_of(file_system: Any, name: str, timeout: float) -> ObjectClient | None:
+    reason = object_client.unusable()
+    bucket = None if reason else Bucket.of(file_system, name, timeout)
+    if bucket is not None:
+        try:
+            client = ObjectClient.of(bucket)
+        except Exception as error:  # noqa: BLE001 (the FileIO serves whatever obstore cannot be made for)
+            reason = f"obstore refuses its settings ({type(error).__name__})"
+        else:
+            _LOG.debug("store_client", "%(bucket)s is read by the client of the extra 'fast'", bucket=name, reason=None)
+            return client
+    reason = reason or "it has no keys of its own, or is reached in a special way"
+    _LOG.debug("store_client", "%(bucket)s is read by the table's FileIO: %(reason)s", bucket=name, reason=reason)
+    return None
+
+
+def _second_opinion(client: ObjectClient, error: OSError, otherwise: Callable[[], T]) -> T:
+    """What the FileIO says where a client failed that is not trusted yet; tells which of the two serves from now on."""
+    missing = isinstance(error, FileNotFoundError)
+    try:
+        with one_request():
+            answer = otherwise()
+    except FileNotFoundError:
+        if missing:
+            client.trusted = True
+        else:
+            _give_up(client, error)
+        raise
+    _give_up(client, error)
+    return answer
+
+
+def _give_up(client: ObjectClient, error: OSError) -> None:
+    client.given_up = True
+    text = "%(bucket)s is read by the table's FileIO from now on: the client of the extra 'fast' failed: %(reason)s"
+    _LOG.warning("store_client_left", text, bucket=client.bucket.name, reason=str(error))

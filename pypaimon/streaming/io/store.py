@@ -1,0 +1,396 @@
+"""`Store`: every request of a stream to the table's store: timed out, retried, counted, its errors translated."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from pypaimon.streaming.concurrency.errand import not_given_up
+from pypaimon.streaming.concurrency.forking import ForkSafeLock
+from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, left_beside
+from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.io_requests import Hanging, one_request
+from pypaimon.streaming.io.object_reads import ObjectReads
+from pypaimon.streaming.io.validated_cache import ValidatedCache
+from pypaimon.streaming.logs import StreamLog
+
+T = TypeVar("T")
+
+_LOG = StreamLog(__name__)
+_AWS_CODE = re.compile(r"AWS Error ([A-Z_]+)")
+_REFUSED_CODES = frozenset(
+    (
+        "ACCESS_DENIED",
+        "INVALID_ACCESS_KEY_ID",
+        "INVALID_CLIENT_TOKEN_ID",
+        "INVALID_SIGNATURE",
+        "MISSING_AUTHENTICATION_TOKEN",
+        "NO_SUCH_BUCKET",
+        "OPT_IN_REQUIRED",
+        "SIGNATURE_DOES_NOT_MATCH",
+        "UNRECOGNIZED_CLIENT",
+    )
+)
+_REFUSED = re.compile(
+    r"HTTP status:? (?:401|403)\b|\b(?:AccessDenied|InvalidAccessKeyId|NoSuchBucket|SignatureDoesNotMatch)\b", re.I
+)
+_MISSING_CODES = frozenset(("NO_SUCH_KEY", "RESOURCE_NOT_FOUND"))
+_MISSING = re.compile(r"HTTP status:? 404\b|\bNoSuchKey\b", re.I)
+_REFUSED_NUMBERS = frozenset(
+    (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP)
+)
+
+_LASTING = frozenset(("write", "delete"))
+"""Kinds of requests that change something: who gives one up does not know whether it took effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how patiently a request is repeated.
+
+    Attributes:
+        attempts: Requests in all.
+        first_delay: Seconds before the second one; doubles from then on.
+        max_delay: Longest pause, in seconds.
+        hung_attempts: Requests in all that may hang until they time out.
+    """
+
+    attempts: int = 5
+    first_delay: float = 0.1
+    max_delay: float = 5.0
+    hung_attempts: int = 2
+
+    def delay(self, attempt: int, rng: random.Random) -> float:
+        """Seconds to pause after an attempt (from 1); jittered, so that many readers do not come back together."""
+        return min(self.max_delay, self.first_delay * 2.0 ** (attempt - 1)) * (0.5 + rng.random() / 2)
+
+
+@dataclass(eq=False)
+class _Common:
+    """What the stores of all readers of a table handle have in common."""
+
+    retry: RetryPolicy
+    sleep: Callable[[float], None]
+    rng: random.Random
+    cache: ValidatedCache = field(default_factory=ValidatedCache)
+    hanging: Hanging = field(default_factory=Hanging)
+    counts: Counter[str] = field(default_factory=Counter)
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+
+
+class Store:
+    """The files of a table, as bytes.
+
+    A missing object is `FileNotFoundError` of the read itself; nothing is probed first. What may pass (time-outs, 5xx,
+    resets) is retried with backoff; what will not (forbidden) is an error at once; neither is ever "no data".
+    Thread-safe.
+
+    Args:
+        file_io: pypaimon's `FileIO` of the table, or anything with its methods.
+        timeout: Seconds that one request may take.
+        concurrency: Requests in flight at the same time.
+        retry: How often requests are repeated.
+        sleep: Called with seconds between attempts.
+        rng: Source of jitter.
+
+    Attributes:
+        file_io: As it was given.
+        pool: The threads that requests run on.
+        objects: Requests that may go past the FileIO, where that saves some, or where it cannot put them.
+    """
+
+    def __init__(
+        self,
+        file_io: Any,
+        timeout: float = 60.0,
+        concurrency: int = 32,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.file_io = file_io
+        self._common = _Common(retry or RetryPolicy(), sleep, rng or random.Random())
+        self.pool = IOPool(concurrency, timeout, hanging=self._common.hanging)
+        self.objects = ObjectReads(file_io, timeout)
+        self._writes = ConditionalWrites(file_io, self.objects)
+
+    def for_reader(self) -> Store:
+        """The same files for one more reader, on threads of its own: what hangs there holds up nobody else.
+
+        Requests of all of them are counted together.
+        """
+        store = copy.copy(self)
+        store.pool = IOPool(self.pool.size, self.pool.timeout, hanging=self._common.hanging)
+        return store
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests so far by kind: read, list, write, delete; and how many of them were retried or abandoned."""
+        with self._common.lock.held:
+            return {**self._common.counts, "abandoned": self._common.hanging.abandoned}
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file. One request unless retried.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            CorruptTableError: It may not be read.
+            StoreError: The store kept failing (retriable); `IOTimeoutError` if it hung.
+        """
+        return self._one("read", path, self._read)
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        """The bytes of several files, asked for at the same time; None for those that are missing.
+
+        Raises:
+            CorruptTableError: One may not be read.
+            StoreError: The store kept failing (retriable); `IOTimeoutError` if it hung.
+        """
+        answers = self._ask("read", paths, self._read)
+        return [None if isinstance(answer, FileNotFoundError) else answer for answer in answers]
+
+    def begin_read(self, path: str) -> Callable[[], bytes]:
+        """As `read`, asked for at once: the call that is returned waits for the answer, and raises what `read` does."""
+        return self.begin_call("read", path, self._read)
+
+    def parse(self, path: str, parser: Callable[[bytes], T]) -> T:
+        """Read a file and parse it, again a few times if that fails, since a writer may be in the middle of it.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            CorruptTableError: The parser kept raising `ValueError`, or `RecursionError` for what is nested too deeply;
+                or the file may not be read.
+            StoreError: The store kept failing (retriable).
+        """
+        return self.parse_data(path, self.read(path), parser)
+
+    def parse_data(self, path: str, data: bytes, parser: Callable[[bytes], T]) -> T:
+        """As `parse`, for a file that has been read already."""
+        return self._parsed(path, Seen(data), parser, lambda: Seen(self.read(path)))[0]
+
+    def look(self, path: str, parser: Callable[[bytes], T]) -> tuple[T, Seen]:
+        """As `parse`, of a small file that is to be replaced: also what `replace` has to know of it. One request."""
+        read = partial(self._one, "read", path, self._writes.look)
+        return self._parsed(path, read(), parser, read)
+
+    def _parsed(self, path: str, seen: Seen, parser: Callable[[bytes], T], again: Callable[[], Seen]) -> tuple[T, Seen]:
+        for attempt in range(1, self._common.retry.attempts + 1):
+            try:
+                return parser(seen.data), seen
+            except (ValueError, RecursionError) as error:
+                if attempt == self._common.retry.attempts:
+                    raise CorruptTableError(path, f"cannot be decoded: {error}") from error
+            self._pause(attempt)
+            seen = again()
+        raise AssertionError("unreachable")
+
+    def list_names(self, directory: str) -> list[str]:
+        """Names of the files and directories in a directory; none if it does not exist."""
+        return list(self._by_name(directory))
+
+    def list_statuses(self, directory: str) -> list[Any]:
+        """Statuses (`path`, `size`, `mtime`) of what is in a directory; none if it does not exist."""
+        try:
+            return self._one("list", directory, self._statuses)
+        except FileNotFoundError:
+            return []
+
+    def list_written(self, directory: str) -> dict[str, Any]:
+        """Statuses by name of a directory whose files were written with `replace` or `write_atomic`.
+
+        On HDFS a file whose writer died in the midst of a rename gets its name back.
+        """
+        found = self._by_name(directory)
+        if left := left_beside(directory, found):
+            for path in left:
+                self._one("write", path, self._writes.recover)
+            found = self._by_name(directory)
+        return found
+
+    def _by_name(self, directory: str) -> dict[str, Any]:
+        return {status.path.rstrip("/").rsplit("/", 1)[-1]: status for status in self.list_statuses(directory)}
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Write a file so that a reader, or a crash, sees the old content or the new.
+
+        On file systems a hidden temporary file takes the place of the old one; an object store's PUT is atomic.
+        A write to an object store that hung and was given up may still take effect later.
+        """
+        self._one("write", path, partial(self._write, data=data))
+
+    def replace(self, path: str, data: bytes, seen: Seen | None) -> None:
+        """As `write_atomic`, if the file still is what `look` has found. One request where the store compares.
+
+        A write that hung and was given up takes no effect once another one has come, where the store compares: local
+        files, and objects that the extra `fast` serves.
+
+        Args:
+            path: Of the file.
+            data: Its new content; to have written it already is no error.
+            seen: What it replaces; None: nothing.
+
+        Raises:
+            ChangedFileError: It is another one by now; nothing was written.
+            CorruptTableError: It may not be written.
+            StoreError: The store kept failing (retriable).
+        """
+        self._one("write", path, partial(self._writes.replace, data=data, seen=seen))
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that does not exist is fine."""
+        with suppress(FileNotFoundError):
+            self._one("delete", path, self._writes.delete)
+
+    def call(self, kind: str, subject: str, request: Callable[[str], T]) -> T:
+        """Any other request that fails by `OSError`, timed out, retried and counted as those to the store.
+
+        Args:
+            kind: What it counts as.
+            subject: Its argument, named in errors.
+            request: Runs on a thread of the pool.
+        """
+        return self._one(kind, subject, request)
+
+    def begin_call(self, kind: str, subject: str, request: Callable[[str], T]) -> Callable[[], T]:
+        """As `call`, asked for at once: the call that is returned waits for the answer."""
+        future = self.pool.submit(request, subject)
+        self._count(kind)
+
+        def answer() -> T:
+            first: T | FileNotFoundError | StoreError = self._answer(subject, future)
+            return self._found(self._repeated(kind, (subject,), request, [first]))
+
+        return answer
+
+    def close(self) -> None:
+        """End the threads; idempotent."""
+        self.pool.close()
+
+    def _one(self, kind: str, path: str, request: Callable[[str], T]) -> T:
+        return self._found(self._ask(kind, (path,), request))
+
+    @staticmethod
+    def _found(answers: list[T | FileNotFoundError]) -> T:
+        (answer,) = answers
+        if isinstance(answer, FileNotFoundError):
+            raise answer
+        return answer
+
+    def _ask(self, kind: str, paths: Sequence[str], request: Callable[[str], T]) -> list[T | FileNotFoundError]:
+        """Ask for all paths at the same time, and again for those that failed; what is missing is no failure."""
+        with not_given_up() if kind in _LASTING else nullcontext():
+            return self._repeated(kind, paths, request, self._round(kind, paths, request))
+
+    def _repeated(
+        self,
+        kind: str,
+        paths: Sequence[str],
+        request: Callable[[str], T],
+        answers: list[T | FileNotFoundError | StoreError],
+    ) -> list[T | FileNotFoundError]:
+        """Ask again for those that failed."""
+        for attempt in range(1, self._common.retry.attempts + 1):
+            failed = [place for place, answer in enumerate(answers) if isinstance(answer, StoreError)]
+            if not failed:
+                break
+            errors = [answers[place] for place in failed]
+            hung = [error for error in errors if isinstance(error, IOTimeoutError)]
+            if hung and attempt >= self._common.retry.hung_attempts:
+                raise hung[0]
+            if attempt == self._common.retry.attempts:
+                raise cast("StoreError", errors[0])
+            self._count("retried", len(failed))
+            cause = errors[0].__cause__ if isinstance(errors[0], StoreError) else None
+            text = "%(count)d requests (%(kind)s) failed and are repeated, the first %(path)s: %(error)s"
+            fields: dict[str, Any] = {"kind": kind, "count": len(failed), "attempt": attempt, "path": paths[failed[0]]}
+            _LOG.warning("retry", text, **fields, error=str(cause or errors[0]))
+            self._pause(attempt)
+            for place, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
+                answers[place] = answer
+        return cast("list[T | FileNotFoundError]", answers)
+
+    def _round(
+        self, kind: str, paths: Sequence[str], request: Callable[[str], T]
+    ) -> list[T | FileNotFoundError | StoreError]:
+        futures: list[Future[T]] = []
+        try:
+            for path in paths:
+                futures.append(self.pool.submit(request, path))
+                self._count(kind)
+            answers: list[T | FileNotFoundError | StoreError] = []
+            for path, future in zip(paths, futures, strict=True):
+                answer = self._answer(path, future)
+                answers.append(answer)
+            return answers
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+    def _answer(self, path: str, future: Future[T]) -> T | FileNotFoundError | StoreError:
+        """What a request came to; raises what is wrong for good."""
+        try:
+            return self.pool.result(future)
+        except OSError as error:
+            failure = translated(path, error)
+            if isinstance(failure, CorruptTableError):
+                raise failure from error
+            if failure is not error:
+                failure.__cause__ = error
+            return failure
+
+    def _pause(self, attempt: int) -> None:
+        self._common.sleep(self._common.retry.delay(attempt, self._common.rng))
+
+    def _count(self, kind: str, number: int = 1) -> None:
+        with self._common.lock.held:
+            self._common.counts[kind] += number
+
+    def _read(self, path: str) -> bytes:
+        return self.objects.read(path, partial(self._read_stream, path))
+
+    def _read_stream(self, path: str) -> bytes:
+        # To open a file is a request too, in most stores.
+        with self.file_io.new_input_stream(path) as stream, one_request():
+            return self._common.cache.read(path, stream)
+
+    def _statuses(self, directory: str) -> list[Any]:
+        return list(self.file_io.list_status(directory))
+
+    def _write(self, path: str, data: bytes) -> None:
+        if is_renamed(path):
+            self._writes.write_renamed(path, data)
+        elif is_local(path):
+            self._writes.write_local(path, data, lambda: self.pool.given_up)
+        else:
+            with self.file_io.new_output_stream(path) as stream, one_request():
+                stream.write(data)
+
+
+def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | CorruptTableError:
+    """Our error for a failed request: missing, refused for good, timed out, or failing for now."""
+    if isinstance(error, FileNotFoundError):
+        return error
+    if isinstance(error, IOTimeoutError):
+        return IOTimeoutError(f"{path}: {error}")
+    if isinstance(error, (StoreError, CorruptTableError)):
+        return error
+    message = str(error)
+    code = _AWS_CODE.search(message)
+    if (code is not None and code[1] in _MISSING_CODES) or _MISSING.search(message):
+        return FileNotFoundError(errno.ENOENT, message, path)
+    refused = isinstance(error, PermissionError) or error.errno in _REFUSED_NUMBERS
+    if refused or (code is not None and code[1] in _REFUSED_CODES) or _REFUSED.search(message):
+        return CorruptTableError(path, f"may not be read or written ({error}); check the credentials and permissions")
+    return StoreError(f"{path}: the store failed repeatedly: {error}")

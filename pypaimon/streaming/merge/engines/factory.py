@@ -1,0 +1,198 @@
+"""A table's merge engine, made from its schema and options; what cannot be merged is refused before any read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import PyarrowFieldParser, TableSchema
+from pypaimon.streaming.merge.engines.aggregation import Aggregation
+from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
+from pypaimon.streaming.merge.engines.first_row import FirstRow
+from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
+from pypaimon.streaming.merge.functions.base import FieldAggregate
+from pypaimon.streaming.merge.functions.registry import DEFAULT_FUNCTION, field_aggregate
+from pypaimon.streaming.merge.groups import MergeEngine
+from pypaimon.streaming.merge.ordering import is_ordered
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import ChangelogProducer, changelog_producer_of, merge_engine_of
+from pypaimon.streaming.options.table_traits import MergeEngine as EngineName
+
+_IGNORE_DELETE = (
+    "ignore-delete",
+    "first-row.ignore-delete",
+    "deduplicate.ignore-delete",
+    "partial-update.ignore-delete",
+)
+_REMOVE_ON_DELETE = "partial-update.remove-record-on-delete"
+_REMOVE_ON_GROUP = "partial-update.remove-record-on-sequence-group"
+_GROUP_PREFIX, _GROUP_SUFFIX = "fields.", ".sequence-group"
+_FILLING = "last_non_null_value"
+
+
+def merge_engine(schema: TableSchema) -> MergeEngine:
+    """The merge engine of a primary-key table, as Java's `PrimaryKeyTableUtils.createMergeFunctionFactory` chooses it.
+
+    Args:
+        schema: The schema that rows are read with; its options decide.
+
+    Raises:
+        UnsupportedTableError: The engine, an aggregate function or another option is not supported; the message
+            names it.
+        StreamConfigError: The options contradict each other or the schema, as Java finds them to.
+    """
+    return _EngineOptions(schema).engine()
+
+
+class _EngineOptions:
+    """What the options of a table say about merging."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        self._options = OptionValues(schema.options)
+        self._types: dict[str, pa.DataType] = {
+            field.name: PyarrowFieldParser.from_paimon_type(field.type) for field in schema.fields
+        }
+        self._kind = merge_engine_of(schema.options)
+        self._ignore_delete = next(
+            (self._options.boolean(key, False) for key in _IGNORE_DELETE if self._options.text(key) is not None), False
+        )
+
+    def engine(self) -> MergeEngine:
+        options = self._options
+        if options.boolean("sequence.snapshot-ordering", False):
+            raise UnsupportedTableError("The option 'sequence.snapshot-ordering' is not supported.")
+        keys, sequence = self._keys(), self._sequence()
+        order = options.one_of("sequence.field.sort-order", ("ascending", "descending"), "ascending")
+        ascending = order == "ascending"
+        if self._kind is EngineName.DEDUPLICATE:
+            return Deduplicate(keys, sequence, ascending, ignore_delete=self._ignore_delete)
+        if self._kind is EngineName.FIRST_ROW:
+            return FirstRow(keys, ignore_delete=self._ignore_delete)
+        if self._kind is EngineName.PARTIAL_UPDATE:
+            return self._partial_update(keys, sequence, ascending)
+        remove = options.boolean("aggregation.remove-record-on-delete", False)
+        return Aggregation(keys, sequence, ascending, self._lookup(), self._aggregates(sequence), remove)
+
+    def _keys(self) -> tuple[str, ...]:
+        keys = tuple(name for name in self._schema.primary_keys if name not in self._schema.partition_keys)
+        if not keys:
+            raise StreamConfigError(
+                f"There is nothing to merge by: primary key {self._schema.primary_keys}, partition keys "
+                f"{self._schema.partition_keys}. A primary key must have a column that is no partition column."
+            )
+        return keys
+
+    def _sequence(self) -> tuple[str, ...]:
+        text = self._options.text("sequence.field")
+        if not text:
+            return ()
+        names = tuple(name.strip() for name in text.split(","))
+        for name in names:
+            self._require(name, "sequence.field")
+            self._require_order(name, "sequence.field")
+            if self._options.text(f"fields.{name}.aggregate-function") is not None:
+                raise StreamConfigError(f"Sequence field '{name}' must not have an aggregate function.")
+        if len(set(names)) < len(names):
+            raise StreamConfigError(f"A sequence field is defined more than once: sequence.field = {text}.")
+        if self._kind is EngineName.FIRST_ROW:
+            raise StreamConfigError("Merge engine first-row takes the first record; it cannot have a sequence.field.")
+        return names
+
+    def _lookup(self) -> bool:
+        """Whether compaction merges level 0 into higher levels record by record (Java's `CoreOptions.needLookup`)."""
+        options = self._options
+        return (
+            changelog_producer_of(self._schema.options) is ChangelogProducer.LOOKUP
+            or options.boolean("deletion-vectors.enabled", False)
+            or options.boolean("force-lookup", False)
+        )
+
+    def _aggregates(self, sequence: tuple[str, ...]) -> Mapping[str, FieldAggregate]:
+        return {name: self._aggregate(self._function(name, sequence), name) for name in self._types}
+
+    def _aggregate(self, function: str, name: str) -> FieldAggregate:
+        return field_aggregate(function, name, self._types[name], self._options)
+
+    def _function(self, name: str, sequence: tuple[str, ...]) -> str:
+        if name in sequence:
+            return "last_value"
+        if name in self._schema.primary_keys:
+            return "primary_key"
+        return self._chosen(name) or _FILLING
+
+    def _chosen(self, name: str) -> str | None:
+        return self._options.text(f"fields.{name}.aggregate-function", DEFAULT_FUNCTION)
+
+    def _partial_update(self, keys: tuple[str, ...], sequence: tuple[str, ...], ascending: bool) -> MergeEngine:
+        groups = self._groups()
+        remove = self._options.boolean(_REMOVE_ON_DELETE, False)
+        for first, second, both in (
+            ("ignore-delete", _REMOVE_ON_DELETE, self._ignore_delete and remove),
+            ("ignore-delete", _REMOVE_ON_GROUP, self._ignore_delete and self._options.text(_REMOVE_ON_GROUP)),
+            ("sequence-group", _REMOVE_ON_DELETE, groups and remove),
+        ):
+            if both:
+                raise StreamConfigError(f"'{first}' and '{second}' contradict each other; set one of them.")
+        aggregates = self._aggregates_of(groups)
+        return PartialUpdate(keys, sequence, ascending, self._lookup(), groups, aggregates, self._ignore_delete, remove)
+
+    def _groups(self) -> tuple[SequenceGroup, ...]:
+        removing = [name.strip() for name in (self._options.text(_REMOVE_ON_GROUP) or "").split(",") if name.strip()]
+        groups = []
+        taken: set[str] = set()
+        for key, value in sorted(self._schema.options.items()):
+            if not (key.startswith(_GROUP_PREFIX) and key.endswith(_GROUP_SUFFIX)):
+                continue
+            names = tuple(name.strip() for name in key[len(_GROUP_PREFIX) : -len(_GROUP_SUFFIX)].split(","))
+            fields = tuple(name.strip() for name in value.split(",") if name.strip())
+            for name in names:
+                self._require_order(name, key)
+            for name in names + fields:
+                self._require(name, key)
+                if name in self._schema.primary_keys:
+                    raise StreamConfigError(
+                        f"'{key}' holds '{name}', a column of the primary key, which cannot be in a group."
+                    )
+                if name in taken:
+                    raise StreamConfigError(
+                        f"Field '{name}' is in more than one sequence group, the last of them '{key}'."
+                    )
+                taken.add(name)
+            groups.append(SequenceGroup(names, fields, bool(set(names).intersection(removing))))
+        for name in removing:
+            if not any(name in group.sequence for group in groups):
+                raise StreamConfigError(
+                    f"'{_REMOVE_ON_GROUP}' names '{name}', which is no field of a sequence group's order."
+                )
+        return tuple(groups)
+
+    def _aggregates_of(self, groups: tuple[SequenceGroup, ...]) -> Mapping[str, FieldAggregate]:
+        ordering = {name for group in groups for name in group.sequence}
+        following = {name for group in groups for name in group.fields}
+        aggregates = {}
+        for name in self._types:
+            function = self._chosen(name)
+            if function is None or name in ordering or name in self._schema.primary_keys:
+                continue
+            if name in following:
+                aggregates[name] = self._aggregate(function, name)
+            elif function != _FILLING:
+                raise StreamConfigError(
+                    f"Field '{name}' has aggregate function '{function}' but is in no sequence group; merge engine "
+                    f"partial-update needs one: 'fields.<sequence field>.sequence-group' = '{name}'."
+                )
+        return aggregates
+
+    def _require(self, name: str, option: str) -> None:
+        if name not in self._types:
+            raise StreamConfigError(f"Field '{name}' of option '{option}' is not in the table: {list(self._types)}.")
+
+    def _require_order(self, name: str, option: str) -> None:
+        self._require(name, option)
+        if not is_ordered(self._types[name]):
+            raise UnsupportedTableError(
+                f"Field '{name}' of option '{option}' has type {self._types[name]}, which has no order here."
+            )

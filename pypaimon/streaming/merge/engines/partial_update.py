@@ -1,0 +1,196 @@
+"""Merge engine `partial-update`: newer values that are not null fill up the row, as a whole or by sequence groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge.functions.base import (
+    ADD,
+    ADD_BEFORE,
+    RETRACT,
+    SET,
+    SET_RETRACT,
+    SKIP,
+    Actions,
+    FieldAggregate,
+    LastNonNullValue,
+    LastValue,
+)
+from pypaimon.streaming.merge.groups import EngineBase, Groups, Mask, Merged, value_columns
+from pypaimon.streaming.merge.ordering import Ints, ranks
+from pypaimon.streaming.model.row_kinds import DELETE, INSERT
+
+_FILL = FieldAggregate(LastNonNullValue())
+_REPLACE = FieldAggregate(LastValue())
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceGroup:
+    """Fields that are updated together, by the newest of sequence fields of their own.
+
+    Attributes:
+        sequence: The sequence fields, compared one after the other.
+        fields: The fields that follow them.
+        removes: Whether a -D with the newest sequence removes the whole row.
+    """
+
+    sequence: tuple[str, ...]
+    fields: tuple[str, ...]
+    removes: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All fields of the group."""
+        return self.sequence + self.fields
+
+
+@dataclass(frozen=True, slots=True)
+class PartialUpdate(EngineBase):
+    """Follows Java's `PartialUpdateMergeFunction`.
+
+    Attributes:
+        groups: The sequence groups; fields of none are filled with the newest value that is not null.
+        aggregates: The aggregates of fields of sequence groups; the others of a group are replaced.
+        ignore_delete: Whether -U and -D are passed over.
+        remove_on_delete: Whether a -D removes the row (`partial-update.remove-record-on-delete`).
+    """
+
+    groups: tuple[SequenceGroup, ...] = ()
+    aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)
+    ignore_delete: bool = False
+    remove_on_delete: bool = False
+
+    @property
+    def name(self) -> str:
+        return "partial-update"
+
+    def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Keys, sequence fields, and those of the sequence groups that the columns belong to or that remove rows."""
+        wanted = set(columns)
+        names = [*self.keys, *self.sequence]
+        for group in self.groups:
+            if group.removes or wanted.intersection(group.columns):
+                names += group.sequence
+        return tuple(dict.fromkeys(name for name in names if name not in wanted))
+
+    def merge(self, groups: Groups) -> Merged:
+        """Fills up each row.
+
+        Results are +I, or -D where the newest record removed the row or nothing but retractions came.
+
+        Raises:
+            UnsupportedTableError: There is a -U or -D, and no option says what to do with it.
+        """
+        opening = groups.retracts & (groups.positions == groups.starts[groups.ids])
+        # A retraction that comes first makes a row of its own values, whatever is done with it otherwise.
+        actions: Actions = np.where(groups.retracts, np.where(opening, SET, SKIP), ADD).astype(np.int8)
+        aggregates: dict[str, tuple[FieldAggregate, Actions]] = {}
+        if self.groups:
+            there = set(groups.batch.schema.names)
+            present = [group for group in self.groups if group.removes or there.intersection(group.columns)]
+            removed = self._in_sequence(groups, present, opening, aggregates)
+        else:
+            removed = self._removed(groups)
+        actions[removed] = SET
+        kinds = np.where(removed[groups.ends] | ~groups.any(~groups.retracts), DELETE, INSERT).astype(np.int8)
+        columns = {}
+        for name in value_columns(groups.batch):
+            aggregate, does = aggregates.get(name, (_FILL, actions))
+            columns[name] = aggregate.apply(groups, name, does)
+        newest = groups.ends
+        if self.ignore_delete:
+            newest = np.maximum(groups.last(~groups.retracts), groups.starts)
+        return Merged(kinds, groups.row_of(newest), columns)
+
+    def _removed(self, groups: Groups) -> Mask:
+        if self.ignore_delete or not groups.retracts.any():
+            return np.zeros(len(groups.rows), dtype=np.bool_)
+        if not self.remove_on_delete:
+            raise UnsupportedTableError(
+                "The data files hold -U or -D records, which merge engine partial-update cannot merge by itself. Set "
+                "'ignore-delete' = 'true' (pass over them), 'partial-update.remove-record-on-delete' = 'true' (a -D "
+                "removes the row), or 'fields.<g>.sequence-group' (records take back the fields of their group)."
+            )
+        mask: Mask = groups.kinds == DELETE
+        return mask
+
+    def _in_sequence(
+        self,
+        groups: Groups,
+        sequence_groups: list[SequenceGroup],
+        opening: Mask,
+        aggregates: dict[str, tuple[FieldAggregate, Actions]],
+    ) -> Mask:
+        """What each record does to the fields of sequence groups; returns which records remove the row."""
+        counted = ~groups.retracts | opening | (not self.ignore_delete)
+        ages = [_ages(groups, group.sequence) for group in sequence_groups]
+        newest = [_newest(groups, age, counted) for age in ages]
+        removed = np.zeros(len(groups.rows), dtype=np.bool_)
+        if any(group.removes for group in sequence_groups):
+            removed = _removals(groups, [group.removes for group in sequence_groups], ages, newest)
+        for group, age, is_newest in zip(sequence_groups, ages, newest, strict=True):
+            sequence = np.where(is_newest, ADD, SKIP)
+            adding = np.where(is_newest, ADD, np.where(age > 0, ADD_BEFORE, SKIP))
+            if self.ignore_delete:
+                replacing = aggregating = np.where(opening, SET, np.where(groups.retracts, SKIP, adding))
+            else:
+                opened = np.where(age > 0, SET_RETRACT, SET)
+                taking = np.where(opening, opened, RETRACT)
+                replacing = np.where(groups.retracts, np.where(is_newest | opening, taking, SKIP), adding)
+                aggregating = np.where(groups.retracts, np.where((age > 0) | opening, taking, SKIP), adding)
+            sequence = np.where(opening | removed, SET, sequence).astype(np.int8)
+            aggregates.update(dict.fromkeys(group.sequence, (_REPLACE, sequence)))
+            for name in group.fields:
+                aggregate = self.aggregates.get(name)
+                does = np.where(removed, SET, replacing if aggregate is None else aggregating).astype(np.int8)
+                aggregates[name] = (aggregate or _REPLACE, does)
+        return removed
+
+
+def _ages(groups: Groups, sequence: tuple[str, ...]) -> Ints:
+    """The sequence of each position as a number, 0 where every sequence field is null: the group is not touched."""
+    ages = ranks(groups.values(sequence[0]))
+    for name in sequence[1:]:
+        following = ranks(groups.values(name))
+        both = ages * (following.max() + 1) + following
+        ages = np.where(both > 0, np.unique(both, return_inverse=True)[1] + 1, 0)
+    return ages
+
+
+def _newest(groups: Groups, ages: Ints, counted: Mask) -> Mask:
+    """Whether the sequence of each position is at least as new as every one before it."""
+    # A running maximum that starts anew in each group, for every group's numbers lie above those of the one before.
+    leveled = groups.ids * (ages.max() + 1) + np.where(counted, ages, 0)
+    mask: Mask = counted & (ages > 0) & (leveled == np.maximum.accumulate(leveled))
+    return mask
+
+
+def _removals(groups: Groups, removing: list[bool], ages: list[Ints], newest: list[Mask]) -> Mask:
+    """Which records remove the row; a removal sets every group's sequence to its own, so `newest` is corrected.
+
+    A removed row needs no aggregate that can take values back. Java fails on one that cannot in a group before the
+    removing one, and so does its writer, so that no such table is met.
+    """
+    removed = np.zeros(len(groups.rows), dtype=np.bool_)
+    deletes = groups.kinds == DELETE
+    candidates = np.zeros(len(groups.rows), dtype=np.bool_)
+    for removes, age in zip(removing, ages, strict=True):
+        if removes:
+            candidates |= deletes & (age > 0)
+    for group in np.flatnonzero(groups.any(candidates)).tolist():
+        held = [0] * len(ages)
+        for position in range(int(groups.starts[group]), int(groups.ends[group]) + 1):
+            here = [int(age[position]) for age in ages]
+            takes = [now > 0 and now >= before for now, before in zip(here, held, strict=True)]
+            if deletes[position] and any(took and removes for took, removes in zip(takes, removing, strict=True)):
+                removed[position] = True
+                held = here
+            else:
+                held = [now if took else before for now, before, took in zip(here, held, takes, strict=True)]
+            for mask, took in zip(newest, takes, strict=True):
+                mask[position] = took
+    return removed

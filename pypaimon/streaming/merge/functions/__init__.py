@@ -1,0 +1,1 @@
+"""What aggregation makes of the values of a field."""

@@ -1,0 +1,144 @@
+"""Aggregate functions by name: from a field's options to its aggregator; what is unknown is refused by its name."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.merge.functions.base import (
+    Aggregator,
+    Extreme,
+    FieldAggregate,
+    FirstNonNullValue,
+    FirstValue,
+    LastNonNullValue,
+    LastValue,
+    PrimaryKeyValue,
+)
+from pypaimon.streaming.merge.functions.collections import (
+    ByteUnion,
+    Collect,
+    Listagg,
+    MergeMap,
+    MergeMapWithKeyTime,
+    NestedPartialUpdate,
+    NestedUpdate,
+)
+from pypaimon.streaming.merge.functions.numeric import Product, Sum
+from pypaimon.streaming.merge.functions.sketches import union_of
+from pypaimon.streaming.merge.ordering import is_ordered
+from pypaimon.streaming.options.option_values import OptionValues
+
+DEFAULT_FUNCTION = "fields.default-aggregate-function"
+
+_PICKING: dict[str, Aggregator] = {
+    "last_value": LastValue(),
+    "last_non_null_value": LastNonNullValue(),
+    "first_value": FirstValue(),
+    "first_non_null_value": FirstNonNullValue(),
+    "first_not_null_value": FirstNonNullValue(),
+    "primary_key": PrimaryKeyValue(),
+}
+_COMPARING: dict[str, Aggregator] = {
+    "max": Extreme("max", True),
+    "min": Extreme("min", False),
+}
+_BOOLEAN: dict[str, Aggregator] = {
+    "bool_or": Extreme("bool_or", True),
+    "bool_and": Extreme("bool_and", False),
+}
+
+
+def field_aggregate(function: str, field: str, kind: pa.DataType, options: OptionValues) -> FieldAggregate:
+    """The aggregate of a field, as Java's `FieldAggregatorFactory` makes it.
+
+    Raises:
+        UnsupportedTableError: The function is not known, or its package is not installed; the message names it.
+        StreamConfigError: The field's type or options do not suit the function.
+    """
+    ignore_retract = options.boolean(f"fields.{field}.ignore-retract", False)
+    if ignore_retract and options.boolean("aggregation.remove-record-on-delete", False):
+        raise StreamConfigError(
+            f"'aggregation.remove-record-on-delete' and 'fields.{field}.ignore-retract' contradict each other; set one."
+        )
+    return FieldAggregate(_aggregator(function, field, kind, options), ignore_retract)
+
+
+def _aggregator(function: str, field: str, kind: pa.DataType, options: OptionValues) -> Aggregator:
+    if function in _PICKING:
+        return _PICKING[function]
+    if function in _COMPARING:
+        _suits(is_ordered(kind), function, field, kind, "a type that can be compared")
+        return _COMPARING[function]
+    if function in _BOOLEAN:
+        _suits(pa.types.is_boolean(kind), function, field, kind, "BOOLEAN")
+        return _BOOLEAN[function]
+    if function in ("sum", "product"):
+        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        _suits(number, function, field, kind, "a number")
+        return Sum(field, kind) if function == "sum" else Product(field, kind)
+    if function in ("rbm32", "theta_sketch", "hll_sketch"):
+        _suits(pa.types.is_binary(kind) or pa.types.is_large_binary(kind), function, field, kind, "VARBINARY")
+        return ByteUnion(function, union_of(function, field))
+    return _container(function, field, kind, options)
+
+
+def _container(function: str, field: str, kind: pa.DataType, options: OptionValues) -> Aggregator:
+    prefix = f"fields.{field}."
+    distinct = options.boolean(prefix + "distinct", False)
+    if function == "listagg":
+        _suits(pa.types.is_string(kind) or pa.types.is_large_string(kind), function, field, kind, "STRING")
+        delimiter = options.text(prefix + "list-agg-delimiter")
+        return Listagg("," if delimiter is None else delimiter, distinct)
+    if function == "collect":
+        _suits(pa.types.is_list(kind), function, field, kind, "ARRAY")
+        return Collect(distinct)
+    if function == "merge_map":
+        _suits(pa.types.is_map(kind), function, field, kind, "MAP")
+        return MergeMap()
+    if function == "merge_map_with_keytime":
+        _suits(pa.types.is_map(kind) and pa.types.is_struct(kind.item_type), function, field, kind, "MAP of ROW")
+        return MergeMapWithKeyTime(_time_field(field, kind.item_type, options))
+    if function in ("nested_update", "nested_partial_update"):
+        _suits(pa.types.is_list(kind) and pa.types.is_struct(kind.value_type), function, field, kind, "ARRAY of ROW")
+        return _nested(function, field, kind.value_type, options)
+    raise UnsupportedTableError(f"Aggregate function '{function}' of field '{field}' is not supported.")
+
+
+def _time_field(field: str, row: pa.StructType, options: OptionValues) -> str:
+    names = [inner.name for inner in row]
+    named = options.text(f"fields.{field}.ts-field") or names[-1]
+    _known([named], names, field, "time field")
+    _suits(pa.types.is_string(row.field(named).type), "merge_map_with_keytime", field, row, "a ROW with a STRING time")
+    return named
+
+
+def _nested(function: str, field: str, row: pa.StructType, options: OptionValues) -> Aggregator:
+    prefix = f"fields.{field}."
+    names = [inner.name for inner in row]
+    key = _names(options.text(prefix + "nested-key"))
+    sequence = _names(options.text(prefix + "nested-sequence-field"))
+    _known(key, names, field, "nested key")
+    _known(sequence, names, field, "nested sequence field")
+    nulls = options.one_of(prefix + "nested-key-null-strategy", ("merge", "ignore", "error"), "merge")
+    if not key and (function != "nested_update" or sequence or options.text(prefix + "nested-key-null-strategy")):
+        raise StreamConfigError(f"Aggregate function '{function}' of field '{field}' needs '{prefix}nested-key'.")
+    if function == "nested_partial_update":
+        return NestedPartialUpdate(field, key, nulls)
+    limit = options.integer(prefix + "count-limit")
+    return NestedUpdate(field, key, nulls, sequence, (1 << 31) - 1 if limit is None else limit)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+def _known(names: tuple[str, ...] | list[str], known: list[str], field: str, what: str) -> None:
+    for name in names:
+        if name not in known:
+            raise StreamConfigError(f"The {what} '{name}' of field '{field}' is not in its rows: {known}.")
+
+
+def _suits(suits: bool, function: str, field: str, kind: pa.DataType, wanted: str) -> None:
+    if not suits:
+        raise StreamConfigError(f"Aggregate function '{function}' of field '{field}' needs {wanted}, not {kind}.")

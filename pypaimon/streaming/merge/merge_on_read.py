@@ -1,0 +1,161 @@
+"""Merge-on-read: sorted runs in, one row per key out, in columns and in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from pypaimon.streaming.merge.groups import (
+    LEVEL,
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    Groups,
+    Kinds,
+    Mask,
+    Merged,
+    MergeEngine,
+    is_retract,
+    take_or_null,
+)
+from pypaimon.streaming.merge.ordering import Codes, Ints, numeric_codes, ranks
+from pypaimon.streaming.merge.sorted_runs import Chunk, chunks
+from pypaimon.streaming.merge.stages import Begin, few_runs
+
+
+def merge_batches(
+    runs: Iterable[Iterable[pa.RecordBatch]],
+    engine: MergeEngine,
+    *,
+    keep_deletes: bool = False,
+    keep_sequence: bool = False,
+    begin: Begin = list,
+) -> Iterator[pa.RecordBatch]:
+    """Merges the sorted runs of one bucket, as Java's `MergeTreeReaders` with `SortMergeReader` do.
+
+    Args:
+        runs: Record batches of each run, sorted by the engine's keys. All hold the same columns: the keys, the value
+            columns, `_SEQUENCE_NUMBER` (int64), `_VALUE_KIND` (int8), and `_LEVEL` (int32) if the engine wants levels.
+            The records of one key may lie in several runs and batches.
+        engine: How the records of one key become a row.
+        keep_deletes: Whether -U and -D rows come out too.
+        keep_sequence: Whether `_SEQUENCE_NUMBER` comes out too: that of the newest record that went into a row.
+        begin: Called with runs that are about to be read, see `stages.Begin`.
+
+    Yields:
+        Batches, sorted by key, none empty: the columns of the runs without `_SEQUENCE_NUMBER` and `_LEVEL`. A key with
+        one record comes out as it is; otherwise the engine decides. Records of a key are ordered by the engine's
+        sequence fields, then `_SEQUENCE_NUMBER`, then retractions first.
+
+    Raises:
+        UnsortedRunError: The records of a run are not in order.
+        StoreError: A temporary file cannot be written.
+
+    Memory: one batch of each run, what is left of the batch before, and the chunk that is being merged; each run is
+    asked for a batch only when that is used up. More than `stages.MOST_RUNS` runs are merged in stages.
+    """
+    with few_runs(runs, engine.keys, begin) as few:
+        for chunk in chunks(few, engine.keys):
+            hidden = (LEVEL,) if keep_sequence else (LEVEL, SEQUENCE_NUMBER)
+            names = [name for name in chunk.batch.schema.names if name not in hidden]
+            merged = _merge_chunk(chunk, engine, names, keep_deletes)
+            if merged.num_rows:
+                yield merged
+
+
+def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_deletes: bool) -> pa.RecordBatch:
+    order, starts = chunk.by_key()
+    kinds = _kinds(chunk.batch)
+    if len(starts) == len(chunk.codes):
+        return _rows(chunk.batch.select(names), order, kinds if order is None else kinds[order], keep_deletes)
+    if order is None:
+        order = np.arange(len(chunk.codes))
+    sizes = np.diff(starts, append=len(order))
+    several = sizes > 1
+    group_sizes = sizes[several]
+    groups = Groups(chunk.batch, order[np.repeat(several, sizes)], np.cumsum(group_sizes) - group_sizes)
+    merged = engine.merge(_prepared(groups, engine))
+    return _assemble(groups.batch.select(names), merged, order[starts], several, kinds, keep_deletes)
+
+
+def _prepared(groups: Groups, engine: MergeEngine) -> Groups:
+    groups = _by_age(groups, engine)
+    return _without_superseded_levels(groups) if engine.wants_levels else groups
+
+
+def _by_age(groups: Groups, engine: MergeEngine) -> Groups:
+    """The records of each group from the oldest to the newest."""
+    sequence = _numbers(groups.batch, SEQUENCE_NUMBER)[groups.rows]
+    added = ~groups.retracts
+    if not engine.sequence:
+        same = groups.ids[1:] == groups.ids[:-1]
+        older = (sequence[1:] < sequence[:-1]) | ((sequence[1:] == sequence[:-1]) & (added[1:] < added[:-1]))
+        if not (same & older).any():
+            return groups
+    fields: list[Codes] = []
+    for name in engine.sequence:
+        codes = ranks(groups.values(name))
+        # A null is the oldest in either direction.
+        fields.append(codes if engine.ascending else np.where(codes == 0, np.iinfo(np.int64).min, -codes))
+    order = np.lexsort((added, sequence, *reversed(fields), groups.ids))
+    return Groups(groups.batch, groups.rows[order], groups.starts)
+
+
+def _without_superseded_levels(groups: Groups) -> Groups:
+    """Level 0 and the lowest level above it: the record there holds, merged, what the levels below it hold."""
+    levels = _numbers(groups.batch, LEVEL)[groups.rows].astype(np.int64)
+    highest = np.iinfo(np.int64).max
+    lowest = np.minimum.reduceat(np.where(levels > 0, levels, highest), groups.starts)
+    kept = (levels <= 0) | (groups.positions == groups.first(levels == lowest[groups.ids])[groups.ids])
+    return groups if kept.all() else groups.only(kept)
+
+
+def _assemble(
+    batch: pa.RecordBatch, merged: Merged, firsts: Ints, several: Mask, kinds: Kinds, keep_deletes: bool
+) -> pa.RecordBatch:
+    """The rows of all keys: single records as they are, groups as they were merged."""
+    rows = firsts.copy()
+    rows[several] = merged.rows
+    result_kinds = kinds[firsts]
+    result_kinds[several] = merged.kinds
+    kept = result_kinds >= 0
+    if not keep_deletes:
+        kept &= ~is_retract(result_kinds)
+    names, arrays = [], []
+    for name in batch.schema.names:
+        source = batch.column(name)
+        made = pa.array(result_kinds[kept]) if name == VALUE_KIND else merged.columns.get(name)
+        if name != VALUE_KIND:
+            if made is None:
+                made = source.take(pa.array(rows[kept]))
+            elif isinstance(made, pa.Array):
+                both = pa.concat_arrays([source, made])
+                picked = firsts.copy()
+                picked[several] = len(source) + np.arange(len(made))
+                made = both.take(pa.array(picked[kept]))
+            else:
+                picked = firsts.copy()
+                picked[several] = made
+                made = take_or_null(source, picked[kept])
+        names.append(name)
+        arrays.append(made)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _rows(batch: pa.RecordBatch, order: Ints | None, kinds: Kinds, keep_deletes: bool) -> pa.RecordBatch:
+    """Rows in order, as they are."""
+    if keep_deletes or not is_retract(kinds).any():
+        return batch if order is None else batch.take(pa.array(order))
+    kept = ~is_retract(kinds)
+    return batch.filter(pa.array(kept)) if order is None else batch.take(pa.array(order[kept]))
+
+
+def _kinds(batch: pa.RecordBatch) -> Kinds:
+    return _numbers(batch, VALUE_KIND)
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Codes:
+    codes = numeric_codes(batch.column(name))
+    assert codes is not None
+    return codes

@@ -1,0 +1,1 @@
+"""Plain values that the whole library speaks of."""

@@ -1,0 +1,257 @@
+"""What planning hands out: `Plan` and `StreamSplit`, plain values."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from typing import Any, Protocol
+
+from pypaimon.streaming.internals import (
+    DataFileMeta,
+    DataSplit,
+    DeletionFile,
+    GenericRow,
+    PaimonPlan,
+    TableSchema,
+)
+from pypaimon.streaming.model.position import Position
+
+_EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
+
+
+class PlanKind(str, Enum):
+    """Where the rows of a plan come from."""
+
+    FULL = "full"
+    """The state of the table at one snapshot."""
+    DELTA = "delta"
+    """The files that one APPEND snapshot added."""
+    CHANGELOG = "changelog"
+    """The changelog files of one snapshot."""
+    OVERWRITE = "overwrite"
+    """What one OVERWRITE snapshot replaced."""
+    COLLAPSED = "collapsed"
+    """The files that several APPEND snapshots added, in replay order."""
+    NET = "net"
+    """One change per key between two snapshots."""
+
+
+class SplitMode(str, Enum):
+    """How the rows of a split come from its files."""
+
+    ROWS = "rows"
+    """Append files one after the other; every row is +I."""
+    RECORDS = "records"
+    """Primary-key data files as they were written: nothing merged, kinds kept."""
+    CHANGELOG = "changelog"
+    """Changelog files: nothing merged, kinds kept."""
+    MERGE = "merge"
+    """Primary-key data files merged on read; deletes are dropped."""
+    OVERWRITE = "overwrite"
+    """`before_files` merged come out as -D, then `files` merged."""
+    EVOLUTION = "evolution"
+    """Files of row-id groups, joined column by column."""
+    NET = "net"
+    """`files` merged against `before_files` merged: one change per key."""
+    DIFF = "diff"
+    """As NET, but of what was there before only that it is gone: rows of `files` that are new or changed, as stored."""
+
+
+class FileSource(Protocol):
+    """Files of a split that are still columns: how many rows and bytes they hold is known without their objects."""
+
+    @property
+    def row_count(self) -> int:
+        """Physical records in them."""
+
+    @property
+    def file_size(self) -> int:
+        """Their bytes."""
+
+    def __len__(self) -> int: ...
+
+    def make(self) -> list[DataFileMeta]:
+        """Their value objects, in their order."""
+
+
+class StreamSplit(DataSplit):
+    """Files of one bucket that are read together, in order, in one way.
+
+    A subclass of pypaimon's `DataSplit`; pickles. The objects in `files` and `before_files` are made when they are
+    first asked for; `row_count` and `file_size` need none.
+
+    Attributes:
+        mode: How rows come from the files.
+        before_deletion_files: Deletion files of `before_files`, one each or None.
+        schema: The schema to read with, where it is not the one of the reader (`on_schema_change="follow"`).
+        fingerprint: Tells the snapshot from another one with its id, where a stream planned it.
+        before_snapshot_id: The snapshot that `before_files` are of, where it is known: it may expire before this one.
+    """
+
+    mode: SplitMode
+    before_deletion_files: list[DeletionFile | None] | None
+    schema: TableSchema | None
+    fingerprint: str | None = None
+    before_snapshot_id: int | None = None
+    _source: list[DataFileMeta] | FileSource
+    _before: list[DataFileMeta] | FileSource
+
+    def __init__(
+        self,
+        mode: SplitMode,
+        files: list[DataFileMeta] | FileSource,
+        partition: GenericRow,
+        bucket: int,
+        *,
+        snapshot_id: int,
+        total_buckets: int | None = None,
+        deletion_files: list[DeletionFile | None] | None = None,
+        before_files: list[DataFileMeta] | FileSource | None = None,
+        before_deletion_files: list[DeletionFile | None] | None = None,
+        schema: TableSchema | None = None,
+    ) -> None:
+        super().__init__(
+            files=files,
+            partition=partition,
+            bucket=bucket,
+            raw_convertible=mode is SplitMode.ROWS,
+            data_deletion_files=deletion_files,
+            snapshot_id=snapshot_id,
+            is_streaming=mode not in (SplitMode.MERGE, SplitMode.EVOLUTION),
+            total_buckets=total_buckets,
+        )
+        self.mode = mode
+        self._before = before_files or []
+        self.before_deletion_files = before_deletion_files
+        self.schema = schema
+
+    @property
+    def _files(self) -> list[DataFileMeta]:
+        """Where the base class keeps its files."""
+        if not isinstance(self._source, list):
+            self._source = self._source.make()
+        return self._source
+
+    @_files.setter
+    def _files(self, files: list[DataFileMeta] | FileSource) -> None:
+        self._source = files
+
+    @property
+    def before_files(self) -> list[DataFileMeta]:
+        """Files whose rows are retracted (modes OVERWRITE, NET and DIFF), else empty."""
+        if not isinstance(self._before, list):
+            self._before = self._before.make()
+        return self._before
+
+    def needed_by(self, path: str) -> int:
+        """The snapshot that one of its files belongs to: a file of data, or one of deletion vectors."""
+        before = {file.file_name for file in self.before_files}
+        before |= {posixpath.basename(file.dv_index_path) for file in self.before_deletion_files or () if file}
+        after = {file.file_name for file in self.files}
+        after |= {posixpath.basename(file.dv_index_path) for file in self.data_deletion_files or () if file}
+        if self.before_snapshot_id is not None and posixpath.basename(path) in before - after:
+            return self.before_snapshot_id
+        return int(self.snapshot_id)
+
+    @property
+    def row_count(self) -> int:
+        """Physical records in `files`."""
+        return int(super().row_count) if isinstance(self._source, list) else self._source.row_count
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of `files`."""
+        return int(super().file_size) if isinstance(self._source, list) else self._source.file_size
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Elsewhere the columns of the whole plan are not wanted."""
+        return self.__dict__ | {"_source": self._files, "_before": self.before_files}
+
+    def __repr__(self) -> str:
+        names = ", ".join(file.file_name for file in self.files)
+        return f"StreamSplit({self.mode.value}, {self.partition.to_dict()}, bucket {self.bucket}, [{names}])"
+
+
+class Plan(PaimonPlan):
+    """The splits of one step of a stream, and where the stream stands after it. Immutable.
+
+    A subclass of pypaimon's `Plan`.
+    """
+
+    def __init__(
+        self,
+        splits: Sequence[StreamSplit],
+        *,
+        kind: PlanKind,
+        snapshot_id: int,
+        position: Position,
+        schema: TableSchema,
+        watermark: int | None,
+        commit_time_millis: int,
+    ) -> None:
+        values = {
+            "_stream_splits": tuple(splits),
+            "_kind": kind,
+            "_snapshot": snapshot_id,
+            "_position": position,
+            "_schema": schema,
+            "_watermark": watermark,
+            "_commit_time_millis": commit_time_millis,
+        }
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a plan is immutable; cannot set {name!r}")
+
+    def splits(self) -> list[StreamSplit]:
+        """The splits, in the order in which they should be read; a bucket of an ordered table is one split."""
+        return list(self.__dict__["_stream_splits"])
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot that was planned; of a collapsed or net plan the last one."""
+        return int(self.__dict__["_snapshot"])
+
+    @property
+    def position(self) -> Position:
+        """Where the stream goes on after this plan."""
+        position: Position = self.__dict__["_position"]
+        return position
+
+    @property
+    def kind(self) -> PlanKind:
+        """Where the rows come from."""
+        kind: PlanKind = self.__dict__["_kind"]
+        return kind
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema that the rows are read with."""
+        return self.__dict__["_schema"]
+
+    @property
+    def watermark(self) -> int | None:
+        """The snapshot's watermark in epoch milliseconds, None if it has none."""
+        watermark: int | None = self.__dict__["_watermark"]
+        return watermark
+
+    @property
+    def commit_time(self) -> datetime:
+        """When the snapshot was committed (aware, UTC)."""
+        return _EPOCH + timedelta(milliseconds=self.__dict__["_commit_time_millis"])
+
+    @property
+    def row_count(self) -> int:
+        """Physical records in the files of the plan, before merging and filtering."""
+        return sum(split.row_count for split in self.splits())
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        what = f"{self.kind.value} of snapshot {self.snapshot_id}, {len(self.splits())} splits"
+        return f"Plan({what}, next {self.position.snapshot})"

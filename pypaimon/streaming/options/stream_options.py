@@ -1,0 +1,265 @@
+"""`StreamOptions`: every setting of one stream, validated: the builder's calls over the table's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.options.known_options import refuse_unknown_keys
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.start import Start, start_of_options
+from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngine, TableTraits
+
+DEFAULT_POLL_INTERVAL_MS = 1000
+
+
+class OnExpired(str, Enum):
+    """Where to go on when a saved position has expired."""
+
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    FULL = "full"
+
+
+class OnSchemaChange(str, Enum):
+    """What to do at a snapshot whose read fields differ from the stream's."""
+
+    FAIL = "fail"
+    FOLLOW = "follow"
+    IGNORE = "ignore"
+
+
+class OnOverwrite(str, Enum):
+    """What to do with OVERWRITE snapshots."""
+
+    SKIP = "skip"
+    READ = "read"
+    FAIL = "fail"
+
+
+class CatchUp(str, Enum):
+    """How a stream that is far behind catches up."""
+
+    AUTO = "auto"
+    REPLAY = "replay"
+    NET = "net"
+
+
+class Unmatched(str, Enum):
+    """What becomes of a record that fails a filter on a stream without complete before images."""
+
+    DELETE = "delete"
+    DROP = "drop"
+
+
+class CommitMode(str, Enum):
+    """Who confirms plans under a consumer id."""
+
+    AUTO = "auto"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a stream ends; at most one field is set.
+
+    Attributes:
+        latest: At the snapshot that is the latest when the stream starts.
+        snapshot_id: After this snapshot.
+        millis: Before the first snapshot committed later than this (epoch milliseconds).
+    """
+
+    latest: bool = False
+    snapshot_id: int | None = None
+    millis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Soft bounds of one plan: at least one unit is always handed out.
+
+    Attributes:
+        max_rows: Physical records.
+        max_bytes: Bytes of files.
+        max_splits: Units.
+        until: The last unit to hand out of the snapshot: a hard bound, for planning again what was planned before.
+    """
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    max_splits: int | None = None
+    until: Unit | None = None
+
+    def __bool__(self) -> bool:
+        return any(each is not None for each in (self.max_rows, self.max_bytes, self.max_splits, self.until))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """Under which consumer id progress is saved, and how."""
+
+    consumer_id: str
+    commit: CommitMode = CommitMode.AUTO
+    member: str | None = None
+    ignore_progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The settings of one stream. Built by `resolve`; never changed afterwards.
+
+    Attributes:
+        start: Where the stream begins when no consumer says otherwise.
+        end: Own bound, or None.
+        end_watermark: Ends before the first snapshot with a greater watermark (`scan.bounded.watermark`).
+        poll_interval_ms: Pause after nothing new was found.
+        consumer: Saved progress, or None.
+        shard: (index, count), or None.
+        bucket_filter: Which buckets are read, or None for all.
+        predicate: pypaimon predicate on table columns, or None.
+        unmatched: See `Unmatched`.
+        limits: Bounds of one plan.
+        catch_up: See `CatchUp`.
+        prefetch: Plans made ahead of the caller; 0 is off.
+        max_unconfirmed: `scan.max-snapshot.count`: plans handed out ahead of what is confirmed; None is unbounded.
+        io_timeout: Seconds that one request may take.
+        raw: Nothing is refused for its merge engine; follow-ups are the records as written.
+        delay_ms: `streaming.read.snapshot.delay`: a snapshot is held back until it is this old.
+        read_overwrite: Whether OVERWRITE snapshots are read; `on_overwrite` says what else.
+        on_overwrite: The explicit policy, or None: the table's options, with one warning.
+        sort_partitions: `scan.plan-sort-partition`: the splits of a plan are ordered by partition value.
+        split_target_bytes: Files are packed up to this size where order allows it.
+        split_open_bytes: Size that a file counts at least when it is packed.
+    """
+
+    start: Start
+    end: End | None = None
+    end_watermark: int | None = None
+    poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS
+    consumer: ConsumerOptions | None = None
+    shard: tuple[int, int] | None = None
+    bucket_filter: Callable[[int], bool] | None = None
+    predicate: Predicate | None = None
+    unmatched: Unmatched = Unmatched.DELETE
+    limits: Limits = field(default_factory=Limits)
+    catch_up: CatchUp = CatchUp.AUTO
+    prefetch: int = 4
+    max_unconfirmed: int | None = None
+    io_timeout: float = 60.0
+    raw: bool = False
+    on_expired: OnExpired = OnExpired.FAIL
+    on_schema_change: OnSchemaChange = OnSchemaChange.FAIL
+    on_overwrite: OnOverwrite | None = None
+    read_overwrite: bool = False
+    delay_ms: int = 0
+    sort_partitions: bool = False
+    split_target_bytes: int = 128 << 20
+    split_open_bytes: int = 4 << 20
+
+
+def overwrite_policy(traits: TableTraits, options: OptionValues, chosen: OnOverwrite | None) -> bool:
+    """Whether OVERWRITE snapshots are read, with Java's checks.
+
+    Raises:
+        StreamConfigError: The table kind cannot stream overwrites, or the option is that of the other table kind.
+    """
+    read_primary = options.boolean("streaming-read-overwrite", False)
+    read_append = options.boolean("streaming-read-append-overwrite", False)
+    if read_primary and not traits.primary_key:
+        raise StreamConfigError(
+            "Doesn't support streaming read the changes from overwrite when the primary keys are not defined. "
+            "Please use streaming-read-append-overwrite to enable the streaming read overwrite commit for append table."
+        )
+    wanted = (read_primary if traits.primary_key else read_append) if chosen is None else chosen is OnOverwrite.READ
+    if (wanted or read_primary) and traits.producer.complete:
+        raise StreamConfigError(
+            "Cannot set streaming-read-overwrite to true when changelog producer is full-compaction or lookup "
+            "because it will read duplicated changes."
+        )
+    return wanted
+
+
+def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
+    """Refuse streams whose follow-ups would be partial records, as Flink does.
+
+    Raises:
+        UnsupportedTableError: Merge engine partial-update, aggregation or first-row with changelog producer none.
+    """
+    unmergeable = (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE, MergeEngine.FIRST_ROW)
+    if (
+        traits.producer is ChangelogProducer.NONE
+        and traits.merge_engine in unmergeable
+        and traits.primary_key
+        and not raw
+    ):
+        raise UnsupportedTableError(
+            f"{traits.merge_engine.value} streaming reading is not supported. You can use 'lookup' or "
+            "'full-compaction' changelog producer to support streaming reading. "
+            "with_raw(True) reads the records as they were written."
+        )
+
+
+def needs_fixed_start(traits: TableTraits, options: StreamOptions) -> bool:
+    """Whether shards can share their start only by naming it: rows move between them, and no consumer id joins them."""
+    return options.shard is not None and options.shard[1] > 1 and options.consumer is None and traits.rows_move
+
+
+def refuse_unshared_start(traits: TableTraits, options: StreamOptions) -> None:
+    """Refuse shards that would each begin at a snapshot of their own, and lose and repeat rows.
+
+    Raises:
+        StreamConfigError: Says what joins them.
+    """
+    if not needs_fixed_start(traits, options):
+        return
+    why = (
+        "with_shard on a table without fixed buckets: compaction moves rows between its shards, so that all of them "
+        "have to begin at the same snapshot. "
+    )
+    if not options.start.is_fixed:
+        raise StreamConfigError(
+            why + f"The start {options.start.mode.value!r} depends on when each one comes. Give all shards one "
+            "consumer id, with_consumer_id(...), or a start that stays: with_start(snapshot_id=...), tag= or position=."
+        )
+    if options.on_expired is not OnExpired.FAIL:
+        raise StreamConfigError(
+            why + f"with_on_expired({options.on_expired.value!r}) would move one of them. Give all shards one consumer "
+            "id, with_consumer_id(...), or leave the policy out."
+        )
+
+
+def table_settings(schema: TableSchema) -> dict[str, object]:
+    """The fields of `StreamOptions` that a table's options decide, for what the builder leaves open.
+
+    Raises:
+        StreamConfigError: An option cannot be read, is unknown, or contradicts another.
+    """
+    refuse_unknown_keys(schema)
+    options = OptionValues(schema.options)
+    settings: dict[str, object] = {
+        "start": start_of_options(options),
+        "end_watermark": options.integer("scan.bounded.watermark"),
+        "delay_ms": options.duration_millis("streaming.read.snapshot.delay") or 0,
+        "sort_partitions": options.boolean("scan.plan-sort-partition", False),
+        "split_target_bytes": options.size_bytes("source.split.target-size", 128 << 20),
+        "split_open_bytes": options.size_bytes("source.split.open-file-cost", 4 << 20),
+    }
+    interval = options.duration_millis("continuous.discovery-interval")
+    if interval is not None:
+        settings["poll_interval_ms"] = interval
+    count = options.integer("scan.max-snapshot.count")
+    if count is not None and count > 0:
+        settings["max_unconfirmed"] = count
+    bucket = options.integer("scan.bucket")
+    if bucket is not None:
+        settings["bucket_filter"] = frozenset((bucket,)).__contains__
+    consumer_id = options.text("consumer-id")
+    if consumer_id is not None:
+        ignore = options.boolean("consumer.ignore-progress", False)
+        settings["consumer"] = ConsumerOptions(consumer_id, ignore_progress=ignore)
+    return settings

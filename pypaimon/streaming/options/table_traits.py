@@ -1,0 +1,173 @@
+"""`TableTraits`: what a table's schema and options say about its streams, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.option_values import OptionValues
+
+DYNAMIC_OR_UNAWARE_BUCKET = -1
+
+
+class ChangelogProducer(str, Enum):
+    """Who writes changelog files, option `changelog-producer`."""
+
+    NONE = "none"
+    INPUT = "input"
+    LOOKUP = "lookup"
+    FULL_COMPACTION = "full-compaction"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every change comes with its row before (-U, -D) as a record of its own."""
+        return self in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
+
+
+class MergeEngine(str, Enum):
+    """What becomes of records with one key, option `merge-engine`."""
+
+    DEDUPLICATE = "deduplicate"
+    PARTIAL_UPDATE = "partial-update"
+    AGGREGATE = "aggregation"
+    FIRST_ROW = "first-row"
+
+
+class BucketFunctionType(str, Enum):
+    """How the bucket key of a row becomes its bucket, option `bucket-function.type`."""
+
+    DEFAULT = "default"
+    MOD = "mod"
+    HIVE = "hive"
+
+
+def changelog_producer_of(options: Mapping[str, Any]) -> ChangelogProducer:
+    """The changelog producer that a table's options name.
+
+    Raises:
+        StreamConfigError: There is none of that name.
+    """
+    return OptionValues(options).member("changelog-producer", ChangelogProducer, ChangelogProducer.NONE)
+
+
+def merge_engine_of(options: Mapping[str, Any]) -> MergeEngine:
+    """The merge engine that a table's options name.
+
+    Raises:
+        UnsupportedTableError: There is none of that name.
+    """
+    try:
+        return OptionValues(options).member("merge-engine", MergeEngine, MergeEngine.DEDUPLICATE)
+    except StreamConfigError as error:
+        raise UnsupportedTableError(f"The merge engine is not supported. {error}") from None
+
+
+def bucket_function_of(options: Mapping[str, Any]) -> BucketFunctionType:
+    """The bucket function that a table's options name.
+
+    Raises:
+        StreamConfigError: There is none of that name.
+    """
+    return OptionValues(options).member("bucket-function.type", BucketFunctionType, BucketFunctionType.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTraits:
+    """What decides which files a stream reads and how.
+
+    Attributes:
+        primary_key: Whether the table has a primary key.
+        producer: Who writes changelog files; NONE on append tables.
+        merge_engine: What becomes of records with one key.
+        bucket: The option `bucket`: -1 dynamic (primary key) or unaware (append), -2 postpone.
+        deletion_vectors: Whether deleted rows are marked in index files.
+        data_evolution: Whether columns of existing rows are written by later commits.
+        row_tracking: Whether rows carry an id and a sequence number.
+        decoupled_changelog: Whether changelogs outlive snapshots (`changelog/`).
+        num_levels: Levels of the merge tree.
+        full_compaction_delta_commits: The option `full-compaction.delta-commits`.
+    """
+
+    primary_key: bool
+    producer: ChangelogProducer
+    merge_engine: MergeEngine
+    bucket: int
+    deletion_vectors: bool
+    data_evolution: bool
+    row_tracking: bool
+    decoupled_changelog: bool
+    num_levels: int
+    full_compaction_delta_commits: int | None
+
+    @staticmethod
+    def of(schema: TableSchema) -> TableTraits:
+        """Read the traits out of a schema.
+
+        Raises:
+            StreamConfigError: An option has a value that cannot be read.
+            UnsupportedTableError: The merge engine is not known.
+        """
+        options = OptionValues(schema.options)
+        trigger = options.integer("num-sorted-run.compaction-trigger") or 5
+        return TableTraits(
+            primary_key=bool(schema.primary_keys),
+            producer=changelog_producer_of(schema.options),
+            merge_engine=merge_engine_of(schema.options),
+            bucket=DYNAMIC_OR_UNAWARE_BUCKET if (bucket := options.integer("bucket")) is None else bucket,
+            deletion_vectors=options.boolean("deletion-vectors.enabled", False),
+            data_evolution=options.boolean("data-evolution.enabled", False),
+            row_tracking=options.boolean("row-tracking.enabled", False),
+            decoupled_changelog=_decoupled(options),
+            num_levels=options.integer("num-levels") or trigger + 1,
+            full_compaction_delta_commits=options.integer("full-compaction.delta-commits"),
+        )
+
+    @property
+    def unaware_bucket(self) -> bool:
+        """An append table whose bucket carries no meaning: its files are read in parallel, in any order."""
+        return not self.primary_key and self.bucket == DYNAMIC_OR_UNAWARE_BUCKET
+
+    @property
+    def shards_by_file(self) -> bool:
+        """Whether its shards are told apart by the names of data files, else by buckets."""
+        return self.unaware_bucket and not self.data_evolution
+
+    @property
+    def rows_move(self) -> bool:
+        """Whether compaction moves rows between shards: to new files, or out of bucket -2."""
+        return self.shards_by_file or (self.postpone and not self.only_real_buckets)
+
+    @property
+    def postpone(self) -> bool:
+        """Whether new records wait in bucket -2 for a compaction to distribute them."""
+        return self.bucket == POSTPONE_BUCKET
+
+    @property
+    def only_real_buckets(self) -> bool:
+        """Postpone tables with a changelog producer: bucket -2 comes out as changelog once it is compacted."""
+        return self.postpone and self.producer is not ChangelogProducer.NONE
+
+    @property
+    def can_retract(self) -> bool:
+        """Whether a stream of the table can carry -U or -D."""
+        return self.primary_key and self.merge_engine is not MergeEngine.FIRST_ROW
+
+
+def _decoupled(options: OptionValues) -> bool:
+    """Whether a changelog retention is larger than its snapshot twin (docs/java-semantics.md#long-lived-changelogs)."""
+    for suffix, read in (
+        ("num-retained.min", options.integer),
+        ("num-retained.max", options.integer),
+        ("time-retained", options.duration_millis),
+    ):
+        changelog = read(f"changelog.{suffix}")
+        default = {"num-retained.min": 10, "num-retained.max": 2**31 - 1, "time-retained": 3_600_000}[suffix]
+        snapshot = read(f"snapshot.{suffix}")
+        if changelog is not None and changelog > (default if snapshot is None else snapshot):
+            return True
+    return False

@@ -1,0 +1,38 @@
+"""The columns that the system tables of a table add to it: `$audit_log`, `$binlog`, `$row_tracking`, `$ro`.
+
+Java's rules: docs/java-semantics.md#system-tables.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pypaimon.streaming.internals import AtomicType, DataField, SpecialFields, TableSchema
+from pypaimon.streaming.options.option_values import OptionValues
+
+View = Literal["audit_log", "binlog", "row_tracking", "ro"]
+
+VIEWS: tuple[View, ...] = ("audit_log", "binlog", "row_tracking", "ro")
+LOGS: tuple[View, ...] = ("audit_log", "binlog")
+"""Views that have the row kind in a column."""
+
+ROWKIND = "rowkind"
+ROWKIND_FIELD = DataField(2147483643, ROWKIND, AtomicType("STRING"))
+
+
+def fields(schema: TableSchema, view: View | None) -> list[DataField]:
+    """All columns of a view, as Java's `AuditLogTable`, `RowTrackingTable` and `ReadOptimizedTable` have them.
+
+    Those of `binlog` are the ones of `audit_log`, which a filter looks at; what comes out are arrays of them.
+
+    Args:
+        schema: The table's schema.
+        view: The view, or None for the table itself.
+    """
+    if view in LOGS:
+        numbered = OptionValues(schema.options).boolean("table-read.sequence-number.enabled", False)
+        added = [ROWKIND_FIELD, SpecialFields.SEQUENCE_NUMBER] if numbered else [ROWKIND_FIELD]
+        return [*added, *schema.fields]
+    if view == "row_tracking":
+        return [*schema.fields, SpecialFields.ROW_ID, SpecialFields.SEQUENCE_NUMBER]
+    return list(schema.fields)

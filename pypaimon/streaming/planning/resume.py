@@ -1,0 +1,102 @@
+"""Going on at a saved position: it is held against the table before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
+from pypaimon.streaming.metadata.history import RangeCheck, rolled_back
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import OnExpired
+from pypaimon.streaming.planning.end import Bounds
+from pypaimon.streaming.planning.planner_state import Mark, PlannerState
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """Finds the state of a stream at a saved position: of the same table, behind the same snapshot.
+
+    Attributes:
+        directory: The table.
+        checks: Checks against the snapshots that are there.
+        bounds: The ends of the stream.
+        configured: The start that the stream was built with: what it reads does not depend on where it goes on.
+    """
+
+    directory: TableDirectory
+    checks: RangeCheck
+    bounds: Bounds
+    configured: Start
+
+    def resumed(self, state: PlannerState, position: Position) -> PlannerState:
+        """The state at a position. Asks for the snapshot before it (inside a snapshot: for that one).
+
+        Raises:
+            TableChangedError: The table is another one, or was rolled back.
+            PositionExpiredError: The snapshot of the first full plan is gone.
+        """
+        if position.table != self.directory.identity:
+            raise TableChangedError(
+                f"The position is one of another table or branch (identity {position.table}; this one is "
+                f"{self.directory.identity}), or the table was re-created since. Start anew with with_start(...)."
+            )
+        created_after = self._created_after(position.phase)
+        state = replace(state, start=None, next_id=position.snapshot, unit=position.unit, created_after=created_after)
+        if position.phase is Phase.FULL:
+            return replace(state, full=self._inside_full(position))
+        inside = position.unit is not None
+        last = position.snapshot if inside else position.snapshot - 1
+        found = self.checks.check_before(last, position.fingerprint)
+        if found is not None:
+            # Such a stream had come to its end, by a first full plan beyond it.
+            ended = not inside and self.bounds.is_beyond(found)
+            return replace(state, before=Mark.of(found), ahead=(found,) if inside else (), ended=ended)
+        if position.fingerprint is not None:
+            return replace(state, before=Mark(last, position.fingerprint))
+        return state
+
+    def _inside_full(self, position: Position) -> Snapshot:
+        snapshot = self.checks.check_before(position.snapshot, position.fingerprint)
+        if snapshot is None and self.configured.tag is not None:
+            snapshot = self.directory.tag(self.configured.tag)
+        if snapshot is None or snapshot.id != position.snapshot:
+            tag = self.configured.tag
+            detail = "" if tag is None else f"Tag '{tag}' does not keep it: it is gone, or of another snapshot. "
+            raise PositionExpiredError(
+                position.snapshot, self.checks.earliest_id(), self.directory.snapshots.latest_id(), detail
+            )
+        if position.fingerprint not in (None, snapshot.fingerprint):
+            raise rolled_back(snapshot.id)
+        return snapshot
+
+    def _created_after(self, phase: Phase) -> int | None:
+        """The files that a start by time chose. By creation timestamp it chose some only if it had a full plan."""
+        mode = self.configured.mode
+        full_by_creation = mode is StartMode.FROM_CREATION_TIMESTAMP and phase is Phase.FULL
+        return self.configured.millis if mode is StartMode.FROM_FILE_CREATION_TIME or full_by_creation else None
+
+
+def start_instead(policy: OnExpired, state: PlannerState, expired: PositionExpiredError) -> Start:
+    """Where a stream begins anew whose position has expired.
+
+    Raises:
+        PositionExpiredError: Nowhere: that one, by the policy or since there is no other start.
+    """
+    in_full = state.full is not None or state.start is not None
+    # In a full plan `next_id` is the snapshot behind it, which says nothing about where to begin.
+    at_earliest = not in_full and state.next_id == expired.earliest
+    if at_earliest and policy in (OnExpired.FAIL, OnExpired.EARLIEST):
+        raise PositionExpiredError(expired.wanted, expired.earliest, expired.latest, expired.detail, True) from expired
+    if policy is OnExpired.FAIL or expired.wanted < 1:
+        raise expired
+    if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:
+        return Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=expired.earliest)
+    modes = {
+        OnExpired.EARLIEST: StartMode.EARLIEST,
+        OnExpired.LATEST: StartMode.LATEST,
+        OnExpired.FULL: StartMode.LATEST_FULL,
+    }
+    return Start(modes[policy])

@@ -1,0 +1,1 @@
+"""A stream's scan: what drives the planner, and hands out plans."""

@@ -1,0 +1,97 @@
+"""How far a stream is behind its table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Distance from a position to the latest snapshot. None is "unknown", never zero.
+
+    Attributes:
+        snapshots: Snapshots from the next one to the latest, both included; None for a position beyond the next one.
+        rows: Records that a stream would be given for them, before filter and shard; None also inside a snapshot.
+        bytes: Bytes of their files; unknown until they are planned.
+        seconds: Age of the first snapshot that was not read yet; 0 when caught up.
+        earliest: Id of the earliest snapshot, or long-lived changelog, that can be followed; None if there is none.
+        latest: Id of the latest snapshot, None if there is none.
+        committed: Next snapshot that was saved under the consumer id, None without one.
+    """
+
+    snapshots: int | None
+    rows: int | None
+    bytes: int | None
+    seconds: float | None
+    earliest: int | None
+    latest: int | None
+    committed: int | None
+
+
+class LagMeter:
+    """Measures lag: one listing of the snapshots, and a request for each unread one that is not known yet.
+
+    Long-lived changelogs, where the table keeps any, are listed too.
+
+    Args:
+        directory: The table.
+        planner: Tells which snapshots a stream reads.
+        clock: Where the time comes from.
+    """
+
+    def __init__(self, directory: TableDirectory, planner: Planner, clock: Clock) -> None:
+        self._snapshots = directory.snapshots
+        self._with_changelogs = planner.traits.decoupled_changelog
+        self._planner = planner
+        self._clock = clock
+
+    def measure(self, state: PlannerState, committed: int | None) -> Lag:
+        """The lag of a state; before the start, of where it would begin now, which costs what finding that does."""
+        return self._measured(self._planner.begun(state), committed)
+
+    def measure_at(self, position: Position, committed: int | None) -> Lag:
+        """The lag of a position that a stream has reached."""
+        full = self._snapshots.try_get(position.snapshot) if position.phase is Phase.FULL else None
+        next_id = position.snapshot if full is None else full.id + 1
+        return self._measured(PlannerState(None, next_id, full, position.unit), committed)
+
+    def _measured(self, state: PlannerState, committed: int | None) -> Lag:
+        ids = self._snapshots.list_ids()
+        changelogs = self._snapshots.list_changelog_ids() if self._with_changelogs else []
+        earliest = min((*changelogs[:1], *ids[:1]), default=None)
+        latest = ids[-1] if ids else None
+        next_id = 1 if state.next_id is None and latest is None else state.next_id
+        if next_id is None or next_id > (latest or 0) + 1:
+            return Lag(None, None, None, None, earliest, latest, committed)
+        if latest is None or (state.full is None and next_id > latest):
+            return Lag(0, 0, 0, 0.0, earliest, latest, committed)
+        found = self._found(next_id, set(ids), set(changelogs))
+        count = latest - next_id + 1
+        rows = self._rows(state, found) if len(found) == count else None
+        oldest = found.get(next_id) if state.full is None else state.full
+        seconds = None if oldest is None else max(0.0, (self._clock.time_millis() - oldest.time_millis) / 1000)
+        return Lag(count + (state.full is not None), rows, None, seconds, earliest, latest, committed)
+
+    def _found(self, first: int, there: set[int], changelogs: set[int]) -> dict[int, Snapshot]:
+        """The snapshots from the first one on, or their changelogs; those that are gone are not asked for."""
+        found = self._snapshots.get_snapshots_batch(sorted(number for number in there if number >= first))
+        for number in changelogs - there:
+            if number >= first:
+                found[number] = self._snapshots.try_get_changelog(number)
+        return {number: snapshot for number, snapshot in found.items() if snapshot is not None}
+
+    def _rows(self, state: PlannerState, unread: dict[int, Snapshot]) -> int | None:
+        """Rows of the state that is handed out first, and of the changes after it; None if any are not known."""
+        counts = [self._planner.records_of(snapshot) for snapshot in unread.values()]
+        if state.full is not None:
+            counts.append(state.full.total_record_count)
+        if state.unit is not None or None in counts:
+            return None
+        return sum(count for count in counts if count is not None)

@@ -1,0 +1,64 @@
+"""`ScanMetrics`: what a scan has done so far, as one plain value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pypaimon.streaming.model.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSize:
+    """How much a plan holds: splits, physical records and bytes of their files."""
+
+    splits: int
+    records: int
+    bytes: int
+
+    @staticmethod
+    def of(plan: Plan) -> PlanSize:
+        """Count, once: a plan may hold very many files."""
+        splits = plan.splits()
+        return PlanSize(len(splits), sum(each.row_count for each in splits), sum(each.file_size for each in splits))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanMetrics:
+    """Counters since the scan was made.
+
+    Attributes:
+        plans: Plans handed out.
+        splits: Splits in them.
+        records: Physical records in their files, before merging and filtering.
+        bytes: Bytes of their files.
+        idle_polls: Polls that found nothing new.
+        requests: Requests of the table handle by kind (read, list, write, delete, retried); shared by its scans.
+        abandoned_requests: Requests of the table handle that hung and were given up.
+    """
+
+    plans: int = 0
+    splits: int = 0
+    records: int = 0
+    bytes: int = 0
+    idle_polls: int = 0
+    requests: Mapping[str, int] = field(default_factory=dict)
+    abandoned_requests: int = 0
+
+    def with_plan(self, size: PlanSize) -> ScanMetrics:
+        """One plan more."""
+        return replace(
+            self,
+            plans=self.plans + 1,
+            splits=self.splits + size.splits,
+            records=self.records + size.records,
+            bytes=self.bytes + size.bytes,
+        )
+
+    def with_poll(self) -> ScanMetrics:
+        """One poll more that found nothing."""
+        return replace(self, idle_polls=self.idle_polls + 1)
+
+    def with_requests(self, requests: Mapping[str, int]) -> ScanMetrics:
+        """With the requests of the table handle so far."""
+        return replace(self, requests=dict(requests), abandoned_requests=requests["abandoned"])

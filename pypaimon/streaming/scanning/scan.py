@@ -1,0 +1,179 @@
+"""`AsyncStreamingTableScan`: a stream of plans for asyncio, scripts, threads and notebooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pypaimon.streaming.concurrency.bridge import awaited
+from pypaimon.streaming.concurrency.waits import run, run_async
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.scanning.lag import Lag
+from pypaimon.streaming.scanning.metrics import ScanMetrics
+from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream, PlanStream
+
+
+class AsyncStreamingTableScan:
+    """Plans of a table, one after the other, for as long as the caller wants.
+
+    Made by `StreamReadBuilder.new_streaming_scan()`. Each plan is delivered at least once over restarts by consumer,
+    and exactly once over restarts by `Position`; within one scan nothing is repeated or left out, whatever errors,
+    cancellations or seeks happen between plans. One driver at a time (`stream`, `stream_sync`, `plan`); `stop`,
+    `commit`, `checkpoint`, `lag` and `metrics` may be called from any thread, but not in a forked process.
+
+    Requests: one per poll that finds nothing; for a new snapshot itself, its manifest list and its manifests, once
+    each, and the snapshot before it once more.
+
+    Args:
+        table: pypaimon's table.
+        driver: Takes it from plan to plan.
+    """
+
+    def __init__(self, table: Any, driver: ScanDriver) -> None:
+        self.table = table
+        self._driver = driver
+
+    # ---- driving ----
+
+    def stream(self) -> PlanStream:
+        """Plans for `async for`, or `async with` to close for sure. Asks again every poll interval; ends at a bound."""
+        return PlanStream(self._driver)
+
+    def stream_sync(self) -> BlockingPlanStream:
+        """Plans for a plain `for` or `with`; blocks. Works in threads, and inside a running event loop too."""
+        return BlockingPlanStream(self._driver)
+
+    def plan(self) -> Plan | None:
+        """One step without waiting for new snapshots: a plan, or None if nothing new is there. Blocks for its requests.
+
+        Asking confirms the plan before (with a consumer id and `commit="auto"`).
+
+        Raises:
+            EndOfScan: The stream has reached its bound, or was stopped.
+            PaimonStreamError: See the class; the scan stays usable.
+        """
+        handover = self._driver.handover
+        handover.alone(lambda: run(self._driver.look()))
+        return handover.take() if handover.waits else None
+
+    async def plan_async(self) -> Plan | None:
+        """As `plan`, without blocking the event loop. A cancelled call loses nothing."""
+        handover = self._driver.handover
+        await handover.alone_async(lambda: run_async(self._driver.look()))
+        return handover.take() if handover.waits else None
+
+    # ---- position ----
+
+    def checkpoint(self) -> Position | None:
+        """The position after the last plan that was handed out; None before the start is found. No IO."""
+        return self._driver.position
+
+    def restore(self, position: Position | int | None) -> None:
+        """Go on at a saved position, at a snapshot id, or (None) at the configured start. No IO.
+
+        What was made ahead is thrown away. The position is checked by the next plan.
+
+        Raises:
+            StreamConfigError: Another call is driving the scan, or this is no position.
+        """
+        if position is not None and (isinstance(position, bool) or not isinstance(position, (int, Position))):
+            raise StreamConfigError(f"cannot restore {position!r}: give a Position, a snapshot id, or None")
+        self._driver.seek(position)
+
+    @property
+    def next_snapshot_id(self) -> int | None:
+        """Snapshot of the position, None before the start is found; setting it is `restore`."""
+        position = self.checkpoint()
+        return None if position is None else position.snapshot
+
+    @next_snapshot_id.setter
+    def next_snapshot_id(self, snapshot_id: int | None) -> None:
+        self.restore(snapshot_id)
+
+    @property
+    def watermark(self) -> int | None:
+        """Watermark of the last snapshot that was planned, epoch milliseconds; None if it has none. No IO."""
+        return self._driver.handover.state.state.watermark
+
+    # ---- progress ----
+
+    def commit(self, confirmed: Plan | Position | int) -> None:
+        """Confirm a plan, or everything before a position or snapshot id, and save progress. Blocks.
+
+        Raises:
+            StreamConfigError: The scan has no consumer id.
+            ConsumerConflictError: Another reader has taken over; nothing was written.
+        """
+        self._driver.confirm(confirmed)
+        self._driver.save()
+
+    async def commit_async(self, confirmed: Plan | Position | int) -> None:
+        """As `commit`, without blocking the event loop."""
+        driver = self._driver
+        if driver.parts.known is None:
+            await awaited(driver.commits.submit(self.commit, confirmed))
+            return
+        driver.confirm(confirmed)
+        await awaited(driver.commits.submit(driver.save))
+
+    def notify_checkpoint_complete(self, next_snapshot: Position | int) -> None:
+        """`commit` under its Java name."""
+        self.commit(next_snapshot)
+
+    def committed(self) -> int | None:
+        """The next snapshot that the consumer file names; None if there is none. One request.
+
+        Raises:
+            StreamConfigError: The scan has no consumer id.
+        """
+        return self._driver.progress().committed()
+
+    # ---- what is known ----
+
+    def lag(self, position: Position | None = None) -> Lag:
+        """How far the position of the scan, or another one that it has reached, is behind the latest snapshot.
+
+        Blocks, for one listing and for snapshots that are not known yet; before the start is found also for that.
+        """
+        return self._driver.lag(position)
+
+    async def lag_async(self, position: Position | None = None) -> Lag:
+        """As `lag`, without blocking the event loop."""
+        return await awaited(self._driver.lags.submit(self.lag, position))
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """Counters of this scan, and the requests of its table handle once it knows its table. No IO."""
+        return self._driver.metrics
+
+    # ---- ending ----
+
+    def stop(self) -> None:
+        """End gracefully, from any thread or a signal handler: the plan in hand is the last one.
+
+        Asking for the next plan then confirms it (`commit="auto"`), saves progress and ends. A request for the next
+        plan that is under way is not waited for; saving progress is.
+        """
+        self._driver.stop()
+
+    def close(self) -> None:
+        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent."""
+        self._driver.close()
+
+    async def aclose(self) -> None:
+        """`close`, awaited as everywhere in Python; it waits for nothing."""
+        self.close()
+
+    def __enter__(self) -> AsyncStreamingTableScan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> AsyncStreamingTableScan:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,276 @@
+"""What a worker does between two plans: save progress, take the next step, fence what it will hand out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field, replace
+
+from pypaimon.streaming.concurrency.clock import until_done
+from pypaimon.streaming.concurrency.errand import Errand
+from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.consumers.shared_start import SharedStart
+from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.options.start import Start
+from pypaimon.streaming.options.stream_options import StreamOptions
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.scanning.metrics import PlanSize, ScanMetrics
+from pypaimon.streaming.scanning.prefetch import Ahead, Prefetcher
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a scan stands.
+
+    Attributes:
+        state: The planner goes on from it.
+        position: Of that state; None before the start is found.
+        metrics: What was handed out up to it.
+    """
+
+    state: PlannerState
+    position: Position | None
+    metrics: ScanMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a worker found.
+
+    Attributes:
+        state: Where the stream goes on.
+        position: Of that state.
+        taken: The step that led there; None if there was none: ask again, or the stream ends.
+        size: Of the step's plan.
+        ended: The stream ends here.
+    """
+
+    state: PlannerState
+    position: Position | None
+    taken: Ahead | None = None
+    size: PlanSize | None = None
+    ended: bool = False
+
+    @property
+    def step(self) -> Step | None:
+        """The step that led there."""
+        return None if self.taken is None else self.taken.future.result()
+
+
+@dataclass(slots=True, eq=False)
+class Stretch:
+    """The way from a start or a seek to the next seek.
+
+    Attributes:
+        opened: The consumer's file was taken over, and a position in it has had its say.
+        saved: The start that its file led to, where that is none of the group's; else None.
+        begun: Progress knows where this stretch begins.
+        instead_of: Position after the plan in whose place it comes, for files of that one have expired; else None.
+        errand: What is asked for its sake.
+        left: The reader has gone elsewhere: a worker that is still on it must save nothing any more.
+    """
+
+    opened: bool = False
+    saved: Start | None = None
+    begun: bool = False
+    instead_of: Position | None = None
+    errand: Errand = field(default_factory=Errand)
+    left: bool = False
+
+    def leave(self) -> None:
+        """Go elsewhere. Requests for what comes next here are given up; a save that is under way is not."""
+        self.left = True
+        self.errand.give_up()
+
+
+Advancing = Callable[[Stretch, PlannerState, float, Callable[[], bool]], Advance]
+
+
+class Asked:
+    """An advance that was asked for. However often a worker is told to make it, it is made once.
+
+    Args:
+        stretch: What belongs to the state.
+        state: Where the stream stands.
+        max_age: See `Prefetcher.request`.
+        advance: Makes it, of these three and of a function that tells whether the stream is to end here.
+    """
+
+    def __init__(self, stretch: Stretch, state: PlannerState, max_age: float, advance: Advancing) -> None:
+        self.state = state
+        self.is_told = False
+        self.found: Future[Advance] = Future()
+        self._stretch = stretch
+        self._max_age = max_age
+        self._advance = advance
+        self._claim = threading.Lock()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended in an error."""
+        return self.found.done() and self.found.exception() is not None
+
+    def make(self, stopping: Callable[[], bool]) -> None:
+        """Make it, unless that was begun before."""
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            with self._stretch.errand.on():
+                found = self._advance(self._stretch, self.state, self._max_age, stopping)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits for it
+            self.found.set_exception(error)
+        else:
+            self.found.set_result(found)
+
+
+class Advancer:
+    """Takes steps on a worker thread. Changes nothing of the scan: that is for the caller's side, once it gets them.
+
+    Args:
+        planner: Decides what comes next.
+        prefetcher: Takes its steps.
+        options: The stream's settings.
+        progress: Saved progress, or None.
+        monotonic: Seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        prefetcher: Prefetcher,
+        options: StreamOptions,
+        progress: Progress | None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._planner = planner
+        self._prefetcher = prefetcher
+        self._options = options
+        self._progress = progress
+        self._now = monotonic
+        self._saving = threading.Lock()
+
+    def advance(self, stretch: Stretch, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
+        """The next step from a state.
+
+        Args:
+            stretch: What belongs to it.
+            state: Where the stream stands.
+            max_age: See `Prefetcher.request`.
+            stopping: Whether the stream is to end here; a step that is under way then is not waited for.
+        """
+        progress = self._progress
+        if progress is not None:
+            with self._saving:
+                if stretch.left:
+                    return self._nothing(state)
+                if stretch.opened:
+                    progress.flush(self._now(), force=stopping() or state.ended)
+                    progress.keep_alive(self._now())
+                elif not stopping():
+                    return self._open(stretch, state, progress)
+        if stopping() or state.ended:
+            return Advance(state, self._planner.position(state), ended=True)
+        try:
+            taken = self._take(stretch, state, max_age, lambda: stopping() or stretch.left)
+            step = None if taken is None else taken.future.result()
+        except CancelledError:
+            # Thrown away by a seek or by closing: nobody waits for this one, or the caller asks again.
+            step = None
+        if step is None:
+            return self._nothing(state)
+        position = self._planner.position(step.state)
+        if progress is not None:
+            with self._saving:
+                if not stretch.left:
+                    elsewhere = self._begin(stretch, progress, state, step, position)
+                    if elsewhere is not None:
+                        self._prefetcher.clear()
+                        return self._nothing(elsewhere)
+        return Advance(step.state, position, taken, None if step.plan is None else PlanSize.of(step.plan))
+
+    def start_at(self, state: PlannerState, saved: int | None) -> PlannerState:
+        """Where a stream at `state` begins: before its start, a consumer's position beats the configured one."""
+        consumer = self._options.consumer
+        configured = state.next_id is None and state.start is self._options.start
+        if saved is None or not configured or consumer is None or consumer.ignore_progress:
+            return state
+        return self._planner.initial(saved)
+
+    def _take(self, stretch: Stretch, state: PlannerState, max_age: float, over: Callable[[], bool]) -> Ahead | None:
+        """The next step; None if nobody waits for it any more before it is done, for a request may hang."""
+        taken = self._prefetcher.request(state, stretch.errand, max_age)
+        if not until_done(taken.future, over):
+            return None
+        if taken.future.result().idle and taken.unasked and not max_age:
+            # The poll began before the call: it may have missed what was committed in between.
+            taken = self._prefetcher.request(state, stretch.errand, max_age)
+            if not until_done(taken.future, over):
+                return None
+        return taken
+
+    def _nothing(self, state: PlannerState) -> Advance:
+        return Advance(state, self._planner.position(state))
+
+    def _open(self, stretch: Stretch, state: PlannerState, progress: Progress) -> Advance:
+        opened = progress.open(self._now())
+        configured = state.next_id is None and state.start is self._options.start
+        if opened.start is not None and configured:
+            start = self._joined(opened.start, state, progress)
+        else:
+            start = self.start_at(state, opened.next_snapshot)
+            stretch.saved = start.start if start is not state else None
+        stretch.opened = True
+        used = start is not state and opened.start is None
+        self._planner.log.consumer_opened(progress.name.text, opened.next_snapshot, used=used)
+        return self._nothing(start)
+
+    def _joined(self, start: SharedStart, configured: PlannerState, progress: Progress) -> PlannerState:
+        """Where a stream begins that is to begin at a start that was found before, by another reader or another run.
+
+        One that is gone, or of a table that is not there any more, is found anew as long as nobody has got further.
+        """
+        end = self._options.end
+        shared_end = start.end if end is not None and end.latest and not progress.is_plain else None
+        try:
+            state = self._planner.resumption.resumed(PlannerState(None, end_id=shared_end), start.position)
+        except (PositionExpiredError, TableChangedError) as error:
+            if progress.has_saved():
+                return replace(self._planner.at(start.position), end_id=shared_end)
+            self._planner.log.start_lost(start.position, error)
+            return configured
+        self._planner.log.resumed(start.position)
+        return state
+
+    def _begin(
+        self, stretch: Stretch, progress: Progress, state: PlannerState, step: Step, position: Position | None
+    ) -> PlannerState | None:
+        """Tell progress where the stretch begins: before the plan of this step, if it has one.
+
+        Returns:
+            Where to go on instead, or None: here. The group has another start; or the snapshot of the first full plan
+            has gone before the fence stood, and the start is to be found again.
+        """
+        if position is None:
+            stretch.begun = False
+        elif not stretch.begun:
+            before = self._planner.position(state)
+            begun = position if before is None or step.plan is None else before
+            found = state.start is not None and state.start.position is None and state.start is not stretch.saved
+            # Who has expired and goes on with changes gives up its own part only: that is no start of the group.
+            found = found and not (state.anew and begun.phase is Phase.FOLLOW)
+            other = progress.begin(begun, self._now(), found, step.state.end_id, stretch.instead_of)
+            if other is not None:
+                return self._joined(other, self._planner.initial(), progress)
+            if not self._stands(step.state.full):
+                gone = replace(self._planner.at(begun), end_id=step.state.end_id)
+                return state if state.start is not None else gone
+            stretch.begun = True
+        return None
+
+    def _stands(self, full: Snapshot | None) -> bool:
+        """Whether the snapshot of the first full plan is still there; that of a tag need not be."""
+        return full is None or self._options.start.tag is not None or self._planner.checks.stands(full)
