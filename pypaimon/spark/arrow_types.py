@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.files.casts import parameter, root
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
+from pypaimon.streaming.model.data_types import parameter, root
 
 _PLAIN = {
     "BOOLEAN": spark.BooleanType(),

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pypaimon.spark.options.option_keys import Vocabulary, check_place, column_names, sort_options
-from pypaimon.spark.read.time_travel import VERSION_KEYS
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.option_values import OptionValues
 
 MODES = ("changelog", "rows", "files")
+VERSION_KEYS = ("scan.tag-name", "scan.version")
+"""Options that only batches have. A read by one of them has the schema of its snapshot, as Java's in Spark. A stream
+may also begin at `scan.snapshot-id` or a time, and Spark does not say who asks for a schema: then it is the latest."""
 _LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "maxRowsPerTrigger", "minRowsPerTrigger", "maxTriggerDelayMs")
 _PAIMON_PREFIX = "read.stream."
 _OWN = (

@@ -11,8 +11,8 @@ from pyspark.sql import types as spark
 
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.files.casts import parameter, root
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
+from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.model.row_kinds import NAMES
 
 _VALUE_KIND = "_VALUE_KIND"

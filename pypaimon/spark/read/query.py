@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.spark.options.source_options import Admission, SourceOptions, parse
+from pypaimon.spark.options.source_options import VERSION_KEYS, Admission, SourceOptions, parse
 from pypaimon.spark.read.file_rows import check_natively_readable
 from pypaimon.spark.read.micro_batches import BatchPlanner
 from pypaimon.spark.read.query_progress import QueryProgress
 from pypaimon.spark.read.table_schema import builder_for
 from pypaimon.spark.read.tasks import Task, tasks
-from pypaimon.spark.read.time_travel import VERSION_KEYS
 from pypaimon.spark.spark_versions import check_limits
 from pypaimon.streaming.errors import StreamConfigError
 

@@ -6,10 +6,6 @@ from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-VERSION_KEYS = ("scan.tag-name", "scan.version")
-"""Options that only batches have. A read by one of them has the schema of its snapshot, as Java's in Spark. A stream
-may also begin at `scan.snapshot-id` or a time, and Spark does not say who asks for a schema: then it is the latest."""
-
 
 def snapshot_of_version(directory: TableDirectory, key: str, name: str) -> Snapshot:
     """The snapshot that an option names: a number is an id, unless the option is for tags.

@@ -8,7 +8,6 @@ schema that is read, any loss is one. Between timestamps with and without time z
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
@@ -18,39 +17,20 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.metadata.file_paths import java_float_text
+from pypaimon.streaming.model.data_types import parameter, root
 
 Convert = Callable[[pa.Array], pa.Array]
 
-_TYPE = re.compile(r"([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(.*)")
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _FLOATS = ("FLOAT", "DOUBLE")
 _TEXTS = ("CHAR", "VARCHAR")
 _BYTES = ("BINARY", "VARBINARY")
-_ALIASES = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY", "NUMERIC": "DECIMAL", "DEC": "DECIMAL"}
-_DEFAULT_LENGTH = {"CHAR": 1, "BINARY": 1}
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
 
 
 class CastError(ValueError):
     """A value that the wanted type cannot hold, or a change of types for which there is no cast."""
-
-
-def root(data_type: AtomicType) -> str:
-    """The type without its parameters and aliases: `INT`, `VARCHAR`, `TIMESTAMP_LTZ`, ..."""
-    match = _TYPE.match(data_type.type.upper())
-    name = match.group(1) if match else data_type.type
-    if name == "TIMESTAMP" and match and "LOCAL TIME ZONE" in match.group(4):
-        return "TIMESTAMP_LTZ"
-    return _ALIASES.get(name, name)
-
-
-def parameter(data_type: AtomicType) -> int | None:
-    """The length or precision of a type, None where it is not limited."""
-    match = _TYPE.match(data_type.type.upper())
-    if match and match.group(2):
-        return int(match.group(2))
-    return _DEFAULT_LENGTH.get(root(data_type))
 
 
 def cast(source: AtomicType, target: AtomicType, exact: bool) -> Convert:

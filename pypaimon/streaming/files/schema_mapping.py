@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.files.casts import CastError, Convert, cast, root, to_unit
+from pypaimon.streaming.files.casts import CastError, Convert, cast, to_unit
 from pypaimon.streaming.internals import (
     ArrayType,
     AtomicType,
@@ -27,6 +27,7 @@ from pypaimon.streaming.internals import (
     build_variant_schema,
     is_shredded_variant,
 )
+from pypaimon.streaming.model.data_types import root
 
 _SHREDDED = "__field_mapping"
 """The first column of a map whose values are stored as columns of their own, one for several keys."""

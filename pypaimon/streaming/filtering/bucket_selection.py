@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from typing import Any
 
-from pypaimon.streaming.files.casts import root
 from pypaimon.streaming.filtering.statistics import INTEGER_BITS
 from pypaimon.streaming.internals import (
     AtomicType,
@@ -19,6 +18,7 @@ from pypaimon.streaming.internals import (
     bucket_of_hash,
     hash_words,
 )
+from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
 
 MAX_KEYS = 1000

@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.files.casts import root
 from pypaimon.streaming.internals import AtomicType, DataField, DataType, Predicate, RowType
+from pypaimon.streaming.model.data_types import root
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"

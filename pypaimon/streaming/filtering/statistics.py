@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.files.casts import root
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.internals import AtomicType, DataField, DataType, Predicate, PyarrowFieldParser
+from pypaimon.streaming.model.data_types import root
 
 Mask = npt.NDArray[np.bool_]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -135,54 +135,6 @@ class Merged:
     kinds: Kinds
     rows: Ints
     columns: Mapping[str, Ints | pa.Array] = field(default_factory=dict)
-
-
-class MergeEngine(Protocol):
-    """How the records of one key become one row. Immutable.
-
-    Attributes:
-        name: The value of the option `merge-engine`.
-        keys: The primary key without partition columns.
-        sequence: The fields that order the records of a key, before `_SEQUENCE_NUMBER`; empty if none.
-        ascending: Whether the greatest of `sequence` is the newest.
-        wants_levels: Whether batches must hold the level of each record's file, `_LEVEL` (int32).
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def keys(self) -> tuple[str, ...]: ...
-
-    @property
-    def sequence(self) -> tuple[str, ...]: ...
-
-    @property
-    def ascending(self) -> bool: ...
-
-    @property
-    def wants_levels(self) -> bool: ...
-
-    def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The columns that merging needs beside these, so that these come out right."""
-
-    def merge(self, groups: Groups) -> Merged:
-        """Merges keys that have more than one record; a single record stays as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineBase:
-    """What every engine has."""
-
-    keys: tuple[str, ...]
-    sequence: tuple[str, ...] = ()
-    ascending: bool = True
-    wants_levels: bool = False
-
-    def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Keys and sequence fields."""
-        there = set(columns)
-        return tuple(dict.fromkeys(name for name in (*self.keys, *self.sequence) if name not in there))
 
 
 def value_columns(batch: pa.RecordBatch) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from pypaimon.streaming.merge.engines.base import MergeEngine
 from pypaimon.streaming.merge.groups import (
     LEVEL,
     SEQUENCE_NUMBER,
@@ -15,7 +16,6 @@ from pypaimon.streaming.merge.groups import (
     Kinds,
     Mask,
     Merged,
-    MergeEngine,
     is_retract,
     take_or_null,
 )

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.files.casts import root
 from pypaimon.streaming.files.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
@@ -28,6 +27,7 @@ from pypaimon.streaming.internals import (
     TableSchema,
     VectorType,
 )
+from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.options import views
 from pypaimon.streaming.options.views import ROWKIND, View
 

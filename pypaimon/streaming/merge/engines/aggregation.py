@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pypaimon.streaming.merge.engines.base import EngineBase
 from pypaimon.streaming.merge.functions.base import ADD, RETRACT, SET, Actions, FieldAggregate
-from pypaimon.streaming.merge.groups import EngineBase, Groups, Merged, value_columns
+from pypaimon.streaming.merge.groups import Groups, Merged, value_columns
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT
 
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import PyarrowFieldParser, TableSchema
 from pypaimon.streaming.merge.engines.aggregation import Aggregation
+from pypaimon.streaming.merge.engines.base import MergeEngine
 from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
 from pypaimon.streaming.merge.engines.first_row import FirstRow
 from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.functions.base import FieldAggregate
 from pypaimon.streaming.merge.functions.registry import DEFAULT_FUNCTION, field_aggregate
-from pypaimon.streaming.merge.groups import MergeEngine
 from pypaimon.streaming.merge.ordering import is_ordered
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import ChangelogProducer, changelog_producer_of, merge_engine_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.groups import NO_ROW, EngineBase, Groups, Merged
+from pypaimon.streaming.merge.engines.base import EngineBase
+from pypaimon.streaming.merge.groups import NO_ROW, Groups, Merged
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge.engines.base import EngineBase
 from pypaimon.streaming.merge.functions.base import (
     ADD,
     ADD_BEFORE,
@@ -20,7 +21,7 @@ from pypaimon.streaming.merge.functions.base import (
     LastNonNullValue,
     LastValue,
 )
-from pypaimon.streaming.merge.groups import EngineBase, Groups, Mask, Merged, value_columns
+from pypaimon.streaming.merge.groups import Groups, Mask, Merged, value_columns
 from pypaimon.streaming.merge.ordering import Ints, ranks
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT
 

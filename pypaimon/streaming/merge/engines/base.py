@@ -1,0 +1,57 @@
+"""What a merge engine is, and what all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pypaimon.streaming.merge.groups import Groups, Merged
+
+
+class MergeEngine(Protocol):
+    """How the records of one key become one row. Immutable.
+
+    Attributes:
+        name: The value of the option `merge-engine`.
+        keys: The primary key without partition columns.
+        sequence: The fields that order the records of a key, before `_SEQUENCE_NUMBER`; empty if none.
+        ascending: Whether the greatest of `sequence` is the newest.
+        wants_levels: Whether batches must hold the level of each record's file, `_LEVEL` (int32).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+
+    @property
+    def sequence(self) -> tuple[str, ...]: ...
+
+    @property
+    def ascending(self) -> bool: ...
+
+    @property
+    def wants_levels(self) -> bool: ...
+
+    def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """The columns that merging needs beside these, so that these come out right."""
+
+    def merge(self, groups: Groups) -> Merged:
+        """Merges keys that have more than one record; a single record stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBase:
+    """What every engine has."""
+
+    keys: tuple[str, ...]
+    sequence: tuple[str, ...] = ()
+    ascending: bool = True
+    wants_levels: bool = False
+
+    def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Keys and sequence fields."""
+        there = set(columns)
+        return tuple(dict.fromkeys(name for name in (*self.keys, *self.sequence) if name not in there))
