@@ -27,10 +27,10 @@ __all__ = [
 _HOMES = {
     "LagListener": "lag_listener",
     "PaimonDataSource": "source",
-    "native_foreach_batch": "native",
-    "native_read": "native",
+    "native_foreach_batch": "read.native",
+    "native_read": "read.native",
     "register": "registration",
-    "repartition_by_bucket": "bucketing",
+    "repartition_by_bucket": "write.bucketing",
 }
 
 

@@ -11,146 +11,100 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.install import install
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.apply_changes import DuckDBTarget, PaimonTarget, apply_to_dict, last_changes
-    from pypaimon.streaming.batches.batch import Batch, BlockingBatch
-    from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-    from pypaimon.streaming.batches.stream_status import StreamStatus
-    from pypaimon.streaming.builder.builder import StreamReadBuilder, stream_read_builder
-    from pypaimon.streaming.concurrency.clock import Clock
-    from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, ConsumerManager, list_consumers
-    from pypaimon.streaming.errors import (
-        ConsumerConflictError,
-        CorruptTableError,
-        EndOfScan,
-        IOTimeoutError,
-        PaimonStreamError,
-        PositionBeyondLatestError,
-        PositionExpiredError,
-        SchemaChangedError,
-        StoreError,
-        StreamConfigError,
-        TableChangedError,
-        UnsupportedTableError,
-    )
-    from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
-    from pypaimon.streaming.model.plan import Plan, PlanKind, SplitMode, StreamSplit
-    from pypaimon.streaming.model.position import Phase, Position, Unit
-    from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner, DeltaFollowUpScanner, FollowUpScanner
-    from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
-    from pypaimon.streaming.reading.read import StreamTableRead
-    from pypaimon.streaming.scanning.lag import Lag
-    from pypaimon.streaming.scanning.metrics import ScanMetrics
-    from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
-    from pypaimon.streaming.telemetry import StreamMetrics
+    from pypaimon.streaming.apply_changes import DuckDBTarget as DuckDBTarget
+    from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
+    from pypaimon.streaming.apply_changes import apply_to_dict as apply_to_dict
+    from pypaimon.streaming.apply_changes import last_changes as last_changes
+    from pypaimon.streaming.batches.batch import Batch as Batch
+    from pypaimon.streaming.batches.batch import BlockingBatch as BlockingBatch
+    from pypaimon.streaming.batches.batch_stream import BatchStream as BatchStream
+    from pypaimon.streaming.batches.batch_stream import BlockingBatchStream as BlockingBatchStream
+    from pypaimon.streaming.batches.stream_status import StreamStatus as StreamStatus
+    from pypaimon.streaming.builder.builder import StreamReadBuilder as StreamReadBuilder
+    from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
+    from pypaimon.streaming.concurrency.clock import Clock as Clock
+    from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
+    from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager
+    from pypaimon.streaming.consumers.consumer_manager import list_consumers as list_consumers
+    from pypaimon.streaming.errors import ConsumerConflictError as ConsumerConflictError
+    from pypaimon.streaming.errors import CorruptTableError as CorruptTableError
+    from pypaimon.streaming.errors import EndOfScan as EndOfScan
+    from pypaimon.streaming.errors import IOTimeoutError as IOTimeoutError
+    from pypaimon.streaming.errors import PaimonStreamError as PaimonStreamError
+    from pypaimon.streaming.errors import PositionBeyondLatestError as PositionBeyondLatestError
+    from pypaimon.streaming.errors import PositionExpiredError as PositionExpiredError
+    from pypaimon.streaming.errors import SchemaChangedError as SchemaChangedError
+    from pypaimon.streaming.errors import StoreError as StoreError
+    from pypaimon.streaming.errors import StreamConfigError as StreamConfigError
+    from pypaimon.streaming.errors import TableChangedError as TableChangedError
+    from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
+    from pypaimon.streaming.metadata.snapshots import Snapshot as Snapshot
+    from pypaimon.streaming.metadata.snapshots import SnapshotManager as SnapshotManager
+    from pypaimon.streaming.model.plan import Plan as Plan
+    from pypaimon.streaming.model.plan import PlanKind as PlanKind
+    from pypaimon.streaming.model.plan import SplitMode as SplitMode
+    from pypaimon.streaming.model.plan import StreamSplit as StreamSplit
+    from pypaimon.streaming.model.position import Phase as Phase
+    from pypaimon.streaming.model.position import Position as Position
+    from pypaimon.streaming.model.position import Unit as Unit
+    from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner as ChangelogFollowUpScanner
+    from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner as DeltaFollowUpScanner
+    from pypaimon.streaming.planning.follow_up import FollowUpScanner as FollowUpScanner
+    from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner as IncrementalDiffScanner
+    from pypaimon.streaming.reading.read import StreamTableRead as StreamTableRead
+    from pypaimon.streaming.scanning.lag import Lag as Lag
+    from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics
+    from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
 
-_ROOMS = {
-    "AsyncStreamingTableScan": "scan",
-    "Batch": "batches.batch",
-    "BatchStream": "batches.batch_stream",
-    "BlockingBatch": "batches.batch",
-    "BlockingBatchStream": "batches.batch_stream",
-    "ChangelogFollowUpScanner": "planning.follow_up",
-    "Clock": "clock",
-    "ConsumerConflictError": "errors",
-    "ConsumerInfo": "consumers.consumer",
-    "ConsumerManager": "consumers.consumer",
-    "CorruptTableError": "errors",
-    "DeltaFollowUpScanner": "planning.follow_up",
-    "DuckDBTarget": "apply_changes",
-    "EndOfScan": "errors",
-    "FollowUpScanner": "planning.follow_up",
-    "IOTimeoutError": "errors",
-    "IncrementalDiffScanner": "planning.incremental_diff",
-    "Lag": "lag",
-    "PaimonStreamError": "errors",
-    "PaimonTarget": "apply_changes",
-    "Phase": "position",
-    "Plan": "plan",
-    "PlanKind": "plan",
-    "Position": "position",
-    "PositionBeyondLatestError": "errors",
-    "PositionExpiredError": "errors",
-    "ScanMetrics": "metrics",
-    "SchemaChangedError": "errors",
-    "Snapshot": "metadata.snapshots",
-    "SnapshotManager": "metadata.snapshots",
-    "SplitMode": "plan",
-    "StoreError": "errors",
-    "StreamConfigError": "errors",
-    "StreamMetrics": "telemetry",
-    "StreamReadBuilder": "builder",
-    "StreamSplit": "plan",
-    "StreamStatus": "batches.stream_status",
-    "StreamTableRead": "reading.read",
-    "TableChangedError": "errors",
-    "Unit": "position",
-    "UnsupportedTableError": "errors",
-    "apply_to_dict": "apply_changes",
-    "last_changes": "apply_changes",
-    "list_consumers": "consumers.consumer",
-    "stream_read_builder": "builder",
+_EXPORTS = {
+    "apply_changes": ("DuckDBTarget", "PaimonTarget", "apply_to_dict", "last_changes"),
+    "batches.batch": ("Batch", "BlockingBatch"),
+    "batches.batch_stream": ("BatchStream", "BlockingBatchStream"),
+    "batches.stream_status": ("StreamStatus",),
+    "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
+    "concurrency.clock": ("Clock",),
+    "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
+    "errors": (
+        "ConsumerConflictError",
+        "CorruptTableError",
+        "EndOfScan",
+        "IOTimeoutError",
+        "PaimonStreamError",
+        "PositionBeyondLatestError",
+        "PositionExpiredError",
+        "SchemaChangedError",
+        "StoreError",
+        "StreamConfigError",
+        "TableChangedError",
+        "UnsupportedTableError",
+    ),
+    "metadata.snapshots": ("Snapshot", "SnapshotManager"),
+    "model.plan": ("Plan", "PlanKind", "SplitMode", "StreamSplit"),
+    "model.position": ("Phase", "Position", "Unit"),
+    "planning.follow_up": ("ChangelogFollowUpScanner", "DeltaFollowUpScanner", "FollowUpScanner"),
+    "planning.incremental_diff": ("IncrementalDiffScanner",),
+    "reading.read": ("StreamTableRead",),
+    "scanning.lag": ("Lag",),
+    "scanning.metrics": ("ScanMetrics",),
+    "scanning.scan": ("AsyncStreamingTableScan",),
+    "telemetry": ("StreamMetrics",),
 }
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted((*globals(), *_ROOMS))
+    return sorted({*globals(), *_MODULES})
 
 
 install()
 
-__all__ = [
-    "AsyncStreamingTableScan",
-    "Batch",
-    "BatchStream",
-    "BlockingBatch",
-    "BlockingBatchStream",
-    "ChangelogFollowUpScanner",
-    "Clock",
-    "ConsumerConflictError",
-    "ConsumerInfo",
-    "ConsumerManager",
-    "CorruptTableError",
-    "DeltaFollowUpScanner",
-    "DuckDBTarget",
-    "EndOfScan",
-    "FollowUpScanner",
-    "IOTimeoutError",
-    "IncrementalDiffScanner",
-    "Lag",
-    "PaimonStreamError",
-    "PaimonTarget",
-    "Phase",
-    "Plan",
-    "PlanKind",
-    "Position",
-    "PositionBeyondLatestError",
-    "PositionExpiredError",
-    "ScanMetrics",
-    "SchemaChangedError",
-    "Snapshot",
-    "SnapshotManager",
-    "SplitMode",
-    "StoreError",
-    "StreamConfigError",
-    "StreamMetrics",
-    "StreamReadBuilder",
-    "StreamSplit",
-    "StreamStatus",
-    "StreamTableRead",
-    "TableChangedError",
-    "Unit",
-    "UnsupportedTableError",
-    "apply_to_dict",
-    "install",
-    "last_changes",
-    "list_consumers",
-    "stream_read_builder",
-]
+__all__ = sorted(["install", *_MODULES])

@@ -21,8 +21,14 @@ from typing import Any
 
 _LOCKS: list[weakref.ref[Any]] = []
 _MAKERS: set[str] = set()
-_FREED = {"forking", "io_pool"}
-_OF_STREAMS = {"advance", "batches.read_ahead", "consumers.progress", "errand", "prefetch"}
+_FREED = {"concurrency.forking", "io.io_pool"}
+_OF_STREAMS = {
+    "batches.read_ahead",
+    "concurrency.errand",
+    "consumers.progress",
+    "scanning.prefetch",
+    "scanning.worker",
+}
 """Modules with locks of which a child uses none, since it is refused the streams that they belong to."""
 
 
