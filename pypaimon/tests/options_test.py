@@ -34,7 +34,7 @@ from pypaimon.streaming.options.stream_options import (
 from pypaimon.streaming.options.table_traits import (
     BucketFunctionType,
     ChangelogProducer,
-    MergeEngine,
+    MergeEngineKind,
     TableTraits,
     bucket_function_of,
     changelog_producer_of,
@@ -250,7 +250,7 @@ class TestWords:
             assert bucket_function_of({"bucket-function.type": value}) is function
 
     def test_without_the_option(self) -> None:
-        assert merge_engine_of({}) is MergeEngine.DEDUPLICATE
+        assert merge_engine_of({}) is MergeEngineKind.DEDUPLICATE
         assert changelog_producer_of({}) is ChangelogProducer.NONE
         assert bucket_function_of({}) is BucketFunctionType.DEFAULT
 

@@ -12,10 +12,9 @@ from pypaimon.spark.internals import DataFileMeta
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.table_traits import MergeEngine, merge_engine_of
+from pypaimon.streaming.options.table_traits import merge_engine_of
 
 _BATCH_SIZE = 65536
-_ORDERED_ENGINES = (MergeEngine.DEDUPLICATE, MergeEngine.PARTIAL_UPDATE, MergeEngine.FIRST_ROW)
 
 
 class KeyOwnersError(PaimonStreamError):
@@ -36,7 +35,7 @@ def check_owners(table: Any, tasks: Sequence[Sequence[Any]]) -> None:
         KeyOwnersError: A key came from two tasks.
     """
     raw = table.options.options.to_map()
-    ordered = merge_engine_of(raw) in _ORDERED_ENGINES
+    ordered = merge_engine_of(raw).depends_on_order
     if not table.is_primary_key_table or "sequence.field" in raw or not ordered:
         return
     buckets: dict[tuple[Any, ...], dict[int, list[DataFileMeta]]] = {}

@@ -25,7 +25,7 @@ from pypaimon.spark.write.write_state import NO_SEQUENCE, WriteState, write_stat
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
-from pypaimon.streaming.options.table_traits import MergeEngine, merge_engine_of
+from pypaimon.streaming.options.table_traits import merge_engine_of
 
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
 
@@ -188,8 +188,7 @@ class _KindsInColumn(_PathsOfJava, KeyValueDataWriter):
 
 class _KeyedWriter(_KindsInColumn):
     def _merge_pending_by_pk(self, data: pa.Table) -> pa.Table:
-        engine = merge_engine_of(self.options.options.to_map())
-        if engine is not MergeEngine.DEDUPLICATE or data.num_rows < 2:
+        if data.num_rows < 2 or not merge_engine_of(self.options.options.to_map()).keeps_newest:
             return super()._merge_pending_by_pk(data)
         # Sorted by key and sequence: the last row of each key stays.
         last = np.zeros(data.num_rows, dtype=bool)

@@ -22,7 +22,6 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     BucketFunctionType,
-    MergeEngine,
     bucket_function_of,
     merge_engine_of,
 )
@@ -97,7 +96,7 @@ def kind_rules(table: Any) -> KindRules:
     engine = merge_engine_of(raw)
     return KindRules(
         keyed=bool(table.is_primary_key_table),
-        retracts=bool(table.is_primary_key_table) and engine is MergeEngine.DEDUPLICATE,
+        retracts=bool(table.is_primary_key_table) and engine.keeps_newest,
         engine=engine.value,
         ignore_deletes=bool(table.options.ignore_delete()),
         ignore_before=OptionValues(raw).boolean("ignore-update-before", False),

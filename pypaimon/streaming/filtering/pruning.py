@@ -19,7 +19,7 @@ from pypaimon.streaming.filtering.filters import split_and
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
 from pypaimon.streaming.internals import Predicate, TableSchema
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.options.table_traits import MergeEngine, TableTraits
+from pypaimon.streaming.options.table_traits import TableTraits
 
 Scan = Literal["full", "delta", "changelog"]
 KNOWLEDGE = ("partition", "bucket", "key", "value")
@@ -189,7 +189,7 @@ class Pruner:
         np.maximum.at(highest, groups, levels)
         distinct_keys = (sizes <= 1) | ((lowest == highest) & (lowest > 0))
         whole = np.bincount(groups, weights=matches) > 0
-        if self._traits.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE):
+        if self._traits.merge_engine.combines:
             whole |= (lowest == 0) if self._traits.deletion_vectors else True
         return _and(among, np.where(distinct_keys[groups], matches, whole[groups]))
 

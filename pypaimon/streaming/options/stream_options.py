@@ -12,7 +12,7 @@ from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, start_of_options
-from pypaimon.streaming.options.table_traits import ChangelogProducer, MergeEngine, TableTraits
+from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
 DEFAULT_POLL_INTERVAL_MS = 1000
 
@@ -190,10 +190,9 @@ def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
     Raises:
         UnsupportedTableError: Merge engine partial-update, aggregation or first-row with changelog producer none.
     """
-    unmergeable = (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE, MergeEngine.FIRST_ROW)
     if (
         traits.producer is ChangelogProducer.NONE
-        and traits.merge_engine in unmergeable
+        and not traits.merge_engine.keeps_newest
         and traits.primary_key
         and not raw
     ):

@@ -29,13 +29,33 @@ class ChangelogProducer(str, Enum):
         return self in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
 
 
-class MergeEngine(str, Enum):
-    """What becomes of records with one key, option `merge-engine`."""
+class MergeEngineKind(str, Enum):
+    """What becomes of records with one key, option `merge-engine`; what follows from it for streams and writers."""
 
     DEDUPLICATE = "deduplicate"
     PARTIAL_UPDATE = "partial-update"
     AGGREGATE = "aggregation"
     FIRST_ROW = "first-row"
+
+    @property
+    def keeps_newest(self) -> bool:
+        """Whether a key's newest record is its row, so that a record is a whole change."""
+        return self is MergeEngineKind.DEDUPLICATE
+
+    @property
+    def keeps_oldest(self) -> bool:
+        """Whether a key's first record stays its row, so that a row never changes nor goes."""
+        return self is MergeEngineKind.FIRST_ROW
+
+    @property
+    def combines(self) -> bool:
+        """Whether a row may hold values of several records."""
+        return self in (MergeEngineKind.PARTIAL_UPDATE, MergeEngineKind.AGGREGATE)
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether it matters for a row which of two records is the newer one."""
+        return self is not MergeEngineKind.AGGREGATE
 
 
 class BucketFunctionType(str, Enum):
@@ -55,14 +75,14 @@ def changelog_producer_of(options: Mapping[str, Any]) -> ChangelogProducer:
     return OptionValues(options).member("changelog-producer", ChangelogProducer, ChangelogProducer.NONE)
 
 
-def merge_engine_of(options: Mapping[str, Any]) -> MergeEngine:
+def merge_engine_of(options: Mapping[str, Any]) -> MergeEngineKind:
     """The merge engine that a table's options name.
 
     Raises:
         UnsupportedTableError: There is none of that name.
     """
     try:
-        return OptionValues(options).member("merge-engine", MergeEngine, MergeEngine.DEDUPLICATE)
+        return OptionValues(options).member("merge-engine", MergeEngineKind, MergeEngineKind.DEDUPLICATE)
     except StreamConfigError as error:
         raise UnsupportedTableError(f"The merge engine is not supported. {error}") from None
 
@@ -95,7 +115,7 @@ class TableTraits:
 
     primary_key: bool
     producer: ChangelogProducer
-    merge_engine: MergeEngine
+    merge_engine: MergeEngineKind
     bucket: int
     deletion_vectors: bool
     data_evolution: bool
@@ -155,7 +175,7 @@ class TableTraits:
     @property
     def can_retract(self) -> bool:
         """Whether a stream of the table can carry -U or -D."""
-        return self.primary_key and self.merge_engine is not MergeEngine.FIRST_ROW
+        return self.primary_key and not self.merge_engine.keeps_oldest
 
 
 def _decoupled(options: OptionValues) -> bool:

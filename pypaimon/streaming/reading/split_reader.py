@@ -39,7 +39,6 @@ from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import MergeEngine as EngineName
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.reading.read_layout import Layout, Unmatched
 from pypaimon.streaming.reading.run_starts import begun
@@ -231,7 +230,7 @@ class SplitReader:
             return False
         if len(files) == 1:
             return True
-        once = self._traits.deletion_vectors or self._traits.merge_engine is EngineName.FIRST_ROW
+        once = self._traits.deletion_vectors or self._traits.merge_engine.keeps_oldest
         return all(file.level for file in files) and (once or len({file.level for file in files}) == 1)
 
     def _net(self, split: StreamSplit) -> Iterator[Records]:

@@ -17,8 +17,12 @@ from pypaimon.streaming.merge.functions.base import FieldAggregate
 from pypaimon.streaming.merge.functions.registry import DEFAULT_FUNCTION, field_aggregate
 from pypaimon.streaming.merge.ordering import is_ordered
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import ChangelogProducer, changelog_producer_of, merge_engine_of
-from pypaimon.streaming.options.table_traits import MergeEngine as EngineName
+from pypaimon.streaming.options.table_traits import (
+    ChangelogProducer,
+    MergeEngineKind,
+    changelog_producer_of,
+    merge_engine_of,
+)
 
 _IGNORE_DELETE = (
     "ignore-delete",
@@ -67,11 +71,11 @@ class _EngineOptions:
         keys, sequence = self._keys(), self._sequence()
         order = options.one_of("sequence.field.sort-order", ("ascending", "descending"), "ascending")
         ascending = order == "ascending"
-        if self._kind is EngineName.DEDUPLICATE:
+        if self._kind is MergeEngineKind.DEDUPLICATE:
             return Deduplicate(keys, sequence, ascending, ignore_delete=self._ignore_delete)
-        if self._kind is EngineName.FIRST_ROW:
+        if self._kind is MergeEngineKind.FIRST_ROW:
             return FirstRow(keys, ignore_delete=self._ignore_delete)
-        if self._kind is EngineName.PARTIAL_UPDATE:
+        if self._kind is MergeEngineKind.PARTIAL_UPDATE:
             return self._partial_update(keys, sequence, ascending)
         remove = options.boolean("aggregation.remove-record-on-delete", False)
         return Aggregation(keys, sequence, ascending, self._lookup(), self._aggregates(sequence), remove)
@@ -97,7 +101,7 @@ class _EngineOptions:
                 raise StreamConfigError(f"Sequence field '{name}' must not have an aggregate function.")
         if len(set(names)) < len(names):
             raise StreamConfigError(f"A sequence field is defined more than once: sequence.field = {text}.")
-        if self._kind is EngineName.FIRST_ROW:
+        if self._kind is MergeEngineKind.FIRST_ROW:
             raise StreamConfigError("Merge engine first-row takes the first record; it cannot have a sequence.field.")
         return names
 
