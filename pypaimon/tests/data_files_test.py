@@ -24,11 +24,12 @@ from stream_files import create, meta, put, reader, split, write
 
 from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.files.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, read_file
+from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.formats import parquet_source as parquet_files
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 
 FLAT = pa.schema([("id", pa.int32()), ("v", pa.string())])
 

@@ -15,8 +15,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.spark.write.commit import Assumption, CommitReport, commit_once
 from pypaimon.spark.write.commit_ledger import CommitUnknownError
 from pypaimon.spark.write.record_writer import RecordWriter
-from pypaimon.spark.write.row_layout import KIND
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from pypaimon.streaming.model.system_columns import VALUE_KIND
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 OTHER = -1
@@ -163,7 +163,7 @@ def write(table: Any, rows: list[tuple[int, int]], user: str, overwrite: bool) -
     ids, values = ([row[position] for row in rows] for position in (0, 1))
     batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(values, pa.int64())], schema=COLUMNS)
     if table.is_primary_key_table:
-        batch = batch.append_column(pa.field(KIND, pa.int8(), nullable=False), pa.array([0] * len(rows), pa.int8()))
+        batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), pa.array([0] * len(rows), pa.int8()))
     writer.write(batch)
     messages = writer.prepare(0)
     writer.close()

@@ -14,7 +14,7 @@ from spark_sink_application import POINTS, Application
 
 from pypaimon.spark.write.commit import commit_batch
 from pypaimon.spark.write.record_writer import RecordWriter
-from pypaimon.spark.write.row_layout import KIND
+from pypaimon.streaming.model.system_columns import VALUE_KIND
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
@@ -68,7 +68,7 @@ def _change(catalog: Any, rng: random.Random) -> None:
         columns = [pa.array(ids, pa.int64()), pa.array([f"{rng.random()}"] * len(ids)), pa.array(kinds, pa.int8())]
         table = catalog.get_table("db.origin")
         writer = RecordWriter(table, "origin", False)
-        writer.write(pa.record_batch(columns, schema=COLUMNS.append(pa.field(KIND, pa.int8(), nullable=False))))
+        writer.write(pa.record_batch(columns, schema=COLUMNS.append(pa.field(VALUE_KIND, pa.int8(), nullable=False))))
         commit_batch(table, writer.prepare(0), overwrite=False)
         writer.close()
 

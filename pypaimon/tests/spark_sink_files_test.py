@@ -26,7 +26,6 @@ from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.spark.write.batch_writer import BatchTaskMessage, PaimonBatchWriter
 from pypaimon.spark.write.key_ownership import KeyOwnersError
 from pypaimon.spark.write.record_writer import RecordWriter
-from pypaimon.spark.write.row_layout import KIND
 from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.write_state import write_state
 from pypaimon.streaming import stream_read_builder
@@ -34,6 +33,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.system_columns import VALUE_KIND
 
 KEYED = pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("v", pa.int64())])
 ROWS = StructType([StructField("id", LongType()), StructField("day", DateType()), StructField("v", StringType())])
@@ -113,7 +113,7 @@ def test_one_record_of_each_key_is_left_and_deletes_are_counted(
     batch = pa.RecordBatch.from_arrays(
         [*(pa.array([key[place] for _, key in changes], KEYED.types[place]) for place in range(3)),
          pa.array(range(len(changes)), pa.int64()), pa.array([kind for kind, _ in changes], pa.int8())],
-        schema=KEYED.append(pa.field(KIND, pa.int8(), nullable=False)),
+        schema=KEYED.append(pa.field(VALUE_KIND, pa.int8(), nullable=False)),
     )  # fmt: skip
     writer = RecordWriter(table, "user", False)
     writer.write(batch)
@@ -121,7 +121,7 @@ def test_one_record_of_each_key_is_left_and_deletes_are_counted(
     (file,), (changelog,) = message.new_files, message.changelog_files
     stored = pq.read_table(str(file.file_path), partitioning=None)
     expected = {key: (place, kind) for place, (kind, key) in enumerate(changes)}
-    held = zip(*(stored[column].to_pylist() for column in ("a", "b", "c", "v", KIND)), strict=True)
+    held = zip(*(stored[column].to_pylist() for column in ("a", "b", "c", "v", VALUE_KIND)), strict=True)
     assert {(a, b, c): (v, kind) for a, b, c, v, kind in held} == expected
     assert file.row_count == stored.num_rows == len(expected)
     deletes = sum(kind in (1, 3) for _, kind in expected.values())

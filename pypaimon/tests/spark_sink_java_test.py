@@ -12,7 +12,7 @@ from pypaimon import CatalogFactory
 
 from pypaimon.spark.write.commit import Assumption, commit_once
 from pypaimon.spark.write.record_writer import RecordWriter
-from pypaimon.spark.write.row_layout import KIND
+from pypaimon.streaming.model.system_columns import VALUE_KIND
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 BATCHES = [
@@ -47,7 +47,7 @@ def _commit(warehouse: Path, rows: list[tuple[int, int, str]], number: int, keye
     kinds, ids, names = (list(column) for column in zip(*rows, strict=True))
     batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(names)], schema=COLUMNS)
     if keyed:
-        batch = batch.append_column(pa.field(KIND, pa.int8(), nullable=False), pa.array(kinds, pa.int8()))
+        batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), pa.array(kinds, pa.int8()))
     writer = RecordWriter(table, "query", False)
     writer.write(batch)
     messages = writer.prepare(number)

@@ -11,16 +11,9 @@ from pypaimon import Schema
 from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.spark.options.sink_options import parse_sink
-from pypaimon.spark.write.row_layout import (
-    KIND,
-    BadRowError,
-    KindRules,
-    RowLayout,
-    SchemaMismatchError,
-    fits,
-    row_layout,
-)
+from pypaimon.spark.write.row_layout import BadRowError, KindRules, RowLayout, SchemaMismatchError, fits, row_layout
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.system_columns import VALUE_KIND
 
 APPEND = KindRules(False, False, "deduplicate", False, False)
 KEYED = KindRules(True, True, "deduplicate", False, False)
@@ -75,9 +68,9 @@ def test_a_null_where_none_may_be() -> None:
 
 def test_row_kinds_become_bytes() -> None:
     batch = pa.record_batch({"_row_kind": ["+I", "-U", "+U", "-D"], "id": [1, 2, 3, 4], "v": ["a"] * 4})
-    assert _layout(batch.schema, KEYED).align(batch).column(KIND).to_pylist() == [0, 1, 2, 3]
+    assert _layout(batch.schema, KEYED).align(batch).column(VALUE_KIND).to_pylist() == [0, 1, 2, 3]
     named = batch.rename_columns(["op", "id", "v"])
-    assert _layout(named.schema, KEYED, kind_column="op").align(named).column(KIND).to_pylist() == [0, 1, 2, 3]
+    assert _layout(named.schema, KEYED, kind_column="op").align(named).column(VALUE_KIND).to_pylist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("bad", ["D", "", None])

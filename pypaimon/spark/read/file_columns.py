@@ -14,8 +14,8 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
 from pypaimon.streaming.model.data_types import parameter, root
 from pypaimon.streaming.model.row_kinds import NAMES
+from pypaimon.streaming.model.system_columns import VALUE_KIND
 
-_VALUE_KIND = "_VALUE_KIND"
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 _WIDER = {
     "TINYINT": {"SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE"},
@@ -63,7 +63,7 @@ def row_kind_column(name: str, stored: bool) -> FileColumn:
     if not stored:
         return FileColumn(name, "string", None, None, f"'{NAMES[0]}'")
     names = ", ".join(f"'{each}'" for each in NAMES)
-    return FileColumn(name, "string", _VALUE_KIND, "tinyint", f"ELEMENT_AT(ARRAY({names}), {_VALUE_KIND} + 1)")
+    return FileColumn(name, "string", VALUE_KIND, "tinyint", f"ELEMENT_AT(ARRAY({names}), {VALUE_KIND} + 1)")
 
 
 def column_of(field: DataField, stored: DataField | None, constants: Mapping[str, pa.Scalar]) -> FileColumn:

@@ -14,11 +14,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.file_columns import column_of, row_kind_column, unsupported
-from pypaimon.spark.read.metadata_columns import ROW_KIND
 from pypaimon.streaming.files.data_files import column_names, located
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.reading.split_files import partition_values
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ROW_KIND = "_row_kind"
+from pypaimon.streaming.model.system_columns import ROW_KIND
+
 """`+I`, `-U`, `+U` or `-D`."""
 SNAPSHOT_ID = "_snapshot_id"
 """The snapshot that the row came with."""

@@ -7,8 +7,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.spark.options.source_options import SourceOptions
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
-from pypaimon.spark.read.metadata_columns import METADATA, ORDINAL, ROW_KIND, SNAPSHOT_ID, data_columns
+from pypaimon.spark.read.metadata_columns import METADATA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.system_columns import ROW_KIND
 
 _WHAT_TO_DO = "Correct the schema, or call load() again if the table was altered."
 

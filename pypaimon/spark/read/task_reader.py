@@ -14,10 +14,11 @@ from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.file_rows import FILES_SCHEMA, file_batches
-from pypaimon.spark.read.metadata_columns import ORDINAL, ROW_KIND, SNAPSHOT_ID, data_columns
+from pypaimon.spark.read.metadata_columns import ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.system_columns import ROW_KIND
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.source_options import SourceOptions

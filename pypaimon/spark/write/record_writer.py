@@ -20,11 +20,11 @@ from pypaimon.spark.internals import (
     RowKind,
 )
 from pypaimon.spark.write.bucket_hash import BucketKeys
-from pypaimon.spark.write.row_layout import KIND
 from pypaimon.spark.write.write_state import NO_SEQUENCE, WriteState, write_state
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
+from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.options.table_traits import merge_engine_of
 
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
@@ -55,7 +55,7 @@ class RecordWriter:
             self._write._build_pk_merge_function()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows: the table's columns, and for a primary-key table `KIND` behind them."""
+        """Write rows: the table's columns, and for a primary-key table `VALUE_KIND` behind them."""
         for partition, bucket, rows in self._router.extract_partition_bucket_groups(batch):
             self._write.write(partition, bucket, batch if rows is None else batch.take(rows))
 
@@ -171,15 +171,15 @@ class _KindsInColumn(_PathsOfJava, KeyValueDataWriter):
     """Takes the row kind from a column that the table lacks."""
 
     def _add_system_fields(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        kinds = data.column(KIND)
-        values = data.drop_columns([KIND])
+        kinds = data.column(VALUE_KIND)
+        values = data.drop_columns([VALUE_KIND])
         first = self.sequence_generator.current + 1
         self.sequence_generator.current += data.num_rows
         sequence = pa.array(np.arange(first, first + data.num_rows, dtype=np.int64))
         keys = {
-            f"_KEY_{name}": values.schema.field(name).with_name(f"_KEY_{name}") for name in self.trimmed_primary_keys
+            KEY_PREFIX + name: values.schema.field(name).with_name(KEY_PREFIX + name) for name in self.trimmed_primary_keys
         }
-        system = [pa.field("_SEQUENCE_NUMBER", pa.int64(), False), pa.field(KIND, pa.int8(), False)]
+        system = [pa.field(SEQUENCE_NUMBER, pa.int64(), False), pa.field(VALUE_KIND, pa.int8(), False)]
         return pa.RecordBatch.from_arrays(
             [*(values.column(name) for name in self.trimmed_primary_keys), sequence, kinds, *values.columns],
             schema=pa.schema([*keys.values(), *system, *values.schema]),
@@ -203,7 +203,7 @@ class _KeyedWriter(_KindsInColumn):
         files, changelogs = len(self.committed_files), len(self.committed_changelog_files)
         super()._write_data_to_file(data)
         # A reader must know of deletes: without them it takes a file without merging it.
-        deletes = int(pc.sum(pc.is_in(data.column(KIND), _RETRACTS)).as_py() or 0)
+        deletes = int(pc.sum(pc.is_in(data.column(VALUE_KIND), _RETRACTS)).as_py() or 0)
         for file in (*self.committed_files[files:], *self.committed_changelog_files[changelogs:]):
             file.delete_row_count = deletes
 

@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 
-ROW_KIND = "_row_kind"
 """Column of row kinds, where a table has no column of that name."""
 
-KIND = "_VALUE_KIND"
 """Name of the column that `RowLayout.align` adds: the row kind as Paimon's byte."""
 
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
@@ -91,7 +90,7 @@ class RowLayout:
             return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
         kinds = self._kinds(batch)
         aligned = pa.RecordBatch.from_arrays(
-            [*arrays, kinds], schema=pa.schema([*fields, pa.field(KIND, pa.int8(), nullable=False)])
+            [*arrays, kinds], schema=pa.schema([*fields, pa.field(VALUE_KIND, pa.int8(), nullable=False)])
         )
         keep = self._kept(kinds)
         return aligned if keep is None else aligned.filter(keep)

@@ -17,8 +17,9 @@ from pypaimon.spark.internals import (
 from pypaimon.spark.options.sink_options import SinkOptions
 from pypaimon.spark.options.tables import load_table
 from pypaimon.spark.write.record_writer import RecordWriter
-from pypaimon.spark.write.row_layout import ROW_KIND, KindRules, fits
+from pypaimon.spark.write.row_layout import KindRules, fits
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     BucketFunctionType,

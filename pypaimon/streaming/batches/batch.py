@@ -13,13 +13,13 @@ from pypaimon.streaming.internals import TableSchema, polars_table
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
     import pandas  # type: ignore[import-untyped, unused-ignore]
     import polars
 
-_KIND = row_kinds.ROW_KIND_COLUMN
 
 
 class _Rows:
@@ -37,14 +37,14 @@ class _Rows:
     @property
     def kinds(self) -> pa.ChunkedArray:
         """The kind of each row, `+I -U +U -D`; of a stream without row kinds `+I` throughout."""
-        if _KIND in self.data.schema.names:
-            return self.data.column(_KIND)
+        if ROW_KIND in self.data.schema.names:
+            return self.data.column(ROW_KIND)
         return pa.chunked_array([row_kinds.constant(row_kinds.INSERT, self.num_rows)])
 
     @property
     def rows(self) -> pa.Table:
         """The rows without their kinds."""
-        return self.data.drop_columns([_KIND]) if _KIND in self.data.schema.names else self.data
+        return self.data.drop_columns([ROW_KIND]) if ROW_KIND in self.data.schema.names else self.data
 
     @property
     def num_rows(self) -> int:

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.pieces import Piece
-from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
-
-_KIND = row_kinds.ROW_KIND_COLUMN
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,6 @@ class StreamStatus:
 
 
 def _counted(data: pa.Table) -> Counter[str]:
-    if _KIND not in data.schema.names:
+    if ROW_KIND not in data.schema.names:
         return Counter({"+I": data.num_rows})
-    return Counter({each["values"]: each["counts"] for each in pc.value_counts(data.column(_KIND)).to_pylist()})
+    return Counter({each["values"]: each["counts"] for each in pc.value_counts(data.column(ROW_KIND)).to_pylist()})

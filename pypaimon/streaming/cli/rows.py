@@ -16,9 +16,9 @@ from pypaimon.streaming.cli.output import printable
 from pypaimon.streaming.cli.values import json_columns, text_columns
 from pypaimon.streaming.demo import KINDS
 from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.system_columns import ROW_KIND
 
 FORMATS = ("table", "json", "csv", "arrow")
-KIND = "_row_kind"
 _WIDEST = 60
 _CHUNK = 1000
 
@@ -106,8 +106,8 @@ class TableWriter:
 
     def __init__(self, schema: pa.Schema, console: Console) -> None:
         self._console = console
-        self._names = ["snapshot", "", *(name for name in schema.names if name != KIND)]
-        self._right = [True, False, *(_is_number(field.type) for field in schema if field.name != KIND)]
+        self._names = ["snapshot", "", *(name for name in schema.names if name != ROW_KIND)]
+        self._right = [True, False, *(_is_number(field.type) for field in schema if field.name != ROW_KIND)]
         self._widths = [0] * len(self._names)
 
     def write(self, plan: Plan, batch: pa.RecordBatch) -> None:

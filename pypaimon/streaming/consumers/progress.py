@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice, zip_longest
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
@@ -16,20 +15,12 @@ from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.consumers.start_group import StartGroup, StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
 from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.options.stream_options import CommitMode
 
 _REWRITES_PER_EXPIRATION = 3
 
 MOST_UNCONFIRMED = 4096
 """Unconfirmed plans that are told apart. Of more, neighbours count as one: confirmed when the later one is."""
-
-
-class CommitMode(str, Enum):
-    """Who confirms plans."""
-
-    AUTO = "auto"
-    """Asking for the next plan, and a clean end, confirm what was handed out."""
-    MANUAL = "manual"
-    """Only `commit`."""
 
 
 @dataclass(frozen=True, slots=True)

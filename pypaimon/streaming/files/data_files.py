@@ -25,6 +25,7 @@ from pypaimon.streaming.io.remote_files import open_remote
 from pypaimon.streaming.io.store import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_SIZE = 65536
 _DAMAGE_WORDS = ("thrift", "Unexpected end of stream", "orrupt", "decompress", "alformed", "footer", "Parquet", "ORC")
 
-SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
-VALUE_KIND = "_VALUE_KIND"
-ROW_ID = "_ROW_ID"
 SYSTEM_TYPES = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
 
 

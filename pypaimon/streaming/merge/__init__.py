@@ -6,14 +6,12 @@ from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.merge.engines.first_row import FirstRow
 from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
-from pypaimon.streaming.merge.groups import LEVEL
 from pypaimon.streaming.merge.merge_on_read import merge_batches
 from pypaimon.streaming.merge.net_changes import differing_rows, net_changes
 from pypaimon.streaming.merge.sorted_runs import UnsortedRunError, sorted_runs
 from pypaimon.streaming.merge.stages import MOST_RUNS
 
 __all__ = [
-    "LEVEL",
     "MOST_RUNS",
     "Aggregation",
     "Deduplicate",

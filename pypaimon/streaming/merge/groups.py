@@ -13,10 +13,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.ordering import Ints, numeric_codes
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
-
-SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
-VALUE_KIND = "_VALUE_KIND"
-LEVEL = "_LEVEL"
+from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 
 NO_ROW = -1
 

@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.merge.groups import VALUE_KIND, Mask, value_columns
+from pypaimon.streaming.merge.groups import Mask, value_columns
 from pypaimon.streaming.merge.ordering import Ints, identity, numeric_codes
 from pypaimon.streaming.merge.sorted_runs import Chunk, chunks
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from pypaimon.streaming.model.system_columns import VALUE_KIND
 
 
 def net_changes(

@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.model.system_columns import ROW_KIND
+
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 """The codes of `_VALUE_KIND` (Java's `RowKind.toByteValue`)."""
 
 NAMES = ("+I", "-U", "+U", "-D")
 
-ROW_KIND_COLUMN = "_row_kind"
-ROW_KIND_FIELD = pa.field(ROW_KIND_COLUMN, pa.string())
+ROW_KIND_FIELD = pa.field(ROW_KIND, pa.string())
 
 
 @lru_cache(maxsize=8)

@@ -61,7 +61,9 @@ class CommitMode(str, Enum):
     """Who confirms plans under a consumer id."""
 
     AUTO = "auto"
+    """Asking for the next plan, and a clean end, confirm what was handed out."""
     MANUAL = "manual"
+    """Only `commit`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files.data_files import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, constant, read_file, row_ids
+from pypaimon.streaming.files.data_files import constant, read_file, row_ids
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.files.index_blocks import PlanVectors
 from pypaimon.streaming.files.row_id_groups import RowIdGroup, join, row_id_groups
@@ -33,11 +33,11 @@ from pypaimon.streaming.merge import (
     net_changes,
     sorted_runs,
 )
-from pypaimon.streaming.merge.groups import LEVEL
 from pypaimon.streaming.merge.stages import Begin
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.model.system_columns import LEVEL, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.reading.read_layout import Layout, Unmatched
