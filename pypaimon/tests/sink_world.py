@@ -163,7 +163,8 @@ def write(table: Any, rows: list[tuple[int, int]], user: str, overwrite: bool) -
     ids, values = ([row[position] for row in rows] for position in (0, 1))
     batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array(values, pa.int64())], schema=COLUMNS)
     if table.is_primary_key_table:
-        batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), pa.array([0] * len(rows), pa.int8()))
+        kinds = pa.array([0] * len(rows), pa.int8())
+        batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), kinds)
     writer.write(batch)
     messages = writer.prepare(0)
     writer.close()

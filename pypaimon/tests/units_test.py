@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from pypaimon.streaming import TableChangedError
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
-from pypaimon.streaming.planning.units import Units, cut, each_file, in_canonical_order, row_id_groups, whole_buckets
+from pypaimon.streaming.planning.units import (
+    Units,
+    cut,
+    each_file,
+    in_canonical_order,
+    whole_buckets,
+    whole_row_id_groups,
+)
 
 COLUMNS = pa.schema(
     [
@@ -93,12 +100,12 @@ def test_whole_buckets_but_for_bucket_minus_two() -> None:
 )
 def test_files_whose_row_ids_overlap_are_one_unit(ranges: list[tuple[int | None, int]], groups: list[int]) -> None:
     entries = [entry(str(first), first_row_id=first, row_count=count) for first, count in ranges]
-    assert units_of(*entries, unit=row_id_groups).of_entry.tolist() == groups
+    assert units_of(*entries, unit=whole_row_id_groups).of_entry.tolist() == groups
 
 
 def test_row_ids_of_another_partition_overlap_nothing() -> None:
     entries = [entry("a", "p", first_row_id=0), entry("b", "q", first_row_id=5)]
-    assert units_of(*entries, unit=row_id_groups).of_entry.tolist() == [0, 1]
+    assert units_of(*entries, unit=whole_row_id_groups).of_entry.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pypaimon.spark.write.batch_ids import BatchIds
 from pypaimon.spark.write.ledger_record import Record
-from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.io.conditional_writes import Seen
@@ -127,9 +127,7 @@ class CommitLedger:
         self._directory = directory
         self._user = user
         self._origin = origin
-        self._consumers = ConsumerManager(
-            directory.table.file_io, directory.table.table_path, directory.branch, store=directory.store
-        )
+        self._consumers = consumers_of(directory)
 
     @property
     def user(self) -> str:

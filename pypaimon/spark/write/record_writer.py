@@ -176,9 +176,8 @@ class _KindsInColumn(_PathsOfJava, KeyValueDataWriter):
         first = self.sequence_generator.current + 1
         self.sequence_generator.current += data.num_rows
         sequence = pa.array(np.arange(first, first + data.num_rows, dtype=np.int64))
-        keys = {
-            KEY_PREFIX + name: values.schema.field(name).with_name(KEY_PREFIX + name) for name in self.trimmed_primary_keys
-        }
+        names = {name: KEY_PREFIX + name for name in self.trimmed_primary_keys}
+        keys = {copy: values.schema.field(name).with_name(copy) for name, copy in names.items()}
         system = [pa.field(SEQUENCE_NUMBER, pa.int64(), False), pa.field(VALUE_KIND, pa.int8(), False)]
         return pa.RecordBatch.from_arrays(
             [*(values.column(name) for name in self.trimmed_primary_keys), sequence, kinds, *values.columns],

@@ -18,7 +18,7 @@ from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.bridge import on_event_loop
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.deferred import Deferred
-from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.consumers.start_group import StartSettings
@@ -136,7 +136,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             schema=self._schema,
             projection=self._projection,
             predicate=options.predicate,
-            unmatched=options.unmatched.value,
+            unmatched=options.unmatched,
             include_row_kind=self._includes_row_kind(),
             view=self._view,
         )
@@ -273,7 +273,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             member=consumer.member,
             some_buckets=options.bucket_filter is not None,
         )
-        manager = ConsumerManager(self.table.file_io, self.table.table_path, directory.branch, store=directory.store)
+        manager = consumers_of(directory)
         expiration = OptionValues(self._schema.options).duration_millis("consumer.expiration-time")
         return Progress(
             manager,

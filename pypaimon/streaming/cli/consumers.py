@@ -9,7 +9,7 @@ import click
 
 from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _COLUMNS = ("consumer", "kind", "next_snapshot", "lag", "last_save", "owner")
@@ -131,7 +131,7 @@ class _Consumers:
         self._name = source.name
         directory = TableDirectory.of(table)
         self._snapshots = directory.snapshots
-        self.manager = ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
+        self.manager = consumers_of(directory)
 
     def infos(self) -> list[ConsumerInfo]:
         return self.manager.infos(self._snapshots.latest_id())

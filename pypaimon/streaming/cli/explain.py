@@ -15,7 +15,7 @@ from pypaimon.streaming.cli.output import Record, cell, console, format_option, 
 from pypaimon.streaming.cli.pruned import Pruned, pruned
 from pypaimon.streaming.cli.settings import configure, filter_of, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
-from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -177,9 +177,7 @@ class Explainer:
         return configure(builder, self._start, None, self._columns).with_prefetch(0).with_catch_up("replay")
 
     def _saved_position(self, consumer_id: str) -> int | None:
-        directory = TableDirectory.of(self._table)
-        manager = ConsumerManager(self._table.file_io, self._table.table_path, directory.branch, store=directory.store)
-        saved = manager.consumer(consumer_id)
+        saved = consumers_of(TableDirectory.of(self._table)).consumer(consumer_id)
         return None if saved is None else saved.next_snapshot
 
     def _filtered(self, plan: Plan) -> Plan | None:

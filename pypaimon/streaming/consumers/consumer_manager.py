@@ -296,6 +296,12 @@ class ConsumerManager:
         return saves
 
 
+def consumers_of(directory: TableDirectory) -> ConsumerManager:
+    """The consumers of a table and branch; requests go through the store of the table."""
+    table = directory.table
+    return ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
+
+
 def list_consumers(table: Any) -> list[ConsumerInfo]:
     """Every consumer file of the table's branch, ordered by name: shards, members and fences one by one.
 
@@ -308,8 +314,7 @@ def list_consumers(table: Any) -> list[ConsumerInfo]:
         CorruptTableError: A file is damaged.
     """
     directory = TableDirectory.of(table)
-    manager = ConsumerManager(table.file_io, table.table_path, directory.branch, store=directory.store)
-    return manager.infos(directory.snapshots.latest_id())
+    return consumers_of(directory).infos(directory.snapshots.latest_id())
 
 
 def _lag(next_snapshot: int, latest_id: int | None) -> int | None:

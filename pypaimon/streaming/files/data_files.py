@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, SchemaChangedError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats.avro_source import AvroSource
-from pypaimon.streaming.formats.orc_source import OrcSource
-from pypaimon.streaming.formats.parquet_source import ParquetSource
+from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SOURCES, FileSource
 from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldParser
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
@@ -31,22 +29,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 DEFAULT_BATCH_SIZE = 65536
-_DAMAGE_WORDS = ("thrift", "Unexpected end of stream", "orrupt", "decompress", "alformed", "footer", "Parquet", "ORC")
 
 SYSTEM_TYPES = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
-
-
-class FileSource(Protocol):
-    """An open file of any format: what is in it, and its rows."""
-
-    schema: pa.Schema
-    num_rows: int
-
-    def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """All rows in stored order; of the columns named, at least one."""
-
-
-_SOURCES: dict[str, Callable[[Any], FileSource]] = {"parquet": ParquetSource, "orc": OrcSource, "avro": AvroSource}
 
 
 def read_file(
@@ -91,7 +75,7 @@ def read_file(
             directory.schema(file.schema_id).fields,
             fields,
             exact=file.schema_id > schema_id,
-            trim_char=isinstance(source, OrcSource),
+            trim_char=source.pads_char,
             constants=constants,
         )
         stored = [name for name in system_columns if name in source.schema.names]
@@ -182,10 +166,10 @@ def constant(value: int, length: int) -> pa.Array:
 def _opened(directory: TableDirectory, path: str, size: int | None) -> Iterator[FileSource]:
     part = merged_changelog_range(path)
     file_format = part.format if part else path.rpartition(".")[2].lower()
-    open_source = _SOURCES.get(file_format)
+    open_source = SOURCES.get(file_format)
     if open_source is None:
         raise UnsupportedTableError(
-            f"{path}: files of format {file_format!r} cannot be streamed; supported are {', '.join(sorted(_SOURCES))}."
+            f"{path}: files of format {file_format!r} cannot be streamed; supported are {', '.join(sorted(SOURCES))}."
         )
     with _bytes(directory, part.path if part else path, None if part else size) as stream:
         with one_request(decodes=True) if is_local(path) else nullcontext():
@@ -229,6 +213,6 @@ def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
     except OSError as error:
         # Arrow's decoders and its stores raise the same class; a local disk that fails gives an errno.
         on_disk = "://" not in path and error.errno is None
-        if on_disk or any(word in str(error) for word in _DAMAGE_WORDS):
+        if on_disk or any(word in str(error) for word in DAMAGE_WORDS):
             raise CorruptTableError(path, f"the file is damaged: {error}") from error
         raise translated(path, error) from error

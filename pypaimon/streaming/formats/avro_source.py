@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -30,6 +30,9 @@ class AvroSource:
         schema: The columns of the file; logical types are not applied.
         num_rows: Rows in the file.
     """
+
+    pads_char: ClassVar[bool] = False
+    damage_words: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, stream: Any) -> None:
         container = avro_blocks.parse(stream.read())

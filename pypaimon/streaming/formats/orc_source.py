@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,9 @@ class OrcSource:
             microseconds.
         num_rows: Rows in the file.
     """
+
+    pads_char: ClassVar[bool] = True
+    damage_words: ClassVar[tuple[str, ...]] = ("ORC",)
 
     def __init__(self, stream: Any) -> None:
         # What is in memory or on a disk may be read twice.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,9 @@ class ParquetSource:
         schema: The columns of the file, as Arrow gives them.
         num_rows: Rows in the file.
     """
+
+    pads_char: ClassVar[bool] = False
+    damage_words: ClassVar[tuple[str, ...]] = ("Parquet", "thrift", "Unexpected end of stream")
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

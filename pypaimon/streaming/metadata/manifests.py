@@ -255,6 +255,11 @@ def parse_manifest(data: bytes, count: int | None = None) -> pa.Table:
     return entries
 
 
+def without(entries: pa.Table, others: pa.Table, column: str = "file_name") -> pa.Table:
+    """Entries, or manifests, that are not among the others, told apart by a column."""
+    return entries.filter(pc.invert(pc.is_in(entries[column], value_set=others[column].combine_chunks())))
+
+
 def live(entries: pa.Table) -> pa.Table:
     """The files that are left: ADD entries in their order, without what DELETE entries name.
 

@@ -59,7 +59,7 @@ class SplitMode(str, Enum):
     """As NET, but of what was there before only that it is gone: rows of `files` that are new or changed, as stored."""
 
 
-class FileSource(Protocol):
+class SplitFiles(Protocol):
     """Files of a split that are still columns: how many rows and bytes they hold is known without their objects."""
 
     @property
@@ -95,20 +95,20 @@ class StreamSplit(DataSplit):
     schema: TableSchema | None
     fingerprint: str | None = None
     before_snapshot_id: int | None = None
-    _source: list[DataFileMeta] | FileSource
-    _before: list[DataFileMeta] | FileSource
+    _source: list[DataFileMeta] | SplitFiles
+    _before: list[DataFileMeta] | SplitFiles
 
     def __init__(
         self,
         mode: SplitMode,
-        files: list[DataFileMeta] | FileSource,
+        files: list[DataFileMeta] | SplitFiles,
         partition: GenericRow,
         bucket: int,
         *,
         snapshot_id: int,
         total_buckets: int | None = None,
         deletion_files: list[DeletionFile | None] | None = None,
-        before_files: list[DataFileMeta] | FileSource | None = None,
+        before_files: list[DataFileMeta] | SplitFiles | None = None,
         before_deletion_files: list[DeletionFile | None] | None = None,
         schema: TableSchema | None = None,
     ) -> None:
@@ -135,7 +135,7 @@ class StreamSplit(DataSplit):
         return self._source
 
     @_files.setter
-    def _files(self, files: list[DataFileMeta] | FileSource) -> None:
+    def _files(self, files: list[DataFileMeta] | SplitFiles) -> None:
         self._source = files
 
     @property

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.metadata.manifests import ADD, live
+from pypaimon.streaming.metadata.manifests import ADD, live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -77,10 +77,10 @@ class IncrementalDiffScanner:
         if start is None:
             return live(reader.entries(after))
         before = pa.concat_tables(reader.manifest_lists([start.base_manifest_list, start.delta_manifest_list]))
-        entries_after = live(reader.entries(_without(after, before, "file_name")))
-        entries_before = reader.entries(_without(before, after, "file_name"))
+        entries_after = live(reader.entries(without(after, before)))
+        entries_before = reader.entries(without(before, after))
         known = entries_before.filter(pc.equal(entries_before["kind"], ADD))
-        return _without(entries_after, known, "file_name")
+        return without(entries_after, known)
 
     def rows_appended(self, start: Snapshot | None, end: Snapshot) -> int:
         """Rows of those files that came from appending: neither from a compaction nor of unknown source."""
@@ -90,7 +90,3 @@ class IncrementalDiffScanner:
 
     def _snapshot(self, snapshot: Snapshot | int) -> Snapshot:
         return self._directory.snapshots.get(snapshot) if isinstance(snapshot, int) else snapshot
-
-
-def _without(table: pa.Table, others: pa.Table, column: str) -> pa.Table:
-    return table.filter(pc.invert(pc.is_in(table[column], value_set=others[column].combine_chunks())))

@@ -18,7 +18,7 @@ from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.metadata.manifests import live
+from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
@@ -33,8 +33,8 @@ from pypaimon.streaming.planning.units import (
     column,
     each_file,
     in_canonical_order,
-    row_id_groups,
     whole_buckets,
+    whole_row_id_groups,
 )
 
 _Mask = npt.NDArray[np.bool_]
@@ -147,7 +147,7 @@ class SnapshotPlans:
         prepared, chosen, last = self._preparation.part(snapshot, "overwrite", after, prepare)
         entries = prepared.units.chosen(chosen)
         old, new = _of_kind(entries, _DELETE), _of_kind(entries, _ADD)
-        old, new = _without(old, new), _without(new, old)
+        old, new = without(old, new), without(new, old)
         splits = self._factory.replaced(
             SplitMode.OVERWRITE, old, new, snapshot.id, prepared.deletions_before, prepared.deletions
         )
@@ -180,7 +180,7 @@ class SnapshotPlans:
         """
         old, new = self._committed(before), self._committed(snapshot)
         if not self.traits.primary_key:
-            return self.added_files(_without(new, old), snapshot)
+            return self.added_files(without(new, old), snapshot)
         sides = _sides(old, new)
         self._check_same_buckets(sides, before, snapshot)
         return self._compared(SplitMode.DIFF, sides, before, snapshot)
@@ -261,7 +261,7 @@ class SnapshotPlans:
     ) -> Planned:
         def prepare() -> Prepared:
             unit = whole_buckets if mode is SplitMode.MERGE else each_file
-            unit = row_id_groups if mode is SplitMode.EVOLUTION else unit
+            unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
             units = self._ordered(entries(), unit, by_sequence=scan == "full" and not self.traits.primary_key)
             return self._prepared(units, scan, snapshot if scan == "full" else None)
 
@@ -324,11 +324,6 @@ def _retracting(splits: list[StreamSplit], before: Snapshot | None) -> list[Stre
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
     return entries.filter(pc.equal(entries["kind"], kind))
-
-
-def _without(entries: pa.Table, others: pa.Table) -> pa.Table:
-    """Entries whose file is not among the others."""
-    return entries.filter(pc.invert(pc.is_in(entries["file_name"], value_set=others["file_name"].combine_chunks())))
 
 
 def _sides(old: pa.Table | None, new: pa.Table) -> pa.Table:

@@ -110,7 +110,7 @@ def in_canonical_order(
         partition_texts: Texts of serialised partition rows, all at once.
         by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full
             plans, as Java), else as they stand in the manifests.
-        unit: Which entries form a unit: `each_file`, `whole_buckets` or `row_id_groups`.
+        unit: Which entries form a unit: `each_file`, `whole_buckets` or `whole_row_id_groups`.
     """
     encoded = entries["partition"].combine_chunks().dictionary_encode()
     texts = partition_texts(encoded.dictionary)
@@ -120,7 +120,7 @@ def in_canonical_order(
     partition = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
     bucket = column(entries, "bucket")
     keys: list[Any] = [_bucket_key(bucket), partition]
-    if unit is row_id_groups:
+    if unit is whole_row_id_groups:
         keys.insert(0, column(entries, "first_row_id", -1))
     elif by_sequence:
         keys.insert(0, column(entries, "min_sequence_number"))
@@ -148,7 +148,7 @@ def whole_buckets(units: Units) -> _Numbers:
     return np.cumsum(starts, dtype=np.int64) - 1
 
 
-def row_id_groups(units: Units) -> _Numbers:
+def whole_row_id_groups(units: Units) -> _Numbers:
     """Files whose row-id ranges overlap hold columns of the same rows, and are one unit."""
     first = column(units.entries, "first_row_id", -1)
     last = first + column(units.entries, "row_count") - 1
@@ -216,6 +216,6 @@ __all__ = [
     "cut",
     "each_file",
     "in_canonical_order",
-    "row_id_groups",
     "whole_buckets",
+    "whole_row_id_groups",
 ]

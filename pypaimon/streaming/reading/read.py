@@ -20,6 +20,7 @@ from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import Plan, SplitMode, StreamSplit
+from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, ROWKIND
 from pypaimon.streaming.reading.binlog import Packing, unbroken
@@ -178,7 +179,7 @@ class StreamTableRead(TableRead):
         )
         records = reader.read(split)
         if rules is not None:
-            if reader.is_upserts(split) and self._settings.unmatched == "delete":
+            if reader.is_upserts(split) and self._settings.unmatched is Unmatched.DELETE:
                 rules.refuse_upserts({*bound.schema.primary_keys, *bound.schema.partition_keys})
             records = rules.enforced(records, bound.fields)
         return unbroken(records) if bound.packed else records

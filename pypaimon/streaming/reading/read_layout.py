@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,9 +28,8 @@ from pypaimon.streaming.internals import (
 )
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.options import views
+from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.views import ROWKIND, View
-
-Unmatched = Literal["delete", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class ReadSettings:
     schema: TableSchema
     projection: tuple[str, ...] | None = None
     predicate: Predicate | None = None
-    unmatched: Unmatched = "delete"
+    unmatched: Unmatched = Unmatched.DELETE
     include_row_kind: bool = True
     view: View | None = None
     batch_size: int = DEFAULT_BATCH_SIZE

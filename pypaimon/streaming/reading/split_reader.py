@@ -39,8 +39,9 @@ from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.system_columns import LEVEL, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.reading.read_layout import Layout, Unmatched
+from pypaimon.streaming.reading.read_layout import Layout
 from pypaimon.streaming.reading.run_starts import begun
 from pypaimon.streaming.reading.split_files import SplitFiles
 
@@ -160,7 +161,7 @@ class SplitReader:
         if self._layout.on_values is None:
             return records
         matches = filters.mask(self._layout.on_values, records.batch)
-        if self._unmatched == "drop":
+        if self._unmatched is Unmatched.DROP:
             return records.keep(matches)
         kinds = records.kinds
         if kinds is None:
