@@ -22,7 +22,7 @@ from merge_model import (
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge import Deduplicate, FirstRow, UnsortedRunError, merge_batches
-from pypaimon.streaming.merge import sorted_runs as sections
+from pypaimon.streaming.merge import runs as sections
 
 # Few values, so that they meet; those whose order is easily wrong among them.
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "aa", "b", "é", "￮", "😀", "x" * 9, "x" * 40])

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pypaimon.streaming.merge.engines.base import MergeEngine
 from pypaimon.streaming.merge.groups import Groups, Kinds, Mask, Merged, is_retract, take_or_null
 from pypaimon.streaming.merge.ordering import Codes, Ints, numeric_codes, ranks
-from pypaimon.streaming.merge.sorted_runs import Chunk, chunks
+from pypaimon.streaming.merge.runs import Chunk, chunks
 from pypaimon.streaming.merge.stages import Begin, few_runs
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 

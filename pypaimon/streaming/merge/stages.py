@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.merge.sorted_runs import Chunk, UnsortedRunError, chunks
+from pypaimon.streaming.merge.runs import Chunk, UnsortedRunError, chunks
 
 MOST_RUNS = 32
 """Runs that are read at the same time; each holds a file open, and a few batches of it."""

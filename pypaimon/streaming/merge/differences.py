@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.merge.groups import Mask, value_columns
 from pypaimon.streaming.merge.ordering import Ints, identity, numeric_codes
-from pypaimon.streaming.merge.sorted_runs import Chunk, chunks
+from pypaimon.streaming.merge.runs import Chunk, chunks
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 
