@@ -22,15 +22,15 @@ lint: $(VENV)/ready ## Style and types
 	$(RUN) -m mypy
 
 corpus: $(VENV)/ready ## Our reads beside Java's: the scoreboard
-	$(RUN) pypaimon/tests/corpus_report.py $(ARGS)
+	$(RUN) pypaimon/tests/support/corpus_report.py $(ARGS)
 
 differential: $(VENV)/ready ## Random histories beside live Java, some minutes (needs Maven and a JDK; N=n)
-	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
+	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py $(ARGS)
 
 soak: $(VENV)/ready ## Long forms: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
-	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, model_test.py rollback_model_test.py shard_group_test.py progress_machine_test.py corpus_test.py record_files_test.py manifests_test.py faults_test.py faults_corpus_test.py faults_process_test.py crash_test.py long_run_test.py resharding_test.py concurrency_test.py hostile_input_test.py)
-	SOAK=1 $(RUN) -m pytest $(addprefix pypaimon/tests/, spark_installed_test.py spark_kill_test.py spark_sink_kill_test.py spark_sink_exactly_once_test.py spark_sink_copy_test.py)
-	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/differential_test.py $(ARGS)
+	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, histories/model_test.py histories/rollback_model_test.py consumers/shard_group_test.py consumers/progress_machine_test.py histories/corpus_test.py formats/record_files_test.py metadata/manifests_test.py histories/faults_test.py histories/faults_corpus_test.py histories/faults_process_test.py histories/crash_test.py histories/long_run_test.py planning/resharding_test.py histories/concurrency_test.py metadata/hostile_input_test.py)
+	SOAK=1 $(RUN) -m pytest $(addprefix pypaimon/tests/, spark/spark_installed_test.py spark/read/spark_kill_test.py spark/write/spark_sink_kill_test.py spark/write/spark_sink_exactly_once_test.py spark/write/spark_sink_copy_test.py)
+	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py $(ARGS)
 
 matrix: $(VENV)/ready ## The tests on each supported Python, pyarrow, pandas, numpy and PySpark (ARGS="-s 'matrix(oldest)'" for a row)
 	$(RUN) -m nox $(ARGS)
@@ -40,7 +40,7 @@ bench: $(VENV)/ready ## Requests, time and memory beside pypaimon; writes docs/b
 	$(RUN) -m benchmarks $(ARGS)
 
 readme: $(VENV)/ready ## The README's picture of the demo, and its figures out of docs/benchmarks.md
-	$(RUN) pypaimon/tests/readme_parts.py
+	$(RUN) pypaimon/tests/support/readme_parts.py
 
 clean: ## Remove the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .nox

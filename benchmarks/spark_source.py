@@ -22,7 +22,7 @@ from pypaimon.spark.write.commit import commit_batch
 from pypaimon.spark.write.record_writer import RecordWriter
 from pypaimon.spark.write.row_layout import KIND
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests" / "support"))
 from spark_session import new_session
 
 ROWS, FILES, SMALL, ROUNDS, SKIPPED = 2_000_000, 8, 20, 3, 5

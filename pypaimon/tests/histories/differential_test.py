@@ -1,0 +1,77 @@
+"""Random histories, written and streamed by live Java Paimon, streamed by ours: equal but for the listed deviations.
+
+`make differential` and `make soak` run the same tests with more histories; the machine needs Maven and a JDK.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from live_java_client import COMMANDS, LiveJava, cache_directory, missing_commands
+from live_java_compare import examine
+from live_java_findings import Tally
+from live_java_histories import FAMILIES, History, histories
+from repository import TESTS
+
+HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "21"))
+FOUND = json.loads((TESTS / "live_java" / "found.json").read_text())
+BUDGET = settings(
+    deadline=None,
+    database=None,
+    derandomize="DIFFERENTIAL_HISTORIES" not in os.environ,
+    max_examples=max(1, HISTORIES // len(FAMILIES)),
+    phases=(Phase.generate, Phase.shrink),
+    print_blob=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_where_a_live_java_can_run(tmp_path: Path) -> None:
+    """The tests below exist where all commands are found, and only there; jars and classes lie outside the checkout."""
+    assert missing_commands(path=str(tmp_path)) == list(COMMANDS)
+    for name in COMMANDS:
+        (tmp_path / name).touch(mode=0o755)
+    assert missing_commands(path=str(tmp_path)) == []
+    assert cache_directory({"XDG_CACHE_HOME": str(tmp_path)}).parents[1] == tmp_path
+    assert ("test_random_histories" in globals()) == (not missing_commands())
+
+
+if not missing_commands():
+    pytestmark = pytest.mark.xdist_group("live_java")
+
+    @pytest.fixture(scope="module")
+    def java() -> Iterator[LiveJava]:
+        """One JVM for all histories."""
+        with LiveJava() as live:
+            yield live
+
+    @pytest.mark.parametrize("found", FOUND, ids=[each["name"] for each in FOUND])
+    def test_histories_that_once_differed(java: LiveJava, found: dict[str, object]) -> None:
+        """Every difference that was found, shrunk."""
+        history = History.from_json(found["history"])  # type: ignore[arg-type]
+        assert not [str(finding) for finding in examine(java, history, Tally())]
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_random_histories(java: LiveJava, family: str) -> None:
+        """Histories of one kind of table."""
+        tally = Tally()
+
+        @BUDGET
+        @given(st.data())
+        def compare(data: st.DataObject) -> None:
+            history = data.draw(histories(family))
+            findings = [str(finding) for finding in examine(java, history, tally)]
+            if findings:
+                pytest.fail("\n".join([json.dumps(history.to_json()), *findings]), pytrace=False)
+
+        try:
+            compare()
+        finally:
+            print(f"{family}: {tally}", *tally.most_common(), sep="\n    ")
+        assert tally.reads > tally.histories

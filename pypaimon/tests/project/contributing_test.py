@@ -1,0 +1,50 @@
+"""What contributors are told: commands that exist, a workflow for every supported Python, a changelog without twins."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import yaml
+from repository import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_commands_are_targets_of_the_makefile() -> None:
+    targets = set(re.findall(r"^(\w+):", text("Makefile"), re.MULTILINE))
+    for name in ("CONTRIBUTING.md", "docs/development.md"):
+        commands = set(re.findall(r"(?:^|`)make ([a-z]\w*)", text(name), re.MULTILINE))
+        assert {"test", "lint"} <= commands <= targets, name
+    told = set(re.findall(r"^\| `make (\w+)`", text("docs/development.md"), re.MULTILINE))
+    assert told == targets - {"help"}
+
+
+def test_the_workflow_runs_what_a_change_must_pass_on_every_supported_python() -> None:
+    (job,) = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"].values()
+    supported = [found for each in PROJECT["classifiers"] if (found := each.rpartition(" :: ")[2]).startswith("3.")]
+    assert supported
+    assert job["strategy"]["matrix"]["python"] == supported
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+
+
+def test_the_changelog_says_nothing_twice() -> None:
+    items = re.findall(r"^- (.+?)(?=^- |^\w|^#|\Z)", text("CHANGELOG.md"), re.DOTALL | re.MULTILINE)
+    beginnings = [" ".join(re.findall(r"\w+", item)[:4]) for item in items]
+    assert len(items) > 20
+    assert sorted(beginnings) == sorted(set(beginnings))
+
+
+def test_links_of_the_package_are_those_of_the_readme() -> None:
+    assert PROJECT["urls"]
+    assert [url for url in PROJECT["urls"].values() if url not in text("README.md")] == []

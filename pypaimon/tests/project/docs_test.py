@@ -1,0 +1,251 @@
+"""The documentation holds: every block of code runs and prints what it says, every promise names a test, links lead on.
+
+A block of Python runs with those before it on its page, `await` included; commands of `paimon-stream` run too. What
+stands in a `text` block behind them is what they print. The catalog is a fresh one with the tables of `orders.py`. The
+pages of Spark run in `spark_docs_test.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus_deviations import all_deviations
+from orders import catalog, events, orders
+from repository import ROOT
+from spark_session import NO_WORKER
+
+import pypaimon.spark
+import pypaimon.streaming
+
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
+OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+ON_SPARK = [page for page in PAGES if page.stem.startswith("spark")]
+GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
+_BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+_HOME = "/path/to"
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    content = page.read_text(encoding="utf-8")
+    return [
+        Block(match[2], textwrap.dedent(match[3]), content.count("\n", 0, match.start()) + 2)
+        for match in _BLOCK.finditer(content)
+    ]
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A warehouse with the tables of the examples, in a directory that a page may write to."""
+    found = catalog(tmp_path / "warehouse")
+    orders(found)
+    events(found)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "warehouse"
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The loop that all blocks of a page await on."""
+    found = asyncio.new_event_loop()
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ON_SPARK], ids=lambda page: page.stem)
+def test_code_runs_and_prints_what_it_says(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
+    run_page(page, warehouse, loop)
+
+
+def run_page(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
+    """Run the blocks of a page; what they print must stand behind them."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    found = [*blocks(page), Block("end", "", 0)]
+    for block, following in pairwise(found):
+        text = block.text.replace(_HOME, str(warehouse.parent))
+        where = f"{page.name}:{block.line}"
+        expected = _comparable(following.text) if following.language == "text" else None
+        if block.language == "python":
+            whole = "asyncio.run(" in text
+            printed = run_program(text, len(expected or [""])) if whole else run_python(text, where, namespace, loop)
+        elif block.language == "sh":
+            printed = run_commands(text, where, warehouse)
+        else:
+            continue
+        assert expected in (None, _comparable(printed)), f"{where} prints\n{printed}"
+
+
+def _comparable(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
+
+
+def run_program(text: str, lines: int) -> str:
+    """The first lines that a program prints, which then may go on for ever."""
+    with subprocess.Popen([sys.executable, "-u", "-c", text], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        printed = "".join(program.stdout.readline() for _ in range(lines))
+        program.kill()
+    assert printed
+    return printed
+
+
+def run_python(text: str, where: str, namespace: dict[str, Any], loop: asyncio.AbstractEventLoop) -> str:
+    """What a block prints. It runs again where this machine was too slow to begin a query of Spark."""
+    code = compile(text, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for attempt in range(ATTEMPTS):
+        out = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(out):
+                result = eval(code, namespace)
+                if inspect.iscoroutine(result):
+                    loop.run_until_complete(result)
+            break
+        except Exception as error:
+            if NO_WORKER not in str(error) or attempt == ATTEMPTS - 1:
+                raise
+    return out.getvalue()
+
+
+def run_commands(text: str, where: str, warehouse: Path) -> str:
+    """What the commands of `paimon-stream` print; others (pip, make) are not run here."""
+    printed = ""
+    config = Path("paimon.yaml")
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("paimon-stream "):
+            if not config.exists():
+                config.write_text(f"warehouse: {warehouse}\n")
+            command = [sys.executable, "-m", "pypaimon.streaming.cli", *shlex.split(line, comments=True)[1:]]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            assert result.returncode == 0, f"{where}: {line}\n{result.stderr}"
+            printed += result.stdout
+        else:
+            assert re.match(r"(pip|make|git|cd|#|$)", line), f"{where}: {line} is never run"
+    return printed
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    promises, _, _ = GUARANTEES.partition("## What is not promised")
+    items = re.findall(r"^- (.+?)(?=^- |^#|\Z)", promises, re.DOTALL | re.MULTILINE)
+    assert len(items) >= 30
+    for item in items:
+        named = re.findall(r"`(\w+_test)\.py::(test_\w+)`", item)
+        assert named, f"no test holds: {item}"
+        for module, name in named:
+            source = (ROOT / "pypaimon" / "tests" / f"{module}.py").read_text(encoding="utf-8")
+            assert re.search(rf"^ *(async )?def {name}\(|^{name} = ", source, re.MULTILINE), f"{module}.py::{name}"
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """Files, and headings in them, that a page links to."""
+    content = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"]\(([^)]+)\)", content):
+        if not re.match(r"https?:", target):
+            file, _, anchor = target.partition("#")
+            yield (page.parent / file if file else page), anchor
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OF_THE_REPOSITORY], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for file, anchor in links(page):
+        assert file.exists(), f"{page.name} links to {file}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {file.name}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name behind `#`: the headings, as the site spells them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def texts_of_the_repository() -> Iterator[Path]:
+    """What a reader of the code reads, but for this file: sources, tests, build files and pages."""
+    for pattern in ("pypaimon/**/*.py", "pypaimon/tests/*.toml", "benchmarks/*.py", "examples/*.py", "docs/**/*.md"):
+        yield from (path for path in ROOT.glob(pattern) if path != Path(__file__))
+    yield from (path for name in ("*.md", "*.py", "*.toml", "Makefile", ".ci/run") for path in ROOT.glob(name))
+
+
+def test_what_sources_say_of_pages_leads_to_a_heading() -> None:
+    """`docs/page.md#heading` in a docstring, and the rules that `deviations.toml` names."""
+    named = {(page, anchor) for path in texts_of_the_repository() for page, anchor in _page_references(path)}
+    named |= {("java-semantics.md", entry.rule) for entry in all_deviations()}
+    assert {"starts", "merge-engines", "batch-ranges"} <= {anchor for page, anchor in named}
+    assert [name for name, _ in named if not (DOCS / name).exists()] == []
+    assert [f"{name}#{anchor}" for name, anchor in named if anchor and anchor not in anchors(DOCS / name)] == []
+
+
+def _page_references(path: Path) -> list[tuple[str, str]]:
+    return re.findall(r"\bdocs/([\w-]+\.md)(?:#([\w-]+))?", path.read_text(encoding="utf-8"))
+
+
+def test_nothing_cites_what_a_reader_cannot_open() -> None:
+    """Numbered sections of documents that are not here, such as `J§2`, and pages by a name that no file has."""
+    numbered = re.compile(r"§|\b[A-Z] ?§? ?\d+\.\d+\b|\bB\d{1,2}\b")
+    pages = {path.name for path in texts_of_the_repository() if path.suffix == ".md"}
+    for path in texts_of_the_repository():
+        text = re.sub(r"# noqa: \w+", "", path.read_text(encoding="utf-8"))
+        assert not numbered.search(text), f"{path.relative_to(ROOT)}: {numbered.search(text)}"
+        unknown = set(re.findall(r"\b[\w-]+\.md\b", text)) - pages
+        assert not unknown, f"{path.relative_to(ROOT)} names {unknown}"
+
+
+def test_modules_that_the_architecture_names_are_there() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    of_streams, _, of_spark = text.partition("## On Spark")
+    for package, part in (("streaming", of_streams), ("spark", of_spark)):
+        named = set(re.findall(r"`([a-z_/]+(?:/|\.py))`", part))
+        assert len(named) > 5
+        assert [name for name in named if not (ROOT / "pypaimon" / package / name).exists()] == []
+
+
+def test_every_page_is_in_the_site() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert {page.name for page in DOCS.glob("*.md")} <= set(re.findall(r"[\w-]+\.md", navigation))
+
+
+def reference_entries() -> list[tuple[str, str]]:
+    """(package, name) of each entry of the reference."""
+    page = (DOCS / "reference.md").read_text(encoding="utf-8")
+    return re.findall(r"^::: pypaimon\.(\w+)\.(?:\w+\.)*(\w+)$", page, re.MULTILINE)
+
+
+def test_the_reference_holds_what_is_exported_and_nothing_else() -> None:
+    packages = {"streaming": pypaimon.streaming, "spark": pypaimon.spark}
+    exported = [(package, name) for package, module in packages.items() for name in module.__all__]
+    assert sorted(reference_entries()) == sorted(exported)
+    untold = [name for package, name in exported if not getattr(packages[package], name).__doc__]
+    assert untold == []
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert result.returncode == 0, result.stderr
+    reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
+    shown = set(re.findall(r'id="pypaimon\.\w+\.([\w.]+)"', reference))
+    assert "StreamReadBuilder.with_consumer_id" in shown
+    assert [name for _, name in reference_entries() if not {name, f"{name}.{name}"} & shown] == []

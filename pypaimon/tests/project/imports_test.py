@@ -1,0 +1,140 @@
+"""What the sources import: declared packages only, those of an extra where it is wanted, pypaimon through one door."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from repository import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SOURCES = sorted(path for room in ("streaming", "spark") for path in (ROOT / "pypaimon" / room).rglob("*.py"))
+DOORS = {"internals.py", "install.py", "demo.py", "tables.py"}
+"""Modules that may import from pypaimon itself; the demo writes with its public face, `tables` makes catalogs."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name, and whether it is not imported with its module."""
+
+    path: Path
+    module: str
+    late: bool
+
+    @property
+    def package(self) -> str:
+        return self.module.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}: {self.module}"
+
+
+def is_late(node: ast.AST) -> bool:
+    """Is what stands in here run by a call, or by type checkers alone?"""
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    def visit(node: ast.AST, late: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from (Import(path, alias.name, late) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.module is not None, f"{path}: a relative import"
+                yield from (Import(path, f"{child.module}.{alias.name}", late) for alias in child.names)
+            else:
+                yield from visit(child, late or is_late(child))
+
+    return visit(ast.parse(path.read_text(encoding="utf-8")), late=False)
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    found = [each for path in SOURCES for each in imports_of(path) if each.package not in sys.stdlib_module_names]
+    assert found
+    return found
+
+
+def packages_of(*extras: str) -> set[str]:
+    """The names under which one imports what the distribution, and these extras of it, declare."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    declared = {canonicalize_name(Requirement(text).name) for text in texts}
+    # `packages_distributions()` of Python 3.10 knows only what old build tools wrote down.
+    files = (file for each in declared for file in _files(each))
+    return declared | {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+
+
+def _files(distribution: str) -> list[metadata.PackagePath]:
+    """The files of a distribution, if it is installed."""
+    try:
+        return metadata.files(distribution) or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def test_every_imported_package_is_declared(imports: list[Import]) -> None:
+    declared = packages_of("cli", "duckdb", "fast", "otel", "spark")
+    assert [str(each) for each in imports if each.package not in declared] == []
+
+
+def test_what_an_extra_brings_is_imported_late_or_in_its_own_room(imports: list[Import]) -> None:
+    base, own = packages_of(), {"cli": packages_of("cli"), "spark": packages_of("spark")}
+    early = [each for each in imports if not each.late and each.package not in base]
+    at_home = [each for each in early if any(room in each.path.parts and each.package in own[room] for room in own)]
+    assert [str(each) for each in early if each not in at_home] == []
+
+
+def test_pypaimon_is_reached_through_one_module(imports: list[Import]) -> None:
+    ours = ("pypaimon.streaming", "pypaimon.spark")
+    theirs = [each for each in imports if each.package == "pypaimon" and not each.module.startswith(ours)]
+    assert theirs
+    assert [str(each) for each in theirs if each.path.name not in DOORS] == []
+
+
+def test_rooms_import_rooms_and_not_the_face(imports: list[Import]) -> None:
+    """The package's own `__init__` gathers names for users; a room that imports it would import everything."""
+    streaming = ROOT / "pypaimon" / "streaming"
+    rooms = {path.stem for path in streaming.iterdir() if path.name != "__init__.py"}
+    faces = {"__init__.py", "demo.py"}
+    inside = [each for each in imports if streaming in each.path.parents and each.path.name not in faces]
+    of_ours = [(each, each.module.split(".")[2]) for each in inside if each.module.startswith("pypaimon.streaming.")]
+    assert [str(each) for each, room in of_ours if room not in rooms and "cli" not in each.path.parts] == []
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    """What is not used costs nothing: a program that only loads tables does not pay for streams."""
+    code = (
+        "import sys; from pypaimon import CatalogFactory; before = set(sys.modules); import pypaimon.streaming; "
+        "print(sorted(set(sys.modules) - before))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    added = set(ast.literal_eval(shown.stdout))
+    assert {name for name in added if name.startswith("pypaimon.streaming")} == {
+        "pypaimon.streaming",
+        "pypaimon.streaming.install",
+    }
+    assert len(added) < 10
+
+
+def test_every_public_name_is_there() -> None:
+    import pypaimon.streaming
+
+    for name in pypaimon.streaming.__all__:
+        assert getattr(pypaimon.streaming, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        pypaimon.streaming.Nothing  # noqa: B018

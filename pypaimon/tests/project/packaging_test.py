@@ -1,0 +1,179 @@
+"""The distributions as users install them: built, and installed beside pypaimon in a clean environment.
+
+Building and installing take time, so one environment serves all: it has the wheel, unless a test removes it meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+from repository import ROOT
+
+IMPORT_ALL = """
+import importlib, pkgutil, pypaimon.streaming as ours
+for module in pkgutil.walk_packages(ours.__path__, "pypaimon.streaming."):
+    if module.name.split(".")[2] != "cli":
+        importlib.import_module(module.name)
+print(ours.__file__)
+"""
+
+
+def run(*command: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    """The output of a command, which must succeed."""
+    result = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment with the wheel and what that declares, and an empty directory to run in."""
+
+    path: Path
+    empty: Path
+    wheel: Path
+
+    @property
+    def site_packages(self) -> Path:
+        return next((self.path / "lib").glob("python*/site-packages"))
+
+    def python(self, code: str, **env: str) -> str:
+        return run(self.path / "bin" / "python", "-c", code, cwd=self.empty, env=env).strip()
+
+    def pip(self, command: str, *arguments: str | Path) -> None:
+        pip = (sys.executable, "-m", "pip", "--python", self.path / "bin" / "python")
+        run(*pip, command, "--quiet", *arguments, cwd=self.empty)
+
+    @contextmanager
+    def without_wheel(self) -> Iterator[None]:
+        self.pip("uninstall", "--yes", "pypaimon-streaming")
+        yield
+        self.pip("install", "--no-compile", "--no-deps", "--force-reinstall", self.wheel)
+
+    def check_that_pypaimon_is_whole(self) -> None:
+        assert not (self.site_packages / "pypaimon" / "streaming").exists()
+        code = "from pypaimon import CatalogFactory; print(CatalogFactory.__module__)"
+        assert self.python(code) == "pypaimon.catalog.catalog_factory"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a source distribution, and of the wheel that was built from it."""
+    directory = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", directory, ROOT)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return next(built.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    path = tmp_path_factory.mktemp("environment")
+    venv.create(path, with_pip=False)
+    environment = Environment(path, tmp_path_factory.mktemp("empty"), wheel)
+    environment.pip("install", "--no-compile", wheel)
+    return environment
+
+
+def test_the_wheel_holds_our_packages_and_nothing_of_pypaimon(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "pypaimon/streaming/__init__.py" in names
+    assert {"pypaimon/streaming/py.typed", "pypaimon/spark/py.typed"} <= set(names)
+    ours = re.compile(r"pypaimon/(streaming|spark)/|pyspark_pypaimon\.py$|pypaimon_streaming-[^/]+\.dist-info/")
+    assert [name for name in names if not ours.match(name)] == []
+    assert [name for name in names if "test" in name] == []
+
+
+def test_the_source_distribution_holds_what_the_wheel_needs(built: Path) -> None:
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "NOTICE", "README.md", "pyproject.toml", "pypaimon/streaming/py.typed"} <= names
+    assert [name for name in names if re.match(r"(pypaimon/tests|docs|benchmarks|examples)/", name)] == []
+
+
+def test_an_index_would_take_both(built: Path) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir())
+
+
+def test_the_version_is_that_of_the_tag(tmp_path: Path) -> None:
+    def version() -> str:
+        return run(sys.executable, "-m", "setuptools_scm", cwd=tmp_path).strip()
+
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=n", "-c", "user.email=e@localhost", "-c", "commit.gpgsign=false")
+        run("git", *who, *arguments, cwd=tmp_path)
+
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    assert version() == "0.1.0.dev0", "a copy without history"
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message=first")
+    assert re.fullmatch(r"0\.1\.0\.dev1\+g\w+", version()), "a checkout without tags"
+    git("tag", "v1.2.3")
+    assert version() == "1.2.3"
+    git("commit", "--quiet", "--allow-empty", "--message=second")
+    assert re.fullmatch(r"1\.2\.4\.dev1\+g\w+", version())
+
+
+def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    text = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA")))
+    metadata = Metadata.from_email(text, validate=True)
+    assert metadata.license_expression == "Apache-2.0"
+    assert metadata.license_files == ["LICENSE", "NOTICE"]
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.description
+    extras = {"bench", "cli", "dev", "docs", "duckdb", "fast", "otel", "spark", "test"}
+    assert set(metadata.provides_extra or []) == extras
+    assert "pypaimon" in {Requirement(str(each)).name for each in metadata.requires_dist or []}
+
+
+def test_every_module_imports_with_the_declared_dependencies_alone(environment: Environment) -> None:
+    where = environment.python(IMPORT_ALL)
+    assert Path(where) == environment.site_packages / "pypaimon" / "streaming" / "__init__.py"
+
+
+def test_the_import_contract_holds(environment: Environment) -> None:
+    """import-linter wants the top-level package, and sees ours only where it is installed."""
+    environment.pip("install", "--no-compile", "import-linter>=2.1")
+    command = (
+        environment.path / "bin" / "lint-imports",
+        "--config",
+        ROOT / "pyproject.toml",
+        "--no-cache",
+        "--no-logo",
+    )
+    assert "Contracts: 2 kept, 0 broken." in run(*command, cwd=environment.empty)
+
+
+def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: Path) -> None:
+    """Beside another site-packages it is not found, the documented limit: both distributions must lie in one."""
+    with environment.without_wheel():
+        environment.check_that_pypaimon_is_whole()
+        environment.pip("install", "--no-compile", "--no-deps", "--target", tmp_path, environment.wheel)
+        code = "try:\n import pypaimon.streaming\nexcept ModuleNotFoundError as error:\n print(error)"
+        assert environment.python(code, PYTHONPATH=str(tmp_path)) == "No module named 'pypaimon.streaming'"
+
+
+def test_an_editable_install_works_and_leaves_pypaimon_whole(environment: Environment) -> None:
+    with environment.without_wheel():
+        environment.pip("install", "--no-deps", "--editable", ROOT)
+        assert Path(environment.python(IMPORT_ALL)) == ROOT / "pypaimon" / "streaming" / "__init__.py"
+        environment.pip("uninstall", "--yes", "pypaimon-streaming")
+        environment.check_that_pypaimon_is_whole()

@@ -1,0 +1,64 @@
+"""What the README promises: its commands exist, its links lead somewhere, its quick start runs as printed."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pypaimon import Schema
+from readme_parts import PICTURE, picture, with_figures
+from repository import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_its_commands_are_targets_of_the_makefile() -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    commands = re.findall(r"^make (\w+)", README, re.MULTILINE)
+    assert {"demo", "test"} <= set(commands) <= set(targets)
+
+
+def test_its_links_into_the_repository_lead_somewhere() -> None:
+    links = re.findall(r"]\((?!https?:)([^)#]+)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_its_figures_are_those_of_the_last_benchmarks() -> None:
+    assert with_figures(README) == README, "make readme takes them over"
+
+
+def test_its_picture_is_one_of_the_demo() -> None:
+    assert "](docs/demo.svg)" in README
+    for drawing in (PICTURE.read_text(encoding="utf-8"), picture(seconds=1)):
+        text = html.unescape("".join(re.findall(r"<text[^>]*>([^<]*)</text>", drawing))).replace("\xa0", " ")
+        assert re.search(r"snapshot +\d+ +changelog +\+U +\d+ +[A-Z]\w+ +(placed|paid|shipped|delivered)", text)
+        assert "lag: 0 snapshots" in text
+        assert not re.search(r"url\((?!#)|href", drawing), "nothing is loaded from elsewhere"
+
+
+def test_its_quick_start_prints_the_state_of_a_table(warehouse: Any, tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "status": ["placed", "paid"]})
+    warehouse.create_table(
+        "db.orders", Schema.from_pyarrow_schema(rows.schema, primary_keys=["id"], options={"bucket": "1"}), False
+    )
+    builder = warehouse.get_table("db.orders").new_batch_write_builder()
+    write, commit = builder.new_write(), builder.new_commit()
+    write.write_arrow(rows)
+    commit.commit(write.prepare_commit())
+    write.close()
+    commit.close()
+
+    code, *_ = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
+    code = code.replace("/path/to/warehouse", str(tmp_path / "warehouse"))
+    with subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        printed = [program.stdout.readline() for _ in range(2)]
+        program.kill()
+    assert printed[0] == "1 pyarrow.Table\n"
+    assert printed[1].startswith("_row_kind: string")

@@ -1,0 +1,84 @@
+"""Queries killed in the middle of a batch, restarted after more commits: every row once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from repository import SUPPORT
+from spark_queries import Collected, frame, options
+from tables import Table
+
+SCRIPT = SUPPORT.joinpath("spark_killed_query.py")
+TIMEOUT = 600
+
+
+def kill_in_batch(table: Table, directory: Path, batch: int, **more: str) -> None:
+    """Run a query in other processes until it is in the middle of a batch, then kill them all with signal 9."""
+    output = directory / "output"
+    output.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "session": str(directory / "session"),
+        "output": str(output),
+        "hold_in_batch": batch,
+        "options": {**options(table), **more},
+        "checkpoint": str(directory / "checkpoint"),
+    }
+    command = (sys.executable, str(SCRIPT), json.dumps(settings))
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    timer = threading.Timer(TIMEOUT, lambda: os.killpg(process.pid, signal.SIGKILL))
+    timer.start()
+    try:
+        assert "holding\n" in iter(process.stdout.readline, "")
+    finally:
+        timer.cancel()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def written(directory: Path) -> dict[int, list[Any]]:
+    files = (directory / "output").glob("batch-*.json")
+    return {int(file.stem.removeprefix("batch-")): json.loads(file.read_text()) for file in files}
+
+
+def test_batch_0_is_the_same_after_a_kill(spark: Any, tmp_path: Path) -> None:
+    limits = {"maxRowsPerTrigger": "20"}
+    table = Table(tmp_path / "warehouse")
+    for number in range(3):
+        table.commit(range(number * 10, number * 10 + 10))
+    kill_in_batch(table, tmp_path / "killed", 0, **limits)
+    assert written(tmp_path / "killed") == {}
+    for number in range(3, 6):
+        table.commit(range(number * 10, number * 10 + 10))
+    collected = Collected(tmp_path / "killed" / "checkpoint")
+    collected.run(frame(spark, table, **limits))
+    assert [row[0] for row in collected.sorted()] == list(range(60))
+    assert sorted(row[0] for row in collected.batches[0]) == list(range(20))
+    table.commit([60])
+    collected.run(frame(spark, table, **limits))
+    assert [row[0] for row in collected.sorted()] == list(range(61))
+
+
+if os.environ.get("SOAK"):
+
+    def test_a_later_batch_that_cut_a_snapshot_is_the_same_without_its_limit(spark: Any, tmp_path: Path) -> None:
+        table = Table(tmp_path / "warehouse", primary_key=True, changelog_producer="input")
+        for number in range(4):
+            table.commit([("+I", key, "x") for key in range(number * 10, number * 10 + 10)])
+        kill_in_batch(table, tmp_path / "killed", 2, start="earliest", maxFilesPerTrigger="1")
+        before = written(tmp_path / "killed")
+        assert sorted(before) == [0, 1]
+        table.commit([("-D", 0, "x"), ("+I", 40, "x")])
+        collected = Collected(tmp_path / "killed" / "checkpoint")
+        collected.run(frame(spark, table, columns="k"))
+        rows = [tuple(row[:2]) for batch in before.values() for row in batch]
+        rows += collected.rows
+        assert sorted(rows) == sorted([*(("+I", key) for key in range(41)), ("-D", 0)])
+        assert len(collected.batches[2]) < 10

@@ -1,0 +1,59 @@
+"""The distribution beside pypaimon in one directory, as `pip install` leaves it: Spark finds the format by its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pypaimon
+import pytest
+from java_home import java_home
+from repository import SUPPORT
+from spark_session import ROOT
+
+pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
+
+SESSIONS = [("connect", "pyspark.sql.connect.session")]
+if os.environ.get("SOAK"):
+    SESSIONS.append(("classic", "pyspark.sql.session"))
+CHILD = SUPPORT / "spark_installed_child.py"
+
+
+@pytest.fixture(scope="module")
+def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """pypaimon and, out of its wheel, the distribution."""
+    dist, target = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("site-packages")
+    _run(sys.executable, "-m", "build", "--wheel", "--outdir", str(dist), str(ROOT))
+    _run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), *map(str, dist.glob("*.whl")))
+    home = Path(str(pypaimon.__file__)).parent
+    ours = shutil.ignore_patterns("streaming", "spark", "__pycache__")
+    shutil.copytree(home, target / "pypaimon", ignore=lambda at, names: ours(at, names) if at == str(home) else set(),
+                    dirs_exist_ok=True)  # fmt: skip
+    return target
+
+
+def _run(*command: str, **variables: str) -> str:
+    environment = {**os.environ, **variables}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+@pytest.mark.parametrize(("kind", "module"), SESSIONS)
+def test_the_format_is_there_after_an_installation(kind: str, module: str, site_packages: Path, tmp_path: Path) -> None:
+    if kind == "connect":
+        pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+    variables = {
+        "JAVA_HOME": str(java_home()),
+        "PYTHONPATH": str(site_packages),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    where = _run(sys.executable, "-c", "import pypaimon.spark as ours; print(ours.__file__)", **variables)
+    assert Path(where.strip()).is_relative_to(site_packages)
+    shown = _run(sys.executable, str(CHILD), kind, str(tmp_path), **variables)
+    assert f"{module} [(1, 'v1'), (2, 'v2')]" in shown
