@@ -24,7 +24,7 @@ __all__ = [
     "repartition_by_bucket",
 ]
 
-_HOMES = {
+_MODULES = {
     "LagListener": "lag_listener",
     "PaimonDataSource": "source",
     "native_foreach_batch": "read.native",
@@ -35,8 +35,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

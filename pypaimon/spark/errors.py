@@ -13,7 +13,7 @@ class PaimonSourceError(Exception):
     """What went wrong, in one line."""
 
 
-class headline:
+class readable_errors:
     """Put what went wrong above the traceback.
 
     Spark shows a Python worker's whole traceback, whose last line is the message. A cause without a traceback of its
@@ -43,7 +43,7 @@ def readable(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with headline():
+        with readable_errors():
             return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]

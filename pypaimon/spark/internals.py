@@ -1,4 +1,4 @@
-"""The one door of the Spark source and sink to what is internal in pypaimon: its write path, its options."""
+"""The one module for Spark that imports what is internal in pypaimon: its write path, its options."""
 
 from pypaimon.catalog.catalog_exception import TableNotExistException
 from pypaimon.catalog.catalog_factory import CatalogFactory

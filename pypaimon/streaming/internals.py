@@ -1,4 +1,4 @@
-"""The one door to what is internal in pypaimon, so that a new release of it breaks in one place."""
+"""The one module that imports what is internal in pypaimon, so that a new release of it breaks in one place."""
 
 from typing import Any
 

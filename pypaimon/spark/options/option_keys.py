@@ -31,24 +31,24 @@ _JAVA_KEYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class OptionSchema:
     """What may be said beside the options of tables and catalogs.
 
     Attributes:
-        own: The source's or the sink's own options.
-        meant: Words of other systems, in lower case, and what is called so here.
+        keys: The source's or the sink's own options.
+        aliases: Words of other systems, in lower case, and what is called so here.
         table_families: Further prefixes of table options.
         ignored: Options in lower case that Spark hands on and that are not for us.
     """
 
-    own: tuple[str, ...]
-    meant: Mapping[str, str]
+    keys: tuple[str, ...]
+    aliases: Mapping[str, str]
     table_families: tuple[str, ...] = ()
     ignored: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SortedOptions:
+class ClassifiedOptions:
     """Options by whose they are, with the case of their keys given back. Holds secrets, so it is never shown."""
 
     own: dict[str, str] = field(default_factory=dict, repr=False)
@@ -56,18 +56,18 @@ class SortedOptions:
     catalog: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-def sort_options(options: Mapping[str, str], vocabulary: Vocabulary) -> SortedOptions:
+def classify_options(options: Mapping[str, str], schema: OptionSchema) -> ClassifiedOptions:
     """Sort options, whose keys Spark has lower-cased.
 
     Raises:
         StreamConfigError: One is unknown; the nearest known one is named.
     """
-    found = SortedOptions()
+    found = ClassifiedOptions()
     known: dict[str, tuple[str, dict[str, str]]] = {}
     for keys, place in (
         (_table_keys(), found.table),
         ((*_catalog_keys(), *_CATALOG_WORDS), found.catalog),
-        (vocabulary.own, found.own),
+        (schema.keys, found.own),
     ):
         known.update({key.lower(): (key, place) for key in keys})
     for given, value in options.items():
@@ -77,18 +77,18 @@ def sort_options(options: Mapping[str, str], vocabulary: Vocabulary) -> SortedOp
             place[name] = value
         elif key.startswith(_CATALOG_FAMILIES):
             found.catalog[key] = value
-        elif key.startswith((*_TABLE_FAMILIES, *vocabulary.table_families)):
+        elif key.startswith((*_TABLE_FAMILIES, *schema.table_families)):
             found.table[key] = value
-        elif key not in vocabulary.ignored:
-            raise _unknown(key, {each: name for each, (name, _) in known.items()}, vocabulary)
+        elif key not in schema.ignored:
+            raise _unknown(key, {each: name for each, (name, _) in known.items()}, schema)
     return found
 
 
-def check_place(own: Mapping[str, str], catalog: Mapping[str, str], by_path: str) -> None:
+def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], by_path: str) -> None:
     """Check that a table is named, in one way.
 
     Args:
-        own: The source's or the sink's own options.
+        keys: The source's or the sink's own options.
         catalog: Those of the catalog.
         by_path: How a directory is named instead.
 
@@ -124,11 +124,11 @@ def column_names(own: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     return names
 
 
-def _unknown(key: str, known: Mapping[str, str], vocabulary: Vocabulary) -> StreamConfigError:
-    near = [vocabulary.meant[key]] if key in vocabulary.meant else get_close_matches(key, known, n=1, cutoff=0.7)
+def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> StreamConfigError:
+    near = [schema.aliases[key]] if key in schema.aliases else get_close_matches(key, known, n=1, cutoff=0.7)
     hint = f" Did you mean '{known[near[0].lower()]}'?" if near else ""
     return StreamConfigError(
-        f"Unknown option '{key}'.{hint} Correct its name or remove it. Known are: {', '.join(sorted(vocabulary.own))}; "
+        f"Unknown option '{key}'.{hint} Correct its name or remove it. Known are: {', '.join(sorted(schema.keys))}; "
         "Paimon's table options; the catalog's 'warehouse', 'metastore', 'uri', 'token*', 's3.*', 'fs.*'."
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pypaimon.spark.options.option_keys import Vocabulary, check_place, column_names, sort_options
+from pypaimon.spark.options.option_keys import OptionSchema, classify_options, column_names, require_table_location
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.option_values import OptionValues
 
@@ -30,7 +30,7 @@ _JAVA_FAMILIES = (
 )  # fmt: skip
 # Spark's own, which it hands on.
 _SPARKS = ("checkpointlocation", "queryname", "outputmode")
-_MEANT = {
+_ALIASES = {
     "mergeschema": "merge-schema",
     "txnappid": "query-id",
     "txnversion": "batch-id",
@@ -38,7 +38,7 @@ _MEANT = {
     "partitionby": "partition-by",
     "write.merge-schema": "merge-schema",
 }
-_VOCABULARY = Vocabulary(_OWN, _MEANT, _JAVA_FAMILIES, _SPARKS)
+_SCHEMA = OptionSchema(_OWN, _ALIASES, _JAVA_FAMILIES, _SPARKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     Raises:
         StreamConfigError: An option is unknown, unreadable, missing or contradicts another.
     """
-    given = sort_options(options, _VOCABULARY)
+    given = classify_options(options, _SCHEMA)
     own = given.own
-    check_place(own, given.catalog, "save(path)")
+    require_table_location(own, given.catalog, "save(path)")
     values = OptionValues(own, strict=True)
     found = SinkOptions(
         catalog=given.catalog,

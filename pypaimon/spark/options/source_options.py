@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pypaimon.spark.options.option_keys import Vocabulary, check_place, column_names, sort_options
+from pypaimon.spark.options.option_keys import OptionSchema, classify_options, column_names, require_table_location
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.option_values import OptionValues
 
@@ -36,7 +36,7 @@ _OWN = (
     *_LIMITS,
     *(_PAIMON_PREFIX + name for name in _LIMITS),
 )
-_MEANT = {
+_ALIASES = {
     "startingoffsets": "start",
     "startingposition": "start",
     "startingtimestamp": "scan.timestamp-millis",
@@ -52,7 +52,7 @@ _MEANT = {
     "database": "table",
     "dbtable": "table",
 }
-_VOCABULARY = Vocabulary(_OWN, _MEANT)
+_SCHEMA = OptionSchema(_OWN, _ALIASES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         StreamConfigError: An option is unknown, unreadable, missing or contradicts another.
     """
-    given = sort_options(options, _VOCABULARY)
+    given = classify_options(options, _SCHEMA)
     own, catalog, table_options = given.own, given.catalog, given.table
-    check_place(own, catalog, "load(path)")
+    require_table_location(own, catalog, "load(path)")
     values = OptionValues(own, strict=True)
     mode, include = _kinds(own, values)
     start, start_tag = own.get("start"), own.get("start.tag")

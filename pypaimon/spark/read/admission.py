@@ -59,12 +59,12 @@ def default_limit(admission: Admission) -> ReadLimit:
     return ReadAllAvailable()
 
 
-def asked_for(limit: ReadLimit | None, admission: Admission) -> Admission:
+def requested(limit: ReadLimit | None, admission: Admission) -> Admission:
     """The limits that hold for a request: all of them, or none where Spark asks for everything (`Trigger.Once`)."""
     return UNLIMITED if limit is None or isinstance(limit, ReadAllAvailable) else admission
 
 
-def left(admission: Admission, taken: Size) -> Limits | None:
+def remaining(admission: Admission, taken: Size) -> Limits | None:
     """The limits of the next plan of a batch; None if the batch is full."""
     rows, size, files = (
         None if most is None else most - so_far

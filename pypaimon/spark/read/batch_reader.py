@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pypaimon.spark.errors import headline, readable
+from pypaimon.spark.errors import readable, readable_errors
 from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options, batch_splits
 from pypaimon.spark.read.pushed_filters import to_predicate
@@ -56,7 +56,7 @@ class PaimonBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, on an executor."""
         if isinstance(partition, Task):
-            with headline():
+            with readable_errors():
                 yield from read_task(self._options, self._schema, partition, batch=True)
 
     def __repr__(self) -> str:

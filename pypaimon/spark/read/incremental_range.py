@@ -27,7 +27,7 @@ from pypaimon.streaming.model.plan import StreamSplit
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import ChangelogProducer
 from pypaimon.streaming.planning.follow_up import CommitKind
-from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
 BETWEEN, BETWEEN_TIMES = "incremental-between", "incremental-between-timestamp"
 MODE, TAG_TO_SNAPSHOT = "incremental-between-scan-mode", "incremental-between-tag-to-snapshot"
@@ -152,7 +152,7 @@ class IncrementalRange:
         lists = [each.changelog_manifest_list if changelog else each.delta_manifest_list for each in wanted]
         # A missing manifest is told with the snapshot that needs it.
         with suppress(FileNotFoundError):
-            self._plans.warm([each for each in lists if each])
+            self._plans.prefetch([each for each in lists if each])
         if not changelog and self._builder.traits.data_evolution:
             return self._joined(wanted)
         return [split for snapshot in wanted for split in self._planned(snapshot).splits]
@@ -168,7 +168,7 @@ class IncrementalRange:
             return bool(snapshot.commit_kind == CommitKind.APPEND)
         return snapshot.commit_kind != CommitKind.OVERWRITE and snapshot.changelog_manifest_list is not None
 
-    def _planned(self, snapshot: Snapshot) -> Planned:
+    def _planned(self, snapshot: Snapshot) -> PlannedSplits:
         with still_there(self._builder, snapshot):
             return self._plans.changelog(snapshot) if self._mode == "changelog" else self._plans.delta(snapshot)
 

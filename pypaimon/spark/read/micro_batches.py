@@ -1,4 +1,4 @@
-"""`BatchPlanner`: micro-batches out of the stream's planner: where the next one ends, and any one planned again."""
+"""`MicroBatchPlanner`: micro-batches out of the stream's planner: where the next ends, and any planned again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from pypaimon.spark.options.source_options import Admission
-from pypaimon.spark.read.admission import Size, exceeds, left
+from pypaimon.spark.read.admission import Size, exceeds, remaining
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.offset import Offset
 from pypaimon.streaming.errors import (
@@ -25,7 +25,7 @@ from pypaimon.streaming.scanning.lag import Lag
 _REMEMBERED = 4
 
 
-class BatchPlanner:
+class MicroBatchPlanner:
     """Plans micro-batches of one query. What it remembers spares requests only: any other process plans the same.
 
     Every step is the stream's planner's; nothing is decided here but where a batch ends.
@@ -141,7 +141,7 @@ class BatchPlanner:
         if self._frozen == 0 and self._planner.position(state) is None:
             return plans, state, origin, True
         taken = Size()
-        while (limits := left(admission, taken)) is not None:
+        while (limits := remaining(admission, taken)) is not None:
             step = self._step(state, limits)
             if step.plan is not None:
                 size = taken.plus(Size.of([step.plan]))

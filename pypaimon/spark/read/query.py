@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.options.source_options import VERSION_KEYS, Admission, SourceOptions, parse
 from pypaimon.spark.read.file_rows import check_natively_readable
-from pypaimon.spark.read.micro_batches import BatchPlanner
+from pypaimon.spark.read.micro_batches import MicroBatchPlanner
 from pypaimon.spark.read.query_progress import QueryProgress
 from pypaimon.spark.read.table_schema import builder_for
 from pypaimon.spark.read.tasks import Task, tasks
@@ -42,7 +42,7 @@ class Query:
                     "or 'scan.snapshot-id'."
                 )
         self._builder = builder_for(self.options, schema, streaming=True)
-        self._planner = BatchPlanner(self._builder)
+        self._planner = MicroBatchPlanner(self._builder)
         self._progress = QueryProgress(self._builder)
 
     def freeze(self) -> None:

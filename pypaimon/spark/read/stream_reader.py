@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pypaimon.spark.errors import headline, readable
-from pypaimon.spark.read.admission import UNLIMITED, asked_for, default_limit
+from pypaimon.spark.errors import readable, readable_errors
+from pypaimon.spark.read.admission import UNLIMITED, default_limit, requested
 from pypaimon.spark.read.offset import Offset
 from pypaimon.spark.spark_versions import ReadLimit, SupportsTriggerAvailableNow
 
@@ -76,7 +76,7 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit: `ReadAllAvailable`: everything; else the limits of the options hold.
         """
         begin = Offset.from_json(start) if start is not None else self._last or self._live.initial()
-        admission = UNLIMITED if start is None else asked_for(limit, self._live.options.admission)
+        admission = UNLIMITED if start is None else requested(limit, self._live.options.admission)
         self._last = self._live.latest(begin, admission)
         return self._last.to_json()
 
@@ -99,5 +99,5 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of a task, on an executor."""
         from pypaimon.spark.read.task_reader import read_task
 
-        with headline():
+        with readable_errors():
             yield from read_task(self._options, self._schema, partition)  # type: ignore[arg-type]

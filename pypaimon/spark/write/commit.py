@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.spark.internals import StreamTableCommit
-from pypaimon.spark.write.commit_ledger import BatchOrderError, CommitLedger, CommitUnknownError, Standing
+from pypaimon.spark.write.commit_ledger import BatchOrderError, CommitLedger, CommitStatus, CommitUnknownError
 from pypaimon.spark.write.fenced_commit import Claim, FencedSnapshotCommit
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
@@ -113,30 +113,30 @@ def commit_once(
     """
     ledger = CommitLedger(TableDirectory.of(table), user, origin)
     for _ in range(_TRIES):
-        standing = ledger.standing(batch)
-        if batch in standing.batches:
-            return _repeated(table, standing.snapshot, messages)
+        status = ledger.status(batch)
+        if batch in status.batches:
+            return _repeated(table, status.snapshot, messages)
         if not overwrite and not any(not message.is_empty() for message in messages):
             return CommitReport(None, Written.of(messages))
         try:
-            if _is_assumed(user, batch, standing, assumption):
-                ledger.assume(batch, standing)
+            if _is_assumed(user, batch, status, assumption):
+                ledger.assume(batch, status)
                 return CommitReport(None, Written.of(messages), repeated=True)
-            _check_order(user, batch, standing, ordered)
-            ledger.begin(batch, standing)
+            _check_order(user, batch, status, ordered)
+            ledger.begin(batch, status)
         except ChangedFileError:
             continue
-        return _commit(table, Claim(user, batch, standing.examined, ordered, schema_id), messages, overwrite)
+        return _commit(table, Claim(user, batch, status.examined, ordered, schema_id), messages, overwrite)
     raise StoreError(f"Batch {batch} of '{user}': other jobs of the same query keep writing its record; try again")
 
 
-def _is_assumed(user: str, batch: int, standing: Standing, assumption: Assumption) -> bool:
+def _is_assumed(user: str, batch: int, status: CommitStatus, assumption: Assumption) -> bool:
     """Whether a human says that the batch is in the table, where the table cannot tell."""
-    if standing.unknown is None or batch > standing.unknown or assumption.missing == batch:
+    if status.unknown is None or batch > status.unknown or assumption.missing == batch:
         return False
     if assumption.committed == batch:
         return True
-    raise CommitUnknownError(user, batch, standing.why)
+    raise CommitUnknownError(user, batch, status.why)
 
 
 def _commit(table: Any, claim: Claim, messages: Sequence[Any], overwrite: bool) -> CommitReport:
@@ -191,8 +191,8 @@ def discard_unfinished(table: Any, tasks: Sequence[Any | None], messages: Sequen
     return True
 
 
-def _check_order(user: str, batch: int, standing: Standing, ordered: bool) -> None:
-    latest = standing.batches.greatest
+def _check_order(user: str, batch: int, status: CommitStatus, ordered: bool) -> None:
+    latest = status.batches.greatest
     if ordered and latest is not None and latest > batch:
         raise BatchOrderError(user, batch, latest)
 

@@ -83,7 +83,7 @@ class QueryReusedError(PaimonStreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CommitStatus:
     """What a table holds of a query.
 
     Attributes:
@@ -134,7 +134,7 @@ class CommitLedger:
         """The query's commit user, which is also the id of its consumer."""
         return self._user
 
-    def standing(self, batch: int) -> Standing:
+    def status(self, batch: int) -> CommitStatus:
         """What the table holds of the query, asked before `batch` is committed.
 
         Costs a GET for the record, the latest snapshot, and a GET for each snapshot since the last commit was begun;
@@ -154,25 +154,25 @@ class CommitLedger:
             self._check_origin(batch, self._look()[0])
         return replace(found, seen=seen, origin=None if record is None else record.origin)
 
-    def begin(self, batch: int, standing: Standing) -> None:
+    def begin(self, batch: int, status: CommitStatus) -> None:
         """Say that a batch is about to be committed, and keep the snapshots that will tell what became of it. Two PUTs.
 
         Must have returned before the commit is tried.
 
         Raises:
-            ChangedFileError: Another job has written the record since: ask for the standing again.
+            ChangedFileError: Another job has written the record since: ask for the status again.
             StoreError: The store failed.
         """
-        self._write(standing, batch, standing.batches)
+        self._write(status, batch, status.batches)
 
-    def assume(self, batch: int, standing: Standing) -> None:
+    def assume(self, batch: int, status: CommitStatus) -> None:
         """Record that a batch is in the table, as a human has found out. Two PUTs.
 
         Raises:
-            ChangedFileError: Another job has written the record since: ask for the standing again.
+            ChangedFileError: Another job has written the record since: ask for the status again.
             StoreError: The store failed.
         """
-        self._write(standing, batch, standing.batches.union([batch]))
+        self._write(status, batch, status.batches.union([batch]))
 
     def read(self) -> Record | None:
         """The record; None if no commit was ever begun here. One GET.
@@ -182,14 +182,14 @@ class CommitLedger:
         """
         return self._look()[0]
 
-    def _write(self, standing: Standing, batch: int, batches: BatchIds) -> None:
-        origin, attempt = self._origin or standing.origin, max(batch, standing.attempt)
+    def _write(self, status: CommitStatus, batch: int, batches: BatchIds) -> None:
+        origin, attempt = self._origin or status.origin, max(batch, status.attempt)
         batches, left_out = batches.newest(_MAX_RANGES)
-        unknown = _greatest(standing.unknown, left_out)
-        record = Record(standing.examined + 1, batches, unknown, attempt, origin, standing.mark)
-        self._directory.store.replace(self._record_path, record.to_json(), standing.seen)
+        unknown = _greatest(status.unknown, left_out)
+        record = Record(status.examined + 1, batches, unknown, attempt, origin, status.mark)
+        self._directory.store.replace(self._record_path, record.to_json(), status.seen)
         # Also the snapshot before, by which a rollback is told.
-        self._consumers.write(ConsumerName(self._user), Consumer(max(standing.examined, 1)))
+        self._consumers.write(ConsumerName(self._user), Consumer(max(status.examined, 1)))
 
     def _check_origin(self, batch: int, record: Record | None) -> None:
         if record is not None and self._origin is not None and record.origin not in (None, self._origin):
@@ -206,7 +206,7 @@ class CommitLedger:
         # Not a consumer: Java takes every file with that prefix for one, and lets consumers expire.
         return f"{self._consumers.directory}/{_RECORD_PREFIX}{self._user}"
 
-    def _unrecorded(self, batch: int, latest: Snapshot | None) -> Standing:
+    def _unrecorded(self, batch: int, latest: Snapshot | None) -> CommitStatus:
         """Of a query without record. It is new, unless somebody removed that file: the last snapshots would show it."""
         last = 0 if latest is None else latest.id
         snapshots = self._backwards(last, max(1, last - _WINDOW + 1), window=_WINDOW)
@@ -214,7 +214,7 @@ class CommitLedger:
         unknown = max(found, default=None)
         return self._standing(batch, latest, found, Record(1, BatchIds(), unknown, -1), "its record was removed")
 
-    def _recorded(self, batch: int, latest: Snapshot | None, record: Record) -> Standing:
+    def _recorded(self, batch: int, latest: Snapshot | None, record: Record) -> CommitStatus:
         """Of a query with a record: that, and the snapshots since it was written."""
         before = record.first - 1
         found: dict[int, Snapshot] = {}
@@ -234,8 +234,8 @@ class CommitLedger:
 
     def _standing(
         self, batch: int, latest: Snapshot | None, found: dict[int, Snapshot], record: Record, why: str
-    ) -> Standing:
-        return Standing(
+    ) -> CommitStatus:
+        return CommitStatus(
             record.batches.union(found),
             record.unknown,
             why,

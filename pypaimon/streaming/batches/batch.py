@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pypaimon.streaming.batches.pieces import Piece
+from pypaimon.streaming.batches.pieces import BatchChunk
 from pypaimon.streaming.internals import TableSchema, polars_table
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class _Rows:
     """What both kinds of batches hold. Immutable."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: BatchChunk) -> None:
         assert piece.data is not None
         self._piece = piece
 
@@ -150,7 +150,7 @@ class _Rows:
 class Batch(_Rows):
     """Rows of an asynchronous stream."""
 
-    def __init__(self, piece: Piece, commit: Callable[[Piece], Awaitable[None]]) -> None:
+    def __init__(self, piece: BatchChunk, commit: Callable[[BatchChunk], Awaitable[None]]) -> None:
         super().__init__(piece)
         self._commit = commit
 
@@ -170,7 +170,7 @@ class Batch(_Rows):
 class BlockingBatch(_Rows):
     """Rows of a blocking stream."""
 
-    def __init__(self, piece: Piece, commit: Callable[[Piece], None]) -> None:
+    def __init__(self, piece: BatchChunk, commit: Callable[[BatchChunk], None]) -> None:
         super().__init__(piece)
         self._commit = commit
 

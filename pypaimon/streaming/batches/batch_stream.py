@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
-from pypaimon.streaming.batches.pieces import Piece
+from pypaimon.streaming.batches.pieces import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.errors import EndOfScan, StreamConfigError
-from pypaimon.streaming.io.io_pool import detached
+from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import CommitMode
@@ -27,7 +27,7 @@ B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
-class _Hand:
+class _Delivered:
     """What the caller was given.
 
     Attributes:
@@ -36,7 +36,7 @@ class _Hand:
         status: Counters up to the last batch.
     """
 
-    piece: Piece | None = None
+    piece: BatchChunk | None = None
     passed: Position | None = None
     status: StreamStatus = field(default_factory=StreamStatus)
 
@@ -68,14 +68,14 @@ class _BatchLoop(Generic[B]):
         self._driver = driver
         self._on_progress = on_progress
         busy = "this stream is being read by another call; open one stream per reader"
-        self._handover: Handover[B, _Hand] = Handover(_Hand(), busy)
-        self._confirmed: Piece | None = None
+        self._handover: Handover[B, _Delivered] = Handover(_Delivered(), busy)
+        self._confirmed: BatchChunk | None = None
         self._sleeper = Sleeper(Clock())
         self._stopping = False
         self._over = False
         self._lag: Lag | None = None
         # The thread that reads ahead must not outlive a stream that nobody holds any more.
-        weakref.finalize(self, detached, ahead.close)
+        weakref.finalize(self, spawn_detached, ahead.close)
 
     @property
     def status(self) -> StreamStatus:
@@ -121,11 +121,11 @@ class _BatchLoop(Generic[B]):
     def _confirmed_by_asking(self) -> Position | None:
         """What asking for more confirms in the automatic mode; None: nothing."""
         piece = self._handover.state.piece
-        if piece is None or self._handover.waits or self._driver.commit_mode is not CommitMode.AUTO:
+        if piece is None or self._handover.has_item or self._driver.commit_mode is not CommitMode.AUTO:
             return None
         return self._confirmed_by(piece) if self._is_outstanding() else None
 
-    def _confirmed_by(self, piece: Piece) -> Position | None:
+    def _confirmed_by(self, piece: BatchChunk) -> Position | None:
         """What a batch confirms, with the plans without rows that were passed over since; None: nothing."""
         if not self._has_consumer:
             raise StreamConfigError("there is no progress to save: build the stream with with_consumer_id(...)")
@@ -143,12 +143,12 @@ class _BatchLoop(Generic[B]):
         """Whether the last batch is not confirmed yet, with all of its plan."""
         return self._handover.state.piece is not self._confirmed
 
-    def _on_confirmed(self, piece: Piece | None) -> None:
+    def _on_confirmed(self, piece: BatchChunk | None) -> None:
         hand = self._handover.state
         if piece is hand.piece and hand.ends_plan:
             self._confirmed = piece
 
-    def _new_batch(self, piece: Piece) -> B:
+    def _new_batch(self, piece: BatchChunk) -> B:
         raise NotImplementedError
 
     def _find(self) -> Waits[None]:
@@ -156,7 +156,7 @@ class _BatchLoop(Generic[B]):
         asked = self._confirmed_by_asking()
         if asked is not None:
             yield from self._confirm(asked, self._handover.state.piece)
-        while not (self._over or self._handover.waits):
+        while not (self._over or self._handover.has_item):
             yield self._sleeper.until_done(self._ahead.ready(), self._is_stopped)
             piece = self._next_piece()
             if piece is None:
@@ -171,32 +171,32 @@ class _BatchLoop(Generic[B]):
         if self._over:
             raise EndOfScan("the stream is closed")
 
-    def _commit(self, piece: Piece) -> Waits[None]:
+    def _commit(self, piece: BatchChunk) -> Waits[None]:
         position = self._confirmed_by(piece)
         if position is not None:
             yield from self._confirm(position, piece)
 
-    def _confirm(self, position: Position, piece: Piece | None) -> Waits[None]:
+    def _confirm(self, position: Position, piece: BatchChunk | None) -> Waits[None]:
         yield Wait(lambda: self.scan.commit(position), lambda: self.scan.commit_async(position))
         self._on_confirmed(piece)
 
-    def _next_piece(self) -> Piece | None:
+    def _next_piece(self) -> BatchChunk | None:
         """The next piece, if there is one by now; it stays where it is."""
         self._ahead.drop(self._handover.state.piece)
         if self._is_stopped():
             raise EndOfScan("the stream was stopped")
         return self._ahead.peek()
 
-    def _pass_over(self, piece: Piece) -> None:
+    def _pass_over(self, piece: BatchChunk) -> None:
         """A plan without rows."""
         self._handover.move(replace(self._handover.state, passed=piece.plan.position))
 
-    def _offer(self, piece: Piece, batch: B) -> None:
+    def _offer(self, piece: BatchChunk, batch: B) -> None:
         """Hand out a batch; unless all of this was done, the same one comes again."""
         status = self._handover.state.status.with_piece(piece)
         if self._on_progress is not None:
             self._on_progress(status.with_scan(self.scan.metrics, self._ahead.waiting_bytes(piece), self._lag))
-        self._handover.offer(batch, _Hand(piece, None, status))
+        self._handover.offer(batch, _Delivered(piece, None, status))
         self._ahead.drop(piece)
 
 
@@ -216,13 +216,13 @@ class BatchStream(_BatchLoop[Batch]):
 
     async def __anext__(self) -> Batch:
         try:
-            await self._handover.alone_async(lambda: run_async(self._find()))
+            await self._handover.exclusively_async(lambda: run_async(self._find()))
         except EndOfScan:
             self._end()
             raise StopAsyncIteration from None
         return self._handover.take()
 
-    def _new_batch(self, piece: Piece) -> Batch:
+    def _new_batch(self, piece: BatchChunk) -> Batch:
         return Batch(piece, lambda piece: run_async(self._commit(piece)))
 
     async def lag(self) -> Lag:
@@ -252,13 +252,13 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
 
     def __next__(self) -> BlockingBatch:
         try:
-            self._handover.alone(lambda: run(self._find()))
+            self._handover.exclusively(lambda: run(self._find()))
         except EndOfScan:
             self._end()
             raise StopIteration from None
         return self._handover.take()
 
-    def _new_batch(self, piece: Piece) -> BlockingBatch:
+    def _new_batch(self, piece: BatchChunk) -> BlockingBatch:
         return BlockingBatch(piece, lambda piece: run(self._commit(piece)))
 
     def lag(self) -> Lag:

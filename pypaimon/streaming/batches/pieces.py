@@ -23,7 +23,7 @@ _SOON_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BatchChunk:
     """Rows of one plan, read.
 
     Attributes:
@@ -69,7 +69,7 @@ class PieceReader:
         self._given_rows = 0
         self._rows: _Rows | None = None
 
-    def next(self) -> Piece:
+    def next(self) -> BatchChunk:
         """The next piece. Blocks.
 
         Raises:
@@ -102,7 +102,7 @@ class PieceReader:
         self._driver.close()
         self._pool.close()
 
-    def _next_of(self, plan: Plan) -> Piece:
+    def _next_of(self, plan: Plan) -> BatchChunk:
         batches: list[pa.RecordBatch] = []
         try:
             last = self._collect(plan, batches)
@@ -124,7 +124,7 @@ class PieceReader:
         before = self._before if self._given_until is None else self._given_until
         if last and (data is not None or not first):
             self._given_until = plan.position
-        return Piece(plan, before, data, first, last, begins_state)
+        return BatchChunk(plan, before, data, first, last, begins_state)
 
     def _empty(self, plan: Plan) -> pa.Table | None:
         """A state in the midst of the stream is told though it is empty: what came before is void at once."""

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
-from pypaimon.streaming.batches.pieces import Piece, PieceReader
+from pypaimon.streaming.batches.pieces import BatchChunk, PieceReader
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
 
@@ -31,7 +31,7 @@ class ReadAhead:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         # With the bytes that were read up to the end of each: a count of those that wait could be cut in two.
-        self._pieces: deque[tuple[Piece, int]] = deque()
+        self._pieces: deque[tuple[BatchChunk, int]] = deque()
         self._read_bytes = 0
         self._error: BaseException | None = None
         self._reading = False
@@ -39,7 +39,7 @@ class ReadAhead:
         self._waiting: Future[None] | None = None
         self._origin = Origin()
 
-    def waiting_bytes(self, taken: Piece | None = None) -> int:
+    def waiting_bytes(self, taken: BatchChunk | None = None) -> int:
         """Bytes that were read and not yet taken; without this piece."""
         with self._lock:
             if not self._pieces:
@@ -61,7 +61,7 @@ class ReadAhead:
                 threading.Thread(target=self._run, name="paimon-read-ahead", daemon=True).start()
             return self._waiting
 
-    def peek(self) -> Piece | None:
+    def peek(self) -> BatchChunk | None:
         """The next piece, if there is one by now; it stays here until `drop`.
 
         Raises:
@@ -78,7 +78,7 @@ class ReadAhead:
                 raise error
             return None
 
-    def drop(self, piece: Piece | None) -> None:
+    def drop(self, piece: BatchChunk | None) -> None:
         """A piece that was seen is the caller's now. Idempotent."""
         with self._lock:
             if self._pieces and self._pieces[0][0] is piece:
@@ -133,5 +133,5 @@ class ReadAhead:
             self._waiting = None
 
 
-def _size(piece: Piece) -> int:
+def _size(piece: BatchChunk) -> int:
     return 0 if piece.data is None else int(piece.data.nbytes)

@@ -10,7 +10,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.batches.pieces import Piece
+from pypaimon.streaming.batches.pieces import BatchChunk
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.scanning.lag import Lag
@@ -47,7 +47,7 @@ class StreamStatus:
     lag: Lag | None = None
     scan: ScanMetrics = field(default_factory=ScanMetrics)
 
-    def with_piece(self, piece: Piece) -> StreamStatus:
+    def with_piece(self, piece: BatchChunk) -> StreamStatus:
         """One batch more."""
         data, plan = piece.data, piece.plan
         assert data is not None

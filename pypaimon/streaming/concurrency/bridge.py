@@ -19,7 +19,7 @@ def on_event_loop() -> bool:
     return True
 
 
-async def awaited(future: Future[T]) -> T:
+async def wait_for_future(future: Future[T]) -> T:
     """The result of a call on another thread. If the wait is cancelled the call goes on and keeps its result."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()

@@ -46,12 +46,12 @@ class Clock:
             timer.cancel()
 
 
-def until_done(future: Future[Any], over: Callable[[], bool]) -> bool:
+def until_done(future: Future[Any], is_cancelled: Callable[[], bool]) -> bool:
     """Block until a call on another thread is done, or there is nothing to wait for any more; says whether it is done.
 
     That it is over is seen within a quarter of a second, whoever makes it so: a signal handler in this thread, too.
     """
-    while not (future.done() or over()):
+    while not (future.done() or is_cancelled()):
         wait((future,), _TICK_SECONDS)
     return future.done()
 
@@ -81,47 +81,47 @@ class Sleeper:
         for wake in self._wakers:
             wake()
 
-    def pause(self, seconds: float, over: Callable[[], bool]) -> None:
+    def pause(self, seconds: float, is_cancelled: Callable[[], bool]) -> None:
         """Block for a time, or until it is over."""
         # A wake that nobody waited for must not end this pause; one that comes from here on does.
         with contextlib.suppress(queue.Empty):
             while True:
                 self._woken.get_nowait()
-        if not over():
+        if not is_cancelled():
             self._clock.wait(self._woken, seconds)
 
-    async def pause_async(self, seconds: float, over: Callable[[], bool]) -> None:
+    async def pause_async(self, seconds: float, is_cancelled: Callable[[], bool]) -> None:
         """Wait for a time, or until it is over."""
         with self._awake() as (woken, _):
-            if not over():
+            if not is_cancelled():
                 await self._clock.wait_async(woken, seconds)
 
-    def until_due(self, due: float, over: Callable[[], bool]) -> Wait[None]:
+    def until_due(self, due: float, is_cancelled: Callable[[], bool]) -> Wait[None]:
         """Until a time of the monotonic clock, or until it is over."""
 
         def seconds() -> float:
-            return 0.0 if over() else max(0.0, due - self._clock.monotonic())
+            return 0.0 if is_cancelled() else max(0.0, due - self._clock.monotonic())
 
         def block() -> None:
             if (pause := seconds()) > 0:
-                self.pause(pause, over)
+                self.pause(pause, is_cancelled)
 
         async def awaitable() -> None:
             if (pause := seconds()) > 0:
-                await self.pause_async(pause, over)
+                await self.pause_async(pause, is_cancelled)
 
         return Wait(block, awaitable)
 
-    def until_done(self, future: Future[T], over: Callable[[], bool]) -> Wait[T | None]:
+    def until_done(self, future: Future[T], is_cancelled: Callable[[], bool]) -> Wait[T | None]:
         """The result of a call on another thread, or None if it is over before."""
 
         def block() -> T | None:
-            return future.result() if until_done(future, over) else None
+            return future.result() if until_done(future, is_cancelled) else None
 
         async def awaitable() -> T | None:
             with self._awake() as (woken, wake):
                 future.add_done_callback(lambda _: wake())
-                while not (future.done() or over()):
+                while not (future.done() or is_cancelled()):
                     await woken.wait()
                     woken.clear()
             return future.result() if future.done() else None

@@ -125,7 +125,7 @@ class IOPool:
                 raise self._refusal()
             self._released = False
             self._jobs.append(_Job(future, function, args, errand))
-            self._employ()
+            self._ensure_worker()
         if errand is not None:
             errand.add(future, partial(self._leave, future))
         return future
@@ -200,7 +200,7 @@ class IOPool:
                 refused = list(self._jobs)
                 self._jobs.clear()
             elif self._jobs:
-                self._employ()
+                self._ensure_worker()
         future.set_exception(error)
         for job in refused:
             if job.future.set_running_or_notify_cancel():
@@ -218,7 +218,7 @@ class IOPool:
             self._workers.discard(running.thread)
             self._left[running.thread] = running
             if self._jobs:
-                self._employ()
+                self._ensure_worker()
         future.set_exception(CancelledError("nobody waits for this any more"))
         _let_interpreter_exit()
 
@@ -241,7 +241,7 @@ class IOPool:
             f"{self._shared.now + len(self._left)} requests to the store hang. Is it reachable? Try again when it is."
         )
 
-    def _employ(self) -> None:
+    def _ensure_worker(self) -> None:
         """See to it that a thread takes the newest job; called with the lock held."""
         if self._idle >= len(self._jobs):
             self._changed.notify()
@@ -298,7 +298,7 @@ class IOPool:
             settle()
 
 
-def detached(call: Callable[[], object]) -> None:
+def spawn_detached(call: Callable[[], object]) -> None:
     """Have a call made soon, by a thread of its own; waits for nothing and takes no lock.
 
     For finalizers: the garbage collector may run one in the midst of whatever holds the locks that the call needs.

@@ -17,7 +17,7 @@ from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner
 from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
-from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
 _FAR_BEHIND = 8
 _WIDEST, _WIDEST_OF_REPLAY = 256, 64
@@ -36,7 +36,7 @@ class CaughtUp:
 
     kind: PlanKind
     snapshots: tuple[Snapshot, ...]
-    planned: Planned | None
+    planned: PlannedSplits | None
 
 
 class CatchUpScanner:
@@ -127,7 +127,7 @@ class CatchUpScanner:
         if len(ahead) < 2:
             return None
         planned = self._plans.net(before, ahead[-1])
-        self._tell("net", ahead, "are handed out as one plan with one change per key", "catch_up='net'")
+        self._log_choice("net", ahead, "are handed out as one plan with one change per key", "catch_up='net'")
         return CaughtUp(PlanKind.NET, ahead, planned)
 
     def _collapsed(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
@@ -138,19 +138,19 @@ class CatchUpScanner:
             appends = appends[:most]
         if len(appends) < _FAR_BEHIND:
             return None
-        reason = self._disproof(before, ahead[-1], appends)
+        reason = self._reason_not_collapsible(before, ahead[-1], appends)
         if reason is not None:
             return self._replayed(PlanKind.COLLAPSED, ahead, reason)
-        self._plans.warm([snapshot.delta_manifest_list for snapshot in appends])
+        self._plans.prefetch([snapshot.delta_manifest_list for snapshot in appends])
         splits = [split for snapshot in appends for split in self._plans.delta(snapshot).splits]
-        self._tell("collapsed", ahead, "are handed out as one plan", "a replay would hand out the same files")
-        return CaughtUp(PlanKind.COLLAPSED, ahead, Planned(self._plans.joined(splits, ahead[-1].id)))
+        self._log_choice("collapsed", ahead, "are handed out as one plan", "a replay would hand out the same files")
+        return CaughtUp(PlanKind.COLLAPSED, ahead, PlannedSplits(self._plans.joined(splits, ahead[-1].id)))
 
     def _replayed(self, kind: PlanKind, ahead: tuple[Snapshot, ...], reason: str) -> CaughtUp:
-        self._tell("replay", ahead, "are replayed", reason)
+        self._log_choice("replay", ahead, "are replayed", reason)
         return CaughtUp(kind, ahead, None)
 
-    def _tell(self, choice: str, ahead: tuple[Snapshot, ...], what: str, reason: str) -> None:
+    def _log_choice(self, choice: str, ahead: tuple[Snapshot, ...], what: str, reason: str) -> None:
         text = f"snapshots %(first)d to %(last)d {what}: %(reason)s"
         self._log.info("catch_up", text, choice=choice, first=ahead[0].id, last=ahead[-1].id, reason=reason)
 
@@ -178,7 +178,7 @@ class CatchUpScanner:
         numbers = [place for place, snapshot in enumerate(ahead) if snapshot.commit_kind == CommitKind.APPEND]
         return ahead[: numbers[most - 1] + 1]
 
-    def _disproof(self, before: Snapshot | None, last: Snapshot, appends: list[Snapshot]) -> str | None:
+    def _reason_not_collapsible(self, before: Snapshot | None, last: Snapshot, appends: list[Snapshot]) -> str | None:
         """Why the files left at the end may be others than those that replay hands out; None if they are the same."""
         deltas = [snapshot.delta_record_count for snapshot in appends]
         wanted = sum(delta for delta in deltas if delta is not None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.planning.planner_state import Mark, PlannerState, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
 
 
 class Continuity:
@@ -59,7 +59,7 @@ class Continuity:
         """A step of a stream that begins, taken while the table is held against the one that the stream is of."""
         return _taken(state, take, self._checks.begin_identity())
 
-    def _follows(self, before: Mark | None, snapshot: Snapshot) -> Callable[[], None]:
+    def _follows(self, before: SnapshotMark | None, snapshot: Snapshot) -> Callable[[], None]:
         if before is not None and before.snapshot_id == snapshot.id:
             # It had been cut by a limit.
             return lambda: self._check_same(before, snapshot)
@@ -67,7 +67,7 @@ class Continuity:
             return self._checks.begin_identity()
         return self._checks.begin_fingerprint(before.snapshot_id, before.fingerprint)
 
-    def _check_same(self, before: Mark, snapshot: Snapshot) -> None:
+    def _check_same(self, before: SnapshotMark, snapshot: Snapshot) -> None:
         if before.fingerprint != snapshot.fingerprint:
             raise self._checks.another(snapshot.id)
 

@@ -9,10 +9,10 @@ from pypaimon.streaming.errors import PositionExpiredError
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.planning.planner_state import PlannerState
-from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
 
-def overwritten(plans: SnapshotPlans, checks: RangeCheck, state: PlannerState, snapshot: Snapshot) -> Planned:
+def overwritten(plans: SnapshotPlans, checks: RangeCheck, state: PlannerState, snapshot: Snapshot) -> PlannedSplits:
     """Plan an OVERWRITE snapshot: what it took away, then what it brought; of append tables the latter alone.
 
     Raises:

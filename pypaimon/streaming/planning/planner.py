@@ -35,12 +35,12 @@ from pypaimon.streaming.planning.follow_up import CommitKind, follow_up_scanner
 from pypaimon.streaming.planning.look_ahead import LookAhead
 from pypaimon.streaming.planning.overwrites import overwritten
 from pypaimon.streaming.planning.planner_log import PlannerLog
-from pypaimon.streaming.planning.planner_state import Mark, PlannerState, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
 from pypaimon.streaming.planning.prepared import LastPrepared
-from pypaimon.streaming.planning.resume import Resumption, start_instead
+from pypaimon.streaming.planning.resume import PositionResolver, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
-from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
-from pypaimon.streaming.planning.start import Beginning, StartingScanner
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
+from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
 
 _MAX_PASSED_OVER = 256
 
@@ -85,7 +85,7 @@ class Planner:
         self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
         self._look_ahead = LookAhead(self._snapshots, self.checks, self._catch_up.widest, self._catch_up.eager)
         self._continuity = Continuity(self.checks)
-        self.resumption = Resumption(directory, self.checks, self._bounds, options.start)
+        self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start)
         self.log = PlannerLog(directory.table)
 
     def forget(self) -> None:
@@ -179,7 +179,7 @@ class Planner:
         start = state.start
         assert start is not None
         if start.position is not None:
-            resumed = self.resumption.resumed(state, start.position)
+            resumed = self.position_resolver.resumed(state, start.position)
             self.log.resumed(start.position)
             return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
@@ -192,7 +192,7 @@ class Planner:
         self.log.begun(start, beginning)
         return Step(self._begun(state, beginning))
 
-    def _begun(self, state: PlannerState, beginning: Beginning) -> PlannerState:
+    def _begun(self, state: PlannerState, beginning: ResolvedStart) -> PlannerState:
         state = replace(state, start=None, next_id=beginning.next_id, created_after=beginning.created_after, misses=0)
         if (full := beginning.full) is not None:
             self._bounds.check_first_plan(full)
@@ -209,7 +209,7 @@ class Planner:
         if before is None:
             return state
         # A stream does not begin behind its own end.
-        return replace(state, before=Mark.of(before), ended=self._bounds.is_beyond(before))
+        return replace(state, before=SnapshotMark.of(before), ended=self._bounds.is_beyond(before))
 
     def _full(self, state: PlannerState, snapshot: Snapshot) -> Step:
         if state.unit is not None:
@@ -228,7 +228,7 @@ class Planner:
                 full=None,
                 unit=None,
                 next_id=snapshot.id + 1,
-                before=Mark.of(snapshot),
+                before=SnapshotMark.of(snapshot),
                 ended=self._bounds.is_beyond(snapshot),
             )
         after = replace(after, watermark=snapshot.watermark, anew=False)
@@ -284,7 +284,7 @@ class Planner:
             state = replace(state, replay_until=found.snapshots[-1].id + 1)
         return self._followed(state, snapshot)
 
-    def _caught_up(self, state: PlannerState, found: CaughtUp, planned: Planned) -> Step:
+    def _caught_up(self, state: PlannerState, found: CaughtUp, planned: PlannedSplits) -> Step:
         """Hand out several snapshots as one plan."""
         last = found.snapshots[-1]
         read = [snapshot for snapshot in found.snapshots if self._is_read(snapshot)]
@@ -313,7 +313,7 @@ class Planner:
         read = [snapshot for snapshot in snapshots if self._is_read(snapshot)]
         lists = [each.changelog_manifest_list if changelog else each.delta_manifest_list for each in read]
         with suppress(FileNotFoundError, CorruptTableError, StoreError):
-            self._plans_for(None, None).warm([each for each in lists if each])
+            self._plans_for(None, None).prefetch([each for each in lists if each])
 
     def _is_read(self, snapshot: Snapshot) -> bool:
         if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
@@ -341,18 +341,18 @@ class Planner:
                 planned = (plans.changelog if kind is PlanKind.CHANGELOG else plans.delta)(snapshot, state.unit)
         watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
         if planned.last is not None:
-            after = replace(state, unit=planned.last, before=Mark.of(snapshot), watermark=watermark)
+            after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)
         else:
             after = replace(self._after(state, snapshot), watermark=watermark)
         return self._handed_out(after, snapshot, kind, planned)
 
     def _handed_out(
-        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned, first: int | None = None
+        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits, first: int | None = None
     ) -> Step:
         return self._planned(after, snapshot, kind, planned, first) if planned.splits else Step(after)
 
     def _planned(
-        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: Planned, first: int | None = None
+        self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits, first: int | None = None
     ) -> Step:
         position = self.position(after)
         assert position is not None
@@ -374,7 +374,7 @@ class Planner:
     @staticmethod
     def _after(state: PlannerState, snapshot: Snapshot) -> PlannerState:
         ahead = tuple(each for each in state.ahead if each.id > snapshot.id)
-        return replace(state, next_id=snapshot.id + 1, unit=None, before=Mark.of(snapshot), ahead=ahead)
+        return replace(state, next_id=snapshot.id + 1, unit=None, before=SnapshotMark.of(snapshot), ahead=ahead)
 
     # ---- what may be wrong ----
 

@@ -12,7 +12,7 @@ from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import OnOverwrite
 from pypaimon.streaming.planning.follow_up import CommitKind
 from pypaimon.streaming.planning.planner_state import Step
-from pypaimon.streaming.planning.start import Beginning
+from pypaimon.streaming.planning.start import ResolvedStart
 
 
 class PlannerLog:
@@ -43,7 +43,7 @@ class PlannerLog:
         if self._is_news("waiting"):
             self._log.info("waiting", "no snapshot yet: the stream waits for the first commit")
 
-    def begun(self, start: Start, beginning: Beginning) -> None:
+    def begun(self, start: Start, beginning: ResolvedStart) -> None:
         """The start was found."""
         full = beginning.full is not None
         snapshot = beginning.full.id if beginning.full is not None else beginning.next_id

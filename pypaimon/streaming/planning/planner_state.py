@@ -11,16 +11,16 @@ from pypaimon.streaming.options.start import Start, StartMode
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SnapshotMark:
     """What is remembered of the last snapshot that was read or passed over."""
 
     snapshot_id: int
     fingerprint: str
 
     @staticmethod
-    def of(snapshot: Snapshot) -> Mark:
+    def of(snapshot: Snapshot) -> SnapshotMark:
         """The mark of a snapshot."""
-        return Mark(snapshot.id, snapshot.fingerprint)
+        return SnapshotMark(snapshot.id, snapshot.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class PlannerState:
     next_id: int | None = None
     full: Snapshot | None = None
     unit: Unit | None = None
-    before: Mark | None = None
+    before: SnapshotMark | None = None
     ahead: tuple[Snapshot, ...] = ()
     created_after: int | None = None
     verified: bool = False

@@ -12,11 +12,11 @@ from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired
 from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.planner_state import Mark, PlannerState
+from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark
 
 
 @dataclass(frozen=True, slots=True)
-class Resumption:
+class PositionResolver:
     """Finds the state of a stream at a saved position: of the same table, behind the same snapshot.
 
     Attributes:
@@ -53,9 +53,9 @@ class Resumption:
         if found is not None:
             # Such a stream had come to its end, by a first full plan beyond it.
             ended = not inside and self.bounds.is_beyond(found)
-            return replace(state, before=Mark.of(found), ahead=(found,) if inside else (), ended=ended)
+            return replace(state, before=SnapshotMark.of(found), ahead=(found,) if inside else (), ended=ended)
         if position.fingerprint is not None:
-            return replace(state, before=Mark(last, position.fingerprint))
+            return replace(state, before=SnapshotMark(last, position.fingerprint))
         return state
 
     def _inside_full(self, position: Position) -> Snapshot:

@@ -46,7 +46,7 @@ _SIDE = "side"
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedSplits:
     """The splits of a snapshot, or of the next part of it.
 
     Attributes:
@@ -92,7 +92,7 @@ class SnapshotPlans:
         fields = {field.name: field for field in schema.fields}
         self._partition_fields = [fields[name] for name in schema.partition_keys]
 
-    def full(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
+    def full(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The state of the table at a snapshot, without what comes as changelog later.
 
         The levels that are left out: docs/java-semantics.md#first-plans.
@@ -106,7 +106,7 @@ class SnapshotPlans:
         """
         return self._part(snapshot, "full", self._merge_mode(), after, lambda: self._state(snapshot))
 
-    def delta(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
+    def delta(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
         mode = SplitMode.RECORDS if self.traits.primary_key else self._merge_mode()
         return self._part(snapshot, "delta", mode, after, lambda: self.entries_added(snapshot))
@@ -115,7 +115,7 @@ class SnapshotPlans:
         """Entries of the files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
         return _of_kind(self._entries(snapshot.delta_manifest_list), _ADD)
 
-    def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> Planned:
+    def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The changelog files of a snapshot. Raises FileNotFoundError if a manifest is gone."""
 
         def added() -> pa.Table:
@@ -123,7 +123,7 @@ class SnapshotPlans:
 
         return self._part(snapshot, "changelog", SplitMode.CHANGELOG, after, added)
 
-    def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> Planned:
+    def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """What an OVERWRITE snapshot replaced: before files retracted, then the new ones.
 
         Deletion vectors count on both sides, so that rows that were deleted already are not retracted. Java's rules:
@@ -151,9 +151,9 @@ class SnapshotPlans:
         splits = self._factory.replaced(
             SplitMode.OVERWRITE, old, new, snapshot.id, prepared.deletions_before, prepared.deletions
         )
-        return Planned(self._presented(_retracting(splits, before)), last)
+        return PlannedSplits(self._sorted_by_partition(_retracting(splits, before)), last)
 
-    def net(self, before: Snapshot | None, snapshot: Snapshot, *, whole: bool = False) -> Planned:
+    def net(self, before: Snapshot | None, snapshot: Snapshot, *, whole: bool = False) -> PlannedSplits:
         """One change per key between the states of two snapshots, of the buckets that differ.
 
         Raises FileNotFoundError if a manifest is gone.
@@ -168,7 +168,7 @@ class SnapshotPlans:
         sides = _sides(None if before is None else state(before), state(snapshot))
         return self._compared(SplitMode.NET, sides, before, snapshot)
 
-    def diff(self, before: Snapshot, snapshot: Snapshot) -> Planned:
+    def diff(self, before: Snapshot, snapshot: Snapshot) -> PlannedSplits:
         """What two snapshots differ in, by the files that only one of them has.
 
         The mode `diff` of docs/java-semantics.md#batch-ranges: of a table with a primary key those of both sides are
@@ -185,7 +185,7 @@ class SnapshotPlans:
         self._check_same_buckets(sides, before, snapshot)
         return self._compared(SplitMode.DIFF, sides, before, snapshot)
 
-    def _compared(self, mode: SplitMode, sides: pa.Table, before: Snapshot | None, snapshot: Snapshot) -> Planned:
+    def _compared(self, mode: SplitMode, sides: pa.Table, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
         units = self._ordered(sides, whole_buckets)
         chosen = self._kept(units, "delta")
         deletions_before, deletions = self._deletions(before), self._deletions(snapshot)
@@ -196,7 +196,7 @@ class SnapshotPlans:
         entries = units.chosen(chosen)
         old, new = (entries.filter(pc.equal(entries[_SIDE], side)) for side in (0, 1))
         splits = self._factory.replaced(mode, old, new, snapshot.id, deletions_before, deletions)
-        return Planned(self._presented(_retracting(splits, before)))
+        return PlannedSplits(self._sorted_by_partition(_retracting(splits, before)))
 
     def _check_same_buckets(self, sides: pa.Table, before: Snapshot, snapshot: Snapshot) -> None:
         """Check that no partition was rescaled in between; `total_buckets` of dynamic buckets is -1."""
@@ -209,15 +209,15 @@ class SnapshotPlans:
                 "read the changes between them."
             )
 
-    def added_files(self, entries: pa.Table, snapshot: Snapshot) -> Planned:
+    def added_files(self, entries: pa.Table, snapshot: Snapshot) -> PlannedSplits:
         """Splits of data files of an append table, put together as those of one snapshot."""
         return self._part(snapshot, "added", self._merge_mode(), None, lambda: entries)
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
         """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""
-        return self._presented(self._factory.joined(splits, snapshot_id))
+        return self._sorted_by_partition(self._factory.joined(splits, snapshot_id))
 
-    def warm(self, lists: list[str]) -> None:
+    def prefetch(self, lists: list[str]) -> None:
         """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them.
 
         Of manifests no more than the cache keeps until their turn comes, else they would be asked for twice.
@@ -258,7 +258,7 @@ class SnapshotPlans:
 
     def _part(
         self, snapshot: Snapshot, scan: _Scan, mode: SplitMode, after: Unit | None, entries: Callable[[], pa.Table]
-    ) -> Planned:
+    ) -> PlannedSplits:
         def prepare() -> Prepared:
             unit = whole_buckets if mode is SplitMode.MERGE else each_file
             unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
@@ -267,9 +267,9 @@ class SnapshotPlans:
 
         prepared, chosen, last = self._preparation.part(snapshot, scan, after, prepare)
         if not chosen.any():
-            return Planned([])
+            return PlannedSplits([])
         splits = self._factory.splits(prepared.units, chosen, mode, snapshot.id, prepared.deletions)
-        return Planned(self._presented(splits), last)
+        return PlannedSplits(self._sorted_by_partition(splits), last)
 
     def _ordered(
         self, entries: pa.Table, unit: Callable[[Units], npt.NDArray[np.int64]], *, by_sequence: bool = False
@@ -297,7 +297,7 @@ class SnapshotPlans:
             kept &= self._pruner.entries(units.entries, what).to_numpy(zero_copy_only=False)
         return kept
 
-    def _presented(self, splits: list[StreamSplit]) -> list[StreamSplit]:
+    def _sorted_by_partition(self, splits: list[StreamSplit]) -> list[StreamSplit]:
         """In the order of `scan.plan-sort-partition`, if asked for: by typed partition value, null first."""
         if not self._options.sort_partitions:
             return splits

@@ -21,7 +21,7 @@ _WALK = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class ResolvedStart:
     """A start that was found: a full plan at `full`, or changes from snapshot `next_id` on.
 
     Attributes:
@@ -55,7 +55,7 @@ class StartingScanner:
         self._start = start
         self._log = StreamLog.of(__name__, directory.table)
 
-    def find(self, was_empty: bool = False, misses: int = 0) -> Beginning | None:
+    def find(self, was_empty: bool = False, misses: int = 0) -> ResolvedStart | None:
         """The beginning, or None while the table holds no snapshot that it needs.
 
         Of a table that was empty at the poll before, only the first snapshot is asked for, which is one request; every
@@ -78,22 +78,22 @@ class StartingScanner:
         found = self._from(latest, was_empty)
         return replace(found, first=latest) if found.full is None and found.next_id == latest.id else found
 
-    def _from(self, latest: Snapshot, was_empty: bool) -> Beginning:
+    def _from(self, latest: Snapshot, was_empty: bool) -> ResolvedStart:
         mode = self._start.mode
         if mode is StartMode.LATEST_FULL:
             return _full(latest)
         if mode is StartMode.LATEST:
-            return Beginning(1 if was_empty else latest.id + 1)
+            return ResolvedStart(1 if was_empty else latest.id + 1)
         if mode is StartMode.COMPACTED_FULL:
             return _full(self._newest_compacted(latest) or latest)
         if mode is StartMode.EARLIEST:
-            return Beginning(self._earliest_id(latest))
+            return ResolvedStart(self._earliest_id(latest))
         if mode is StartMode.FROM_SNAPSHOT:
-            return Beginning(self._raised(self._wanted_id(), self._earliest_id(latest), latest))
+            return ResolvedStart(self._raised(self._wanted_id(), self._earliest_id(latest), latest))
         if mode is StartMode.FROM_SNAPSHOT_FULL:
             return self._full_at(latest)
         if mode is StartMode.FROM_TIMESTAMP:
-            return Beginning(self._first_since(self._wanted_millis(), latest))
+            return ResolvedStart(self._first_since(self._wanted_millis(), latest))
         if mode is StartMode.FROM_FILE_CREATION_TIME:
             return _full(latest, self._wanted_millis())
         if mode is StartMode.FROM_CREATION_TIMESTAMP:
@@ -133,7 +133,7 @@ class StartingScanner:
             return earliest
         return wanted
 
-    def _full_at(self, latest: Snapshot) -> Beginning:
+    def _full_at(self, latest: Snapshot) -> ResolvedStart:
         wanted = self._wanted_id()
         if wanted > latest.id:
             raise PositionBeyondLatestError(wanted, latest.id)
@@ -163,14 +163,14 @@ class StartingScanner:
         before = self._snapshots.earlier_than_time_millis(millis, with_changelogs=self._traits.decoupled_changelog)
         return self._earliest_id(latest) if before is None else before.id + 1
 
-    def _from_creation_timestamp(self, latest: Snapshot) -> Beginning:
+    def _from_creation_timestamp(self, latest: Snapshot) -> ResolvedStart:
         millis = self._wanted_millis()
         before = self._snapshots.earlier_than_time_millis(millis, with_changelogs=self._traits.decoupled_changelog)
         if before is not None and before.id < latest.id:
-            return Beginning(before.id + 1)
+            return ResolvedStart(before.id + 1)
         return _full(latest, millis)
 
-    def _from_tag(self) -> Beginning:
+    def _from_tag(self) -> ResolvedStart:
         assert self._start.tag is not None
         snapshot = self._directory.tag(self._start.tag)
         if snapshot is None:
@@ -181,9 +181,9 @@ class StartingScanner:
             return _full(snapshot)
         latest = self._snapshots.get_latest_snapshot()
         if latest is None:
-            return Beginning(snapshot.id + 1)
-        return Beginning(self._raised(snapshot.id + 1, self._earliest_id(latest), latest))
+            return ResolvedStart(snapshot.id + 1)
+        return ResolvedStart(self._raised(snapshot.id + 1, self._earliest_id(latest), latest))
 
 
-def _full(snapshot: Snapshot, created_after: int | None = None) -> Beginning:
-    return Beginning(snapshot.id + 1, snapshot, created_after)
+def _full(snapshot: Snapshot, created_after: int | None = None) -> ResolvedStart:
+    return ResolvedStart(snapshot.id + 1, snapshot, created_after)

@@ -21,7 +21,7 @@ from pypaimon.streaming.scanning.handover import Handover
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.parts import Opening, ScanParts
-from pypaimon.streaming.scanning.worker import Advance, Asked, At, Stretch
+from pypaimon.streaming.scanning.worker import Advance, PendingAdvance, ScanState, Segment
 
 _BUSY = "this scan is being driven by another call; use one scan per reader, or wait for the other call first"
 
@@ -56,12 +56,13 @@ class ScanDriver:
         self.lags = IOPool(2, timeout=float("inf"), name="paimon-scan-lag")
         self._sleeper = Sleeper(clock)
         self._current: object | None = None
-        self._stretch = Stretch()
+        self._segment = Segment()
         state = self._opening.initial()
-        self.handover: Handover[Plan, At] = Handover(At(state, self._opening.position(state), ScanMetrics()), _BUSY)
-        self._untold: tuple[Position, int | None] | None = None
-        self._pending: Asked | None = None
-        self._is_left = False
+        begun = ScanState(state, self._opening.position(state), ScanMetrics())
+        self.handover: Handover[Plan, ScanState] = Handover(begun, _BUSY)
+        self._unreported_plan: tuple[Position, int | None] | None = None
+        self._pending: PendingAdvance | None = None
+        self._resumes_interrupted = False
         self._next_poll = 0.0
         self._stopping = False
         self._closed = False
@@ -71,7 +72,7 @@ class ScanDriver:
     def look(self) -> Waits[None]:
         """Have a plan wait, if one can be had without waiting for new snapshots."""
         self.begin_call()
-        while not self.handover.waits:
+        while not self.handover.has_item:
             if self.accept((yield self.next_advance(0.0))):
                 return
 
@@ -81,7 +82,7 @@ class ScanDriver:
             self._current = loop
         if self._closed:
             raise EndOfScan("the scan is closed")
-        if self.handover.waits:
+        if self.handover.has_item:
             self._tell_progress()
 
     def is_current(self, loop: object) -> bool:
@@ -100,35 +101,36 @@ class ScanDriver:
         parts = self.parts.known
         return 0.0 if parts is None else parts.options.poll_interval_ms / 1000
 
-    def next_poll(self, over: Callable[[], bool]) -> Wait[None]:
+    def next_poll(self, is_cancelled: Callable[[], bool]) -> Wait[None]:
         """Until the next poll is due, at once if that is now; or until the scan is stopped, or the loop over."""
-        return self._sleeper.until_due(self._next_poll, lambda: self._stopping or over())
+        return self._sleeper.until_due(self._next_poll, lambda: self._stopping or is_cancelled())
 
-    def next_advance(self, max_age: float, over: Callable[[], bool] = lambda: False) -> Wait[Advance | None]:
+    def next_advance(self, max_age: float, is_cancelled: Callable[[], bool] = lambda: False) -> Wait[Advance | None]:
         """What a worker finds next; None if the scan is closed, or the loop over, before that is there.
 
         What an interrupted wait has left, the next call waits for.
         """
-        return self._sleeper.until_done(self._begin_advance(max_age), lambda: self._closed or over())
+        return self._sleeper.until_done(self._begin_advance(max_age), lambda: self._closed or is_cancelled())
 
     def _begin_advance(self, max_age: float) -> Future[Advance]:
         """Let a worker take the next step, or go on waiting for the one that an interrupted call has left."""
         if self._closed:
             raise EndOfScan("the scan is closed")
         pending, state = self._pending, self.handover.state.state
-        self._is_left = pending is not None and pending.state is state and not pending.has_failed
+        self._resumes_interrupted = pending is not None and pending.state is state and not pending.has_failed
         parts = self.parts.known
-        if pending is None or not self._is_left:
+        if pending is None or not self._resumes_interrupted:
             if parts is not None and parts.progress is not None:
                 parts.progress.confirm_handed_out()
-            pending = self._pending = Asked(self._stretch, state, max_age, self._opening.advancing(state, parts))
-        if not pending.is_told:
+            advancing = self._opening.advancing(state, parts)
+            pending = self._pending = PendingAdvance(self._segment, state, max_age, advancing)
+        if not pending.is_submitted:
             self._pool.submit(pending.make, lambda: self._stopping)
             if parts is not None and parts.keep_alive is not None:
                 parts.keep_alive.begin()
                 if self._closed:  # By another thread, since it was looked at last.
                     parts.keep_alive.end()
-            pending.is_told = True
+            pending.is_submitted = True
         return pending.found
 
     def accept(self, advance: Advance | None) -> bool:
@@ -149,15 +151,15 @@ class ScanDriver:
         parts = self.parts.get()
         parts.prefetcher.accept(taken)
         if step.plan is not None and advance.size is not None:
-            self._untold = None if position is None else (position, step.first_snapshot)
+            self._unreported_plan = None if position is None else (position, step.first_snapshot)
             metrics = self.handover.state.metrics.with_plan(advance.size)
-            self.handover.offer(step.plan, At(step.state, position, metrics))
+            self.handover.offer(step.plan, ScanState(step.state, position, metrics))
             self._tell_progress()
             return True
         if parts.progress is not None and position is not None:
             parts.progress.on_passed_over(position)
         # A poll that an interrupted call left began before this one: what came in between is asked for.
-        answers = step.idle and not self._is_left
+        answers = step.idle and not self._resumes_interrupted
         if answers:
             self._next_poll = taken.done_at + self.poll_seconds
         self._go_to(step.state, position, polled=answers)
@@ -166,13 +168,13 @@ class ScanDriver:
     def _tell_progress(self) -> None:
         """That the plan which waits is handed out; after an interrupted call perhaps once more."""
         progress = self.parts.get().progress
-        if progress is not None and self._untold is not None:
-            progress.on_plan(*self._untold)
-            self._untold = None
+        if progress is not None and self._unreported_plan is not None:
+            progress.on_plan(*self._unreported_plan)
+            self._unreported_plan = None
 
     def _go_to(self, state: PlannerState, position: Position | None, polled: bool = False) -> None:
         metrics = self.handover.state.metrics
-        self.handover.move(At(state, position, metrics.with_poll() if polled else metrics))
+        self.handover.move(ScanState(state, position, metrics.with_poll() if polled else metrics))
 
     # ---- elsewhere ----
 
@@ -187,11 +189,11 @@ class ScanDriver:
         Raises:
             StreamConfigError: Another call is driving the scan.
         """
-        self.handover.alone(lambda: self._seek(position))
+        self.handover.exclusively(lambda: self._seek(position))
 
     def _seek(self, position: Position | int | None) -> None:
         state = self._opening.initial() if position is None else self._opening.at(position)
-        self._leave_for(state, Stretch(self._stretch.opened and position is not None))
+        self._leave_for(state, Segment(self._segment.opened and position is not None))
 
     def begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
         """Go on where `with_on_expired` says: files of the plan that was handed out last expired before they were read.
@@ -200,14 +202,14 @@ class ScanDriver:
             PositionExpiredError: That one: the policy is to fail.
             StreamConfigError: Another call is driving the scan.
         """
-        self.handover.alone(lambda: self._begin_anew(plan, expired))
+        self.handover.exclusively(lambda: self._begin_anew(plan, expired))
 
     def _begin_anew(self, plan: Plan, expired: PositionExpiredError) -> None:
         state = self.parts.get().planner.expired_while_read(self.handover.state.state, plan, expired)
-        self._leave_for(state, Stretch(self._stretch.opened, instead_of=plan.position))
+        self._leave_for(state, Segment(self._segment.opened, instead_of=plan.position))
 
-    def _leave_for(self, state: PlannerState, stretch: Stretch) -> None:
-        left, self._stretch = self._stretch, stretch
+    def _leave_for(self, state: PlannerState, segment: Segment) -> None:
+        left, self._segment = self._segment, segment
         parts = self.parts.known
         if parts is not None:
             parts.prefetcher.clear()
@@ -259,9 +261,9 @@ class ScanDriver:
         if position is not None:
             return parts.lag_meter.measure_at(position, saved)
         state = self._opening.of_table(self.handover.state.state, parts.planner)
-        if progress is not None and not self._stretch.opened:
+        if progress is not None and not self._segment.opened:
             saved = progress.committed()
-            state = parts.advancer.start_at(state, saved)
+            state = parts.worker.start_at(state, saved)
         return parts.lag_meter.measure(state, saved)
 
     @property
@@ -280,7 +282,7 @@ class ScanDriver:
     def close(self) -> None:
         """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent."""
         self._closed = True
-        self._stretch.left = True
+        self._segment.left = True
         self.stop()
         self._release()
 

@@ -55,7 +55,7 @@ class Handover(Generic[T, S]):
         return next((before for before, _ in waiting), after)
 
     @property
-    def waits(self) -> bool:
+    def has_item(self) -> bool:
         """Whether something waits to be taken."""
         return bool(self._standing[1])
 
@@ -75,7 +75,7 @@ class Handover(Generic[T, S]):
             # By another call, which began after this one was no longer alone.
             raise StreamConfigError(self._busy) from None
 
-    def alone(self, work: Callable[[], object]) -> None:
+    def exclusively(self, work: Callable[[], object]) -> None:
         """Do something while no other call does.
 
         Raises:
@@ -92,8 +92,8 @@ class Handover(Generic[T, S]):
             # Again, for a signal handler that raised before it was done.
             self._leave(call)
 
-    async def alone_async(self, work: Callable[[], Awaitable[object]]) -> None:
-        """As `alone`, awaited."""
+    async def exclusively_async(self, work: Callable[[], Awaitable[object]]) -> None:
+        """As `exclusively`, awaited."""
         call = object()
         try:
             try:

@@ -18,7 +18,7 @@ from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.scanning.keep_alive import KeepAlive
 from pypaimon.streaming.scanning.lag import LagMeter
 from pypaimon.streaming.scanning.prefetch import Prefetcher
-from pypaimon.streaming.scanning.worker import Advance, Advancer, Advancing, Stretch
+from pypaimon.streaming.scanning.worker import Advance, Advancing, Segment, Worker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class ScanParts:
         options: The stream's settings.
         progress: Saved progress, or None without a consumer id.
         prefetcher: Takes the planner's steps.
-        advancer: What a worker does between two plans.
+        worker: What a worker does between two plans.
         lag_meter: Tells how far behind.
         keep_alive: Keeps the files of progress; None without a consumer id.
     """
@@ -41,7 +41,7 @@ class ScanParts:
     options: StreamOptions
     progress: Progress | None
     prefetcher: Prefetcher
-    advancer: Advancer
+    worker: Worker
     lag_meter: LagMeter
     keep_alive: KeepAlive | None
 
@@ -57,7 +57,7 @@ class ScanParts:
             options,
             progress,
             prefetcher,
-            Advancer(planner, prefetcher, options, progress, clock.monotonic),
+            Worker(planner, prefetcher, options, progress, clock.monotonic),
             LagMeter(directory, planner, clock),
             None if progress is None else KeepAlive(progress, clock),
         )
@@ -107,14 +107,14 @@ class Opening:
         return planner.initial() if position is None else planner.at(position)
 
     def advancing(self, state: PlannerState, parts: ScanParts | None) -> Advancing:
-        """What makes an advance from a state: the advancer, or what finds the table first."""
-        return self._open if parts is None or not _is_of_table(state) else parts.advancer.advance
+        """What makes an advance from a state: the worker, or what finds the table first."""
+        return self._open if parts is None or not _is_of_table(state) else parts.worker.advance
 
-    def _open(self, stretch: Stretch, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
+    def _open(self, segment: Segment, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
         """Wait for the table, and take no step."""
-        if not (stopping() or stretch.left):
+        if not (stopping() or segment.left):
             parts = self._pool.submit(self._parts.get)
-            if until_done(parts, lambda: stopping() or stretch.left):
+            if until_done(parts, lambda: stopping() or segment.left):
                 state = self.of_table(state, parts.result().planner)
                 return Advance(state, self.position(state))
         return Advance(state, self.position(state), ended=stopping())

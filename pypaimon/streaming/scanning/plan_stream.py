@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypaimon.streaming.concurrency.waits import Waits, run, run_async
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.io.io_pool import detached
+from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.scanning.driver import ScanDriver
 
@@ -25,7 +25,7 @@ class _Loop:
         driver = self._driver
         driver.begin_call(self)
         self._started = True
-        while not driver.handover.waits:
+        while not driver.handover.has_item:
             yield driver.next_poll(self._is_over)
             self._check()
             advance = yield driver.next_advance(driver.poll_seconds, self._is_over)
@@ -45,7 +45,7 @@ class _Loop:
     def __del__(self) -> None:
         # The driver is garbage too, unless its scan or another loop holds it.
         if self._started and not self._is_over():
-            detached(self._driver.leave)
+            spawn_detached(self._driver.leave)
 
 
 class PlanStream(_Loop):
@@ -63,7 +63,7 @@ class PlanStream(_Loop):
             raise StopAsyncIteration
         handover = self._driver.handover
         try:
-            await handover.alone_async(lambda: run_async(self._find()))
+            await handover.exclusively_async(lambda: run_async(self._find()))
         except EndOfScan:
             self._finish()
             raise StopAsyncIteration from None
@@ -91,7 +91,7 @@ class BlockingPlanStream(_Loop):
             raise StopIteration
         handover = self._driver.handover
         try:
-            handover.alone(lambda: run(self._find()))
+            handover.exclusively(lambda: run(self._find()))
         except EndOfScan:
             self._finish()
             raise StopIteration from None

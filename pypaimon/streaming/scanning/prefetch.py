@@ -14,7 +14,7 @@ from pypaimon.streaming.planning.planner_state import PlannerState, Step
 
 
 @dataclass(slots=True, eq=False)
-class Ahead:
+class PrefetchedStep:
     """A step that was taken, or is being taken.
 
     Attributes:
@@ -51,9 +51,9 @@ class Prefetcher:
         self._pool = IOPool(1, timeout=float("inf"), name="paimon-plan")
         # Re-entrant: to cancel a future runs its callbacks here and now.
         self._lock = threading.RLock()
-        self._queue: deque[Ahead] = deque()
+        self._queue: deque[PrefetchedStep] = deque()
 
-    def request(self, state: PlannerState, errand: Errand, max_age: float = 0.0) -> Ahead:
+    def request(self, state: PlannerState, errand: Errand, max_age: float = 0.0) -> PrefetchedStep:
         """The step from this state: made ahead, or begun now. Asking again while it is under way gives the same one.
 
         Args:
@@ -68,7 +68,7 @@ class Prefetcher:
                 head = self._begin(state, errand, unasked=False)
             return head
 
-    def accept(self, taken: Ahead) -> None:
+    def accept(self, taken: PrefetchedStep) -> None:
         """The caller has taken this step, and goes on from the state after it."""
         with self._lock:
             if self._queue and self._queue[0] is taken:
@@ -91,7 +91,7 @@ class Prefetcher:
         """Let the thread end; it comes back when it is needed."""
         self._pool.release()
 
-    def _is_stale(self, head: Ahead, max_age: float) -> bool:
+    def _is_stale(self, head: PrefetchedStep, max_age: float) -> bool:
         if not head.future.done():
             return False
         if head.future.cancelled() or head.future.exception() is not None:
@@ -103,21 +103,21 @@ class Prefetcher:
         self._queue.clear()
         return [future for future in dropped if not future.cancel() and not future.done()]
 
-    def _begin(self, state: PlannerState, errand: Errand, unasked: bool) -> Ahead:
-        entry = Ahead(state, errand, unasked)
+    def _begin(self, state: PlannerState, errand: Errand, unasked: bool) -> PrefetchedStep:
+        entry = PrefetchedStep(state, errand, unasked)
         with errand.on():
             entry.future = self._pool.submit(self._take, entry)
         self._queue.append(entry)
         entry.future.add_done_callback(lambda _: self._on_done(entry))
         return entry
 
-    def _take(self, entry: Ahead) -> Step:
+    def _take(self, entry: PrefetchedStep) -> Step:
         try:
             return self._step(entry.state)
         finally:
             entry.done_at = self._monotonic()
 
-    def _on_done(self, entry: Ahead) -> None:
+    def _on_done(self, entry: PrefetchedStep) -> None:
         with self._lock:
             if self._queue and self._queue[-1] is entry:
                 self._go_on()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pypaimon.streaming.concurrency.bridge import awaited
+from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.plan import Plan
@@ -55,14 +55,14 @@ class AsyncStreamingTableScan:
             PaimonStreamError: See the class; the scan stays usable.
         """
         handover = self._driver.handover
-        handover.alone(lambda: run(self._driver.look()))
-        return handover.take() if handover.waits else None
+        handover.exclusively(lambda: run(self._driver.look()))
+        return handover.take() if handover.has_item else None
 
     async def plan_async(self) -> Plan | None:
         """As `plan`, without blocking the event loop. A cancelled call loses nothing."""
         handover = self._driver.handover
-        await handover.alone_async(lambda: run_async(self._driver.look()))
-        return handover.take() if handover.waits else None
+        await handover.exclusively_async(lambda: run_async(self._driver.look()))
+        return handover.take() if handover.has_item else None
 
     # ---- position ----
 
@@ -113,10 +113,10 @@ class AsyncStreamingTableScan:
         """As `commit`, without blocking the event loop."""
         driver = self._driver
         if driver.parts.known is None:
-            await awaited(driver.commits.submit(self.commit, confirmed))
+            await wait_for_future(driver.commits.submit(self.commit, confirmed))
             return
         driver.confirm(confirmed)
-        await awaited(driver.commits.submit(driver.save))
+        await wait_for_future(driver.commits.submit(driver.save))
 
     def notify_checkpoint_complete(self, next_snapshot: Position | int) -> None:
         """`commit` under its Java name."""
@@ -141,7 +141,7 @@ class AsyncStreamingTableScan:
 
     async def lag_async(self, position: Position | None = None) -> Lag:
         """As `lag`, without blocking the event loop."""
-        return await awaited(self._driver.lags.submit(self.lag, position))
+        return await wait_for_future(self._driver.lags.submit(self.lag, position))
 
     @property
     def metrics(self) -> ScanMetrics:

@@ -19,11 +19,11 @@ from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
 from pypaimon.streaming.scanning.metrics import PlanSize, ScanMetrics
-from pypaimon.streaming.scanning.prefetch import Ahead, Prefetcher
+from pypaimon.streaming.scanning.prefetch import PrefetchedStep, Prefetcher
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ScanState:
     """Where a scan stands.
 
     Attributes:
@@ -51,7 +51,7 @@ class Advance:
 
     state: PlannerState
     position: Position | None
-    taken: Ahead | None = None
+    taken: PrefetchedStep | None = None
     size: PlanSize | None = None
     ended: bool = False
 
@@ -62,13 +62,13 @@ class Advance:
 
 
 @dataclass(slots=True, eq=False)
-class Stretch:
+class Segment:
     """The way from a start or a seek to the next seek.
 
     Attributes:
         opened: The consumer's file was taken over, and a position in it has had its say.
         saved: The start that its file led to, where that is none of the group's; else None.
-        begun: Progress knows where this stretch begins.
+        begun: Progress knows where this segment begins.
         instead_of: Position after the plan in whose place it comes, for files of that one have expired; else None.
         errand: What is asked for its sake.
         left: The reader has gone elsewhere: a worker that is still on it must save nothing any more.
@@ -87,24 +87,24 @@ class Stretch:
         self.errand.give_up()
 
 
-Advancing = Callable[[Stretch, PlannerState, float, Callable[[], bool]], Advance]
+Advancing = Callable[[Segment, PlannerState, float, Callable[[], bool]], Advance]
 
 
-class Asked:
+class PendingAdvance:
     """An advance that was asked for. However often a worker is told to make it, it is made once.
 
     Args:
-        stretch: What belongs to the state.
+        segment: What belongs to the state.
         state: Where the stream stands.
         max_age: See `Prefetcher.request`.
         advance: Makes it, of these three and of a function that tells whether the stream is to end here.
     """
 
-    def __init__(self, stretch: Stretch, state: PlannerState, max_age: float, advance: Advancing) -> None:
+    def __init__(self, segment: Segment, state: PlannerState, max_age: float, advance: Advancing) -> None:
         self.state = state
-        self.is_told = False
+        self.is_submitted = False
         self.found: Future[Advance] = Future()
-        self._stretch = stretch
+        self._segment = segment
         self._max_age = max_age
         self._advance = advance
         self._claim = threading.Lock()
@@ -119,15 +119,15 @@ class Asked:
         if not self._claim.acquire(blocking=False):
             return
         try:
-            with self._stretch.errand.on():
-                found = self._advance(self._stretch, self.state, self._max_age, stopping)
+            with self._segment.errand.on():
+                found = self._advance(self._segment, self.state, self._max_age, stopping)
         except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits for it
             self.found.set_exception(error)
         else:
             self.found.set_result(found)
 
 
-class Advancer:
+class Worker:
     """Takes steps on a worker thread. Changes nothing of the scan: that is for the caller's side, once it gets them.
 
     Args:
@@ -153,11 +153,11 @@ class Advancer:
         self._now = monotonic
         self._saving = threading.Lock()
 
-    def advance(self, stretch: Stretch, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
+    def advance(self, segment: Segment, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
         """The next step from a state.
 
         Args:
-            stretch: What belongs to it.
+            segment: What belongs to it.
             state: Where the stream stands.
             max_age: See `Prefetcher.request`.
             stopping: Whether the stream is to end here; a step that is under way then is not waited for.
@@ -165,17 +165,17 @@ class Advancer:
         progress = self._progress
         if progress is not None:
             with self._saving:
-                if stretch.left:
+                if segment.left:
                     return self._nothing(state)
-                if stretch.opened:
+                if segment.opened:
                     progress.flush(self._now(), force=stopping() or state.ended)
                     progress.keep_alive(self._now())
                 elif not stopping():
-                    return self._open(stretch, state, progress)
+                    return self._open(segment, state, progress)
         if stopping() or state.ended:
             return Advance(state, self._planner.position(state), ended=True)
         try:
-            taken = self._take(stretch, state, max_age, lambda: stopping() or stretch.left)
+            taken = self._take(segment, state, max_age, lambda: stopping() or segment.left)
             step = None if taken is None else taken.future.result()
         except CancelledError:
             # Thrown away by a seek or by closing: nobody waits for this one, or the caller asks again.
@@ -185,8 +185,8 @@ class Advancer:
         position = self._planner.position(step.state)
         if progress is not None:
             with self._saving:
-                if not stretch.left:
-                    elsewhere = self._begin(stretch, progress, state, step, position)
+                if not segment.left:
+                    elsewhere = self._begin(segment, progress, state, step, position)
                     if elsewhere is not None:
                         self._prefetcher.clear()
                         return self._nothing(elsewhere)
@@ -200,30 +200,32 @@ class Advancer:
             return state
         return self._planner.initial(saved)
 
-    def _take(self, stretch: Stretch, state: PlannerState, max_age: float, over: Callable[[], bool]) -> Ahead | None:
+    def _take(
+        self, segment: Segment, state: PlannerState, max_age: float, is_cancelled: Callable[[], bool]
+    ) -> PrefetchedStep | None:
         """The next step; None if nobody waits for it any more before it is done, for a request may hang."""
-        taken = self._prefetcher.request(state, stretch.errand, max_age)
-        if not until_done(taken.future, over):
+        taken = self._prefetcher.request(state, segment.errand, max_age)
+        if not until_done(taken.future, is_cancelled):
             return None
         if taken.future.result().idle and taken.unasked and not max_age:
             # The poll began before the call: it may have missed what was committed in between.
-            taken = self._prefetcher.request(state, stretch.errand, max_age)
-            if not until_done(taken.future, over):
+            taken = self._prefetcher.request(state, segment.errand, max_age)
+            if not until_done(taken.future, is_cancelled):
                 return None
         return taken
 
     def _nothing(self, state: PlannerState) -> Advance:
         return Advance(state, self._planner.position(state))
 
-    def _open(self, stretch: Stretch, state: PlannerState, progress: Progress) -> Advance:
+    def _open(self, segment: Segment, state: PlannerState, progress: Progress) -> Advance:
         opened = progress.open(self._now())
         configured = state.next_id is None and state.start is self._options.start
         if opened.start is not None and configured:
             start = self._joined(opened.start, state, progress)
         else:
             start = self.start_at(state, opened.next_snapshot)
-            stretch.saved = start.start if start is not state else None
-        stretch.opened = True
+            segment.saved = start.start if start is not state else None
+        segment.opened = True
         used = start is not state and opened.start is None
         self._planner.log.consumer_opened(progress.name.text, opened.next_snapshot, used=used)
         return self._nothing(start)
@@ -236,7 +238,7 @@ class Advancer:
         end = self._options.end
         shared_end = start.end if end is not None and end.latest and not progress.is_plain else None
         try:
-            state = self._planner.resumption.resumed(PlannerState(None, end_id=shared_end), start.position)
+            state = self._planner.position_resolver.resumed(PlannerState(None, end_id=shared_end), start.position)
         except (PositionExpiredError, TableChangedError) as error:
             if progress.has_saved():
                 return replace(self._planner.at(start.position), end_id=shared_end)
@@ -246,29 +248,29 @@ class Advancer:
         return state
 
     def _begin(
-        self, stretch: Stretch, progress: Progress, state: PlannerState, step: Step, position: Position | None
+        self, segment: Segment, progress: Progress, state: PlannerState, step: Step, position: Position | None
     ) -> PlannerState | None:
-        """Tell progress where the stretch begins: before the plan of this step, if it has one.
+        """Tell progress where the segment begins: before the plan of this step, if it has one.
 
         Returns:
             Where to go on instead, or None: here. The group has another start; or the snapshot of the first full plan
             has gone before the fence stood, and the start is to be found again.
         """
         if position is None:
-            stretch.begun = False
-        elif not stretch.begun:
+            segment.begun = False
+        elif not segment.begun:
             before = self._planner.position(state)
             begun = position if before is None or step.plan is None else before
-            found = state.start is not None and state.start.position is None and state.start is not stretch.saved
+            found = state.start is not None and state.start.position is None and state.start is not segment.saved
             # Who has expired and goes on with changes gives up its own part only: that is no start of the group.
             found = found and not (state.anew and begun.phase is Phase.FOLLOW)
-            other = progress.begin(begun, self._now(), found, step.state.end_id, stretch.instead_of)
+            other = progress.begin(begun, self._now(), found, step.state.end_id, segment.instead_of)
             if other is not None:
                 return self._joined(other, self._planner.initial(), progress)
             if not self._stands(step.state.full):
                 gone = replace(self._planner.at(begun), end_id=step.state.end_id)
                 return state if state.start is not None else gone
-            stretch.begun = True
+            segment.begun = True
         return None
 
     def _stands(self, full: Snapshot | None) -> bool:

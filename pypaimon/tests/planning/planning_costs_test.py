@@ -23,10 +23,10 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import StreamSplit
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits, StreamOptions, table_settings
-from pypaimon.streaming.planning.snapshot_plans import Planned, SnapshotPlans
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
 SCANS = ("full", "delta", "changelog", "overwrite")
-Next = Callable[[Unit | None], Planned]
+Next = Callable[[Unit | None], PlannedSplits]
 
 
 class Costly:

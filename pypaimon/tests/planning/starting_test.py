@@ -14,7 +14,7 @@ from pypaimon.streaming import PositionBeyondLatestError, StreamConfigError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.start import Beginning, StartingScanner
+from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
 
 STEP = 1000
 FULL_COMPACTIONS = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"}
@@ -35,7 +35,7 @@ def amend(table: Table, snapshot_id: int, **fields: Any) -> None:
     table.snapshot_path(snapshot_id).write_text(json.dumps(table.snapshot(snapshot_id) | fields))
 
 
-def find(table: Table, mode: StartMode, was_empty: bool = False, **start: Any) -> Beginning | None:
+def find(table: Table, mode: StartMode, was_empty: bool = False, **start: Any) -> ResolvedStart | None:
     handle = table.handle(**start.pop("options", {}))
     traits = TableTraits.of(handle.table_schema)
     return StartingScanner(TableDirectory.of(handle), traits, Start(mode, **start)).find(was_empty)

@@ -100,8 +100,8 @@ class PartialUpdate(EngineBase):
         kinds = np.where(removed[groups.ends] | ~groups.any(~groups.retracts), DELETE, INSERT).astype(np.int8)
         columns = {}
         for name in value_columns(groups.batch):
-            aggregate, does = aggregates.get(name, (_FILL, actions))
-            columns[name] = aggregate.apply(groups, name, does)
+            aggregate, chosen = aggregates.get(name, (_FILL, actions))
+            columns[name] = aggregate.apply(groups, name, chosen)
         newest = groups.ends
         if self.ignore_delete:
             newest = np.maximum(groups.last(~groups.retracts), groups.starts)
@@ -147,8 +147,8 @@ class PartialUpdate(EngineBase):
             aggregates.update(dict.fromkeys(group.sequence, (_REPLACE, sequence)))
             for name in group.fields:
                 aggregate = self.aggregates.get(name)
-                does = np.where(removed, SET, replacing if aggregate is None else aggregating).astype(np.int8)
-                aggregates[name] = (aggregate or _REPLACE, does)
+                chosen = np.where(removed, SET, replacing if aggregate is None else aggregating).astype(np.int8)
+                aggregates[name] = (aggregate or _REPLACE, chosen)
         return removed
 
 

@@ -26,23 +26,23 @@ Values: TypeAlias = Any
 class Aggregator(ABC):
     """One aggregate function for one field, as Java's `FieldAggregator` of that name; immutable.
 
-    `merge` works in columns, for groups whose records do only what is in `in_columns` and that are not `hard`;
+    `merge` works in columns, for groups whose records do only what is in `vectorized_actions` and that are not `folds`;
     `fold` goes record by record and can do everything.
     """
 
     name: ClassVar[str]
     retractable: ClassVar[bool] = False
-    in_columns: ClassVar[frozenset[int]] = frozenset({SKIP, ADD, ADD_BEFORE})
-    restarts: ClassVar[bool] = True
+    vectorized_actions: ClassVar[frozenset[int]] = frozenset({SKIP, ADD, ADD_BEFORE})
+    resets_on_set: ClassVar[bool] = True
     """Whether going on behind a replaced value equals starting with that value."""
 
     @abstractmethod
     def merge(self, groups: Groups, column: str, actions: Actions) -> Values:
         """One value per group."""
 
-    def hard(self, groups: Groups, column: str, actions: Actions) -> Mask:
+    def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
         """Which groups must be folded."""
-        return groups.any(~np.isin(actions, list(self.in_columns)))
+        return groups.any(~np.isin(actions, list(self.vectorized_actions)))
 
     @abstractmethod
     def fold(self, groups: Groups, column: str, actions: Actions) -> Values:
@@ -76,20 +76,20 @@ class FieldAggregate:
                 f"The data files hold -U or -D records, and aggregate function '{function.name}' of field '{column}' "
                 f"cannot take values back. To pass over such records set 'fields.{column}.ignore-retract' = 'true'."
             )
-        if function.restarts:
+        if function.resets_on_set:
             actions = _restarted(groups, actions)
-        hard = function.hard(groups, column, actions)
-        if not hard.any():
+        folds = function.needs_fold(groups, column, actions)
+        if not folds.any():
             return function.merge(groups, column, actions)
-        if hard.all():
+        if folds.all():
             return function.fold(groups, column, actions)
-        easy = ~hard
-        in_columns = function.merge(groups.where(easy), column, actions[easy[groups.ids]])
-        folded = function.fold(groups.where(hard), column, actions[hard[groups.ids]])
-        order = np.argsort(np.concatenate([np.flatnonzero(easy), np.flatnonzero(hard)]))
-        if isinstance(in_columns, pa.Array):
-            return pa.concat_arrays([in_columns, folded]).take(pa.array(order))
-        return np.concatenate([in_columns, folded])[order]
+        vectorized = ~folds
+        merged = function.merge(groups.where(vectorized), column, actions[vectorized[groups.ids]])
+        folded = function.fold(groups.where(folds), column, actions[folds[groups.ids]])
+        order = np.argsort(np.concatenate([np.flatnonzero(vectorized), np.flatnonzero(folds)]))
+        if isinstance(merged, pa.Array):
+            return pa.concat_arrays([merged, folded]).take(pa.array(order))
+        return np.concatenate([merged, folded])[order]
 
 
 def _with_retractions_apart(groups: Groups, actions: Actions) -> tuple[Groups, Actions]:
@@ -113,7 +113,7 @@ def _restarted(groups: Groups, actions: Actions) -> Actions:
     return np.where(before, SKIP, np.where(replaced, ADD, actions)).astype(np.int8)
 
 
-class Picking(Aggregator):
+class SelectingAggregator(Aggregator):
     """Functions whose result is one of the values, or null: only rows are chosen, values are not touched."""
 
     def merge(self, groups: Groups, column: str, actions: Actions) -> Ints:
@@ -127,23 +127,23 @@ class Picking(Aggregator):
         raise AssertionError(f"{self.name} is never folded")
 
 
-class LastValue(Picking):
+class LastValue(SelectingAggregator):
     """`last_value`: the newest, null or not; a retraction leaves null."""
 
     name = "last_value"
     retractable = True
-    in_columns = frozenset({SKIP, ADD, ADD_BEFORE, RETRACT})
+    vectorized_actions = frozenset({SKIP, ADD, ADD_BEFORE, RETRACT})
 
     def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
         return _unless_retracted(groups.last((actions == ADD) | (actions == RETRACT)), actions)
 
 
-class LastNonNullValue(Picking):
+class LastNonNullValue(SelectingAggregator):
     """`last_non_null_value`: the newest that is not null; the retraction of a value leaves null."""
 
     name = "last_non_null_value"
     retractable = True
-    in_columns = frozenset({SKIP, ADD, ADD_BEFORE, RETRACT})
+    vectorized_actions = frozenset({SKIP, ADD, ADD_BEFORE, RETRACT})
 
     def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
         valid = groups.valid(column)
@@ -156,26 +156,26 @@ class LastNonNullValue(Picking):
         return np.where(picked < 0, behind, picked)
 
 
-class PrimaryKeyValue(Picking):
+class PrimaryKeyValue(SelectingAggregator):
     """`primary_key`: the value of the newest record, of whatever kind."""
 
     name = "primary_key"
     retractable = True
-    in_columns = frozenset({SKIP, ADD, RETRACT})
+    vectorized_actions = frozenset({SKIP, ADD, RETRACT})
 
     def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
         return groups.last(actions != SKIP)
 
 
-class FirstValue(Picking):
+class FirstValue(SelectingAggregator):
     """`first_value`: the oldest record's, null or not.
 
     Java's function keeps the first value it was given. In a sequence group a record with an older sequence replaces it.
     """
 
     name = "first_value"
-    in_columns = frozenset({SKIP, ADD, ADD_BEFORE, SET})
-    restarts = False
+    vectorized_actions = frozenset({SKIP, ADD, ADD_BEFORE, SET})
+    resets_on_set = False
 
     def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
         given = (actions == ADD) | (actions == ADD_BEFORE)
@@ -183,12 +183,12 @@ class FirstValue(Picking):
         return groups.last((actions == SET) | np.where(opening, actions == ADD, actions == ADD_BEFORE))
 
 
-class FirstNonNullValue(Picking):
+class FirstNonNullValue(SelectingAggregator):
     """`first_non_null_value`: the oldest value that is not null."""
 
     name = "first_non_null_value"
-    in_columns = frozenset({SKIP, ADD})
-    restarts = False
+    vectorized_actions = frozenset({SKIP, ADD})
+    resets_on_set = False
 
     def pick(self, groups: Groups, column: str, actions: Actions) -> Ints:
         return groups.first((actions == ADD) & groups.valid(column))
@@ -196,16 +196,16 @@ class FirstNonNullValue(Picking):
     def fold(self, groups: Groups, column: str, actions: Actions) -> Ints:
         """Older sequences and replaced values, as Java's state machine happens to treat them."""
         valid = [*groups.valid(column).tolist(), False]
-        does = actions.tolist()
+        chosen = actions.tolist()
         results = []
         for start, size in zip(groups.starts.tolist(), groups.sizes.tolist(), strict=True):
             kept, closed = -1, False
             for position in range(start, start + size):
-                if does[position] == SET:
+                if chosen[position] == SET:
                     kept = position
-                elif does[position] == ADD and not closed and valid[position]:
+                elif chosen[position] == ADD and not closed and valid[position]:
                     kept, closed = position, True
-                elif does[position] == ADD_BEFORE:
+                elif chosen[position] == ADD_BEFORE:
                     if not closed and valid[kept]:
                         closed = True
                     else:
@@ -215,7 +215,7 @@ class FirstNonNullValue(Picking):
 
 
 @dataclass(frozen=True)
-class Extreme(Picking):
+class MinMax(SelectingAggregator):
     """`max`, `min`, and of booleans `bool_or`, `bool_and`; nulls do not count."""
 
     name: str  # type: ignore[misc]
@@ -240,11 +240,11 @@ def _unless_retracted(positions: Ints, actions: Actions) -> Ints:
     return np.where((positions >= 0) & (actions[positions] == RETRACT), -1, positions)
 
 
-class Folding(Aggregator):
+class FoldingAggregator(Aggregator):
     """Functions that make new values; each says how one value joins and leaves what is there."""
 
-    in_columns: ClassVar[frozenset[int]] = frozenset()
-    restarts = False
+    vectorized_actions: ClassVar[frozenset[int]] = frozenset()
+    resets_on_set = False
 
     def merge(self, groups: Groups, column: str, actions: Actions) -> Values:
         return self.fold(groups, column, actions)
@@ -271,13 +271,13 @@ class Folding(Aggregator):
 
     def fold(self, groups: Groups, column: str, actions: Actions) -> Values:
         values = self.load(groups.values(column))
-        does = actions.tolist()
+        chosen = actions.tolist()
         steps = {ADD: self.add, ADD_BEFORE: self.add_before, RETRACT: self.retract, SET: _replace, SKIP: _keep}
         results = []
         for start, size in zip(groups.starts.tolist(), groups.sizes.tolist(), strict=True):
             accumulated = None
             for position in range(start, start + size):
-                accumulated = steps[does[position]](accumulated, values[position])
+                accumulated = steps[chosen[position]](accumulated, values[position])
             results.append(accumulated)
         return self.store(results, groups.batch.schema.field(column).type)
 

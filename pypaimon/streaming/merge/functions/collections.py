@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.merge.functions.base import ADD, ADD_BEFORE, SKIP, Actions, Folding, Values
+from pypaimon.streaming.merge.functions.base import ADD, ADD_BEFORE, SKIP, Actions, FoldingAggregator, Values
 from pypaimon.streaming.merge.groups import Groups, Mask
 from pypaimon.streaming.merge.ordering import identity, python_order
 
@@ -26,7 +26,7 @@ def _blank(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Listagg(Folding):
+class Listagg(FoldingAggregator):
     """`listagg`: texts joined by a delimiter; blank ones do not count.
 
     Attributes:
@@ -38,7 +38,7 @@ class Listagg(Folding):
     delimiter: str = ","
     distinct: bool = False
 
-    def hard(self, groups: Groups, column: str, actions: Actions) -> Mask:
+    def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
         if self.distinct:
             return np.ones(len(groups), dtype=np.bool_)
         return groups.any((actions != SKIP) & (actions != ADD))
@@ -67,7 +67,7 @@ class Listagg(Folding):
 
 
 @dataclass(frozen=True)
-class Collect(Folding):
+class Collect(FoldingAggregator):
     """`collect`: the elements of arrays in one array; a retraction removes one element per element.
 
     Attributes:
@@ -79,7 +79,7 @@ class Collect(Folding):
     retractable = True
     distinct: bool = False
 
-    def hard(self, groups: Groups, column: str, actions: Actions) -> Mask:
+    def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
         if self.distinct:
             return np.ones(len(groups), dtype=np.bool_)
         return groups.any((actions != SKIP) & (actions != ADD) & (actions != ADD_BEFORE))
@@ -119,7 +119,7 @@ class Collect(Folding):
         return left
 
 
-class MergeMap(Folding):
+class MergeMap(FoldingAggregator):
     """`merge_map`: the entries of maps in one map, the newer value of a key wins; a retraction removes its keys."""
 
     name = "merge_map"
@@ -138,7 +138,7 @@ class MergeMap(Folding):
 
 
 @dataclass(frozen=True)
-class MergeMapWithKeyTime(Folding):
+class MergeMapWithKeyTime(FoldingAggregator):
     """`merge_map_with_keytime`: as `merge_map`, but each key's value with the greatest time wins; a null value removes.
 
     Attributes:
@@ -164,7 +164,7 @@ class MergeMapWithKeyTime(Folding):
 
 
 @dataclass(frozen=True)
-class NestedUpdate(Folding):
+class NestedUpdate(FoldingAggregator):
     """`nested_update`: arrays of rows as one nested table.
 
     Attributes:
@@ -230,7 +230,7 @@ class NestedUpdate(Folding):
 
 
 @dataclass(frozen=True)
-class NestedPartialUpdate(Folding):
+class NestedPartialUpdate(FoldingAggregator):
     """`nested_partial_update`: a nested table whose rows of one key are filled up with newer values that are not null.
 
     Attributes:
@@ -256,7 +256,7 @@ class NestedPartialUpdate(Folding):
 
 
 @dataclass(frozen=True)
-class ByteUnion(Folding):
+class ByteUnion(FoldingAggregator):
     """Functions that unite two serialized sets: `rbm32`, `theta_sketch`, `hll_sketch`.
 
     Attributes:

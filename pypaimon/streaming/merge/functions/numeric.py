@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.functions.base import ADD, ADD_BEFORE, RETRACT, SKIP, Actions, Folding, Values
+from pypaimon.streaming.merge.functions.base import ADD, ADD_BEFORE, RETRACT, SKIP, Actions, FoldingAggregator, Values
 from pypaimon.streaming.merge.groups import Groups, Mask
 from pypaimon.streaming.merge.ordering import decimal_words, numeric_codes
 
@@ -19,7 +19,7 @@ _LONG_DIGITS = 18
 _NEARLY = 1 - 1e-9
 
 
-class Number(Folding):
+class Number(FoldingAggregator):
     """What sum and product share.
 
     Integers that overflow are an error, as in Java. A decimal of up to 18 digits may outgrow its precision as long as a
@@ -27,8 +27,8 @@ class Number(Folding):
     """
 
     retractable = True
-    restarts = True
-    in_columns = frozenset({SKIP, ADD, ADD_BEFORE, RETRACT})
+    resets_on_set = True
+    vectorized_actions = frozenset({SKIP, ADD, ADD_BEFORE, RETRACT})
 
     def __init__(self, field: str, kind: pa.DataType) -> None:
         self._field = field
@@ -94,7 +94,7 @@ class Sum(Number):
 
     name = "sum"
 
-    def hard(self, groups: Groups, column: str, actions: Actions) -> Mask:
+    def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
         if self._float is not None:
             return np.zeros(len(groups), dtype=np.bool_)
         used = (actions != SKIP) & groups.valid(column)
@@ -140,10 +140,10 @@ class Product(Number):
     """`product`: nulls do not count; a retraction divides (integers: towards zero)."""
 
     name = "product"
-    in_columns = frozenset({SKIP, ADD, ADD_BEFORE})
+    vectorized_actions = frozenset({SKIP, ADD, ADD_BEFORE})
 
-    def hard(self, groups: Groups, column: str, actions: Actions) -> Mask:
-        folded = super().hard(groups, column, actions)
+    def needs_fold(self, groups: Groups, column: str, actions: Actions) -> Mask:
+        folded = super().needs_fold(groups, column, actions)
         if self._float is not None:
             return folded
         if pa.types.is_decimal(self._kind):

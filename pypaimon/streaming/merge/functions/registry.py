@@ -7,12 +7,12 @@ import pyarrow as pa
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.merge.functions.base import (
     Aggregator,
-    Extreme,
     FieldAggregate,
     FirstNonNullValue,
     FirstValue,
     LastNonNullValue,
     LastValue,
+    MinMax,
     PrimaryKeyValue,
 )
 from pypaimon.streaming.merge.functions.collections import (
@@ -40,12 +40,12 @@ _PICKING: dict[str, Aggregator] = {
     "primary_key": PrimaryKeyValue(),
 }
 _COMPARING: dict[str, Aggregator] = {
-    "max": Extreme("max", True),
-    "min": Extreme("min", False),
+    "max": MinMax("max", True),
+    "min": MinMax("min", False),
 }
 _BOOLEAN: dict[str, Aggregator] = {
-    "bool_or": Extreme("bool_or", True),
-    "bool_and": Extreme("bool_and", False),
+    "bool_or": MinMax("bool_or", True),
+    "bool_and": MinMax("bool_and", False),
 }
 
 

@@ -261,7 +261,7 @@ def test_a_query_that_is_new_to_a_table_looks_at_its_last_snapshots_only(world: 
         (home / f"snapshot-{number}").write_text(json.dumps({**value, "id": number, "commitUser": "somebody"}))
     (home / "LATEST").write_text(str(SNAPSHOTS))
     directory = TableDirectory.of(world.table())
-    assert not CommitLedger(directory, "new").standing(17).batches.ranges
+    assert not CommitLedger(directory, "new").status(17).batches.ranges
     assert directory.store.requests["read"] <= 40 and directory.store.requests.get("list", 0) == 0
     asked = MortalFileIO()
     messages = write(world.table(), world.rows_of(17), "new", False)
