@@ -52,7 +52,7 @@ class EngineReadBuilder(StreamReadBuilder):
         super().__init__(table, view)
         if schema_id is not None and schema_id != self._schema.id:
             schema = self.directory.reading_schema(schema_id)
-            self._facts = Deferred.of(replace(self._table, schema=schema, traits=TableTraits.of(schema)))
+            self._facts = Deferred.of(replace(self._table_facts, schema=schema, traits=TableTraits.of(schema)))
 
     @staticmethod
     def of(

@@ -49,7 +49,7 @@ class PieceReader:
     """Plans of a scan, read piece by piece. Not thread-safe. An error loses nothing: the next call goes on before it.
 
     Args:
-        scan: Where plans come from.
+        driver: Where plans come from.
         read: Reads them.
         piece_bytes: A piece is closed once it holds as much.
         timeout: Seconds that one request may take.
@@ -63,7 +63,8 @@ class PieceReader:
         self._plans: BlockingPlanStream = BlockingPlanStream(driver)
         self._plan: Plan | None = None
         self._before: Position | None = None
-        self._given_until = driver.position
+        self._given_until: Position | None = None
+        self._has_begun = False
         self._begins_state = False
         self._given: pa.Schema | None = None
         self._given_rows = 0
@@ -87,11 +88,15 @@ class PieceReader:
 
     def _next_plan(self) -> Plan:
         self._before = self._driver.position
+        if not self._has_begun:
+            # Not when the stream is opened: its scan may be sought before the first batch.
+            self._given_until, self._has_begun = self._before, True
         plan = next(self._plans, None)
         if plan is None:
             raise EndOfScan("the stream has reached its end")
-        if self._before is not None:
-            self._before = of_table(self._before, plan.position.table)
+        table = plan.position.table
+        self._before = self._before and of_table(self._before, table)
+        self._given_until = self._given_until and of_table(self._given_until, table)
         self._plan, self._given, self._given_rows = plan, None, 0
         # It stays so until there are rows: the first plans of a state may have none.
         self._begins_state = self._begins_state or _begins_state(plan, self._before)

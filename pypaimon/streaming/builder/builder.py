@@ -83,9 +83,10 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
         # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
-        BuilderSettings.__init__(self, Deferred(partial(TableFacts.of, table)), view)
+        BuilderSettings.__init__(self, Deferred(partial(_facts_of, table)), view)
         self.table = table
         self._clock = clock or Clock()
+        self._asks: TableDirectory | None = None
         if not on_event_loop():
             self._facts.get()
 
@@ -96,20 +97,28 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        return AsyncStreamingTableScan(self.table, self._driver(self._of_table(StreamReadBuilder._scan_parts)))
+        return AsyncStreamingTableScan(self.table, self._driver(self._deferred(StreamReadBuilder._scan_parts)))
 
     def _driver(self, parts: Deferred[ScanParts]) -> ScanDriver:
         return ScanDriver(parts, self._settings.get("start"), self._clock)
 
-    def _of_table(self, make: Callable[[StreamReadBuilder], T]) -> Deferred[T]:
+    def _deferred(self, make: Callable[[StreamReadBuilder], T]) -> Deferred[T]:
         """What is made with the settings as they are now: at once, if the table is known."""
-        made: Deferred[T] = Deferred(partial(make, self.copy()))
+        builder = self.copy()
+        made: Deferred[T] = Deferred(partial(make, builder))
         if self._facts.known is not None:
             made.get()
+        else:
+            # One for all attempts, so that requests which hang are counted together.
+            builder._asks = TableDirectory.of(self.table, self._io_timeout)
         return made
 
     def _scan_parts(self, commit: CommitMode | None = None) -> ScanParts:
-        """The parts of a scan, perhaps confirmed by another one than the settings say."""
+        """The parts of a scan.
+
+        Args:
+            commit: Who confirms its plans; None: as the settings say.
+        """
         options = self._options()
         self._check_read(options)
         refuse_unshared_start(self._traits, options)
@@ -124,7 +133,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        return StreamTableRead(self.table, self._io_timeout, self._of_table(StreamReadBuilder._read_parts))
+        return StreamTableRead(self.table, self._io_timeout, self._deferred(StreamReadBuilder._read_parts))
 
     def _read_parts(self) -> ReadParts:
         options = self._options()
@@ -141,25 +150,25 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             view=self._view,
         )
         directory = self._directory()
-        directory.know(self._table.newest)
+        directory.know(self._table_facts.newest)
         return ReadParts.of(directory, settings)
 
     @property
-    def _table(self) -> TableFacts:
+    def _table_facts(self) -> TableFacts:
         """The table; blocks while it is not known."""
-        return self._facts.get(self._io_timeout)
+        return self._facts.get(self._asks or TableDirectory.of(self.table, self._io_timeout))
 
     @property
     def _schema(self) -> TableSchema:
-        return self._table.schema
+        return self._table_facts.schema
 
     @property
     def _traits(self) -> TableTraits:
-        return self._table.traits
+        return self._table_facts.traits
 
     @property
     def _identity(self) -> str:
-        return self._table.identity
+        return self._table_facts.identity
 
     def _directory(self) -> TableDirectory:
         """The table as one scan or read gets to know it."""
@@ -203,7 +212,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         ahead = checks.at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
         size = checks.at_least(1, "open: batch_bytes", batch_bytes)
         # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
-        driver = self._driver(self._of_table(lambda builder: builder._scan_parts(CommitMode.MANUAL)))
+        driver = self._driver(self._deferred(lambda builder: builder._scan_parts(CommitMode.MANUAL)))
         reader = PieceReader(driver, self.new_read(), size, self._io_timeout)
         return AsyncStreamingTableScan(self.table, driver), driver, ReadAhead(reader, ahead)
 
@@ -289,6 +298,11 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
                 rows_move=self._traits.rows_move,
             ),
         )
+
+
+def _facts_of(table: Any, directory: TableDirectory | None = None) -> TableFacts:
+    """What must be known of a table, asked through a directory of it; for a pickle with the default time limit."""
+    return TableFacts.of(directory or TableDirectory.of(table))
 
 
 def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuilder:

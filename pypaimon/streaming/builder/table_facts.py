@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pypaimon.streaming.errors import TableChangedError
 from pypaimon.streaming.internals import TableSchema
@@ -28,22 +27,22 @@ class TableFacts:
     identity: str
 
     @staticmethod
-    def of(table: Any, io_timeout: float = 60.0) -> TableFacts:
+    def of(directory: TableDirectory) -> TableFacts:
         """Ask the store. Blocks.
 
         Args:
-            table: pypaimon's table.
-            io_timeout: Seconds that one request may take.
+            directory: Of the table; asks, and keeps no thread for it.
 
         Raises:
             TableChangedError: The table is gone.
             PaimonStreamError: The store fails, or the schema cannot be read.
         """
-        directory = TableDirectory.of(table, io_timeout)
         try:
             newest = directory.latest_schema()
             identity = directory.identity
         except FileNotFoundError as error:
             raise TableChangedError(f"The table was dropped: {error} is not there. Load the table again.") from error
+        finally:
+            directory.store.pool.release()
         schema = directory.reading_schema(newest.id)
         return TableFacts(newest, schema, TableTraits.of(schema), identity)

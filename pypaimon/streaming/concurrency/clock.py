@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.concurrency.waits import Wait
 
-# Waiting is cut into pieces: on Windows a thread that waits for a lock does not see Ctrl-C before it wakes up, and a
-# signal handler must not take the lock that it may have interrupted.
 T = TypeVar("T")
 
+# Waiting is cut into pieces: on Windows a thread that waits for a lock does not see Ctrl-C before it wakes up, and a
+# signal handler must not take the lock that it may have interrupted.
 _TICK_SECONDS = 0.25
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
@@ -137,16 +137,18 @@ class SnapshotManager:
             CorruptTableError: The snapshot cannot be decoded, or may not be read.
             StoreError: The store, or the catalog, kept failing (retriable).
         """
-        if self._loader is not None:
+        # Another thread may find out meanwhile that the catalog does not know.
+        loader = self._loader
+        if loader is not None:
             try:
-                return self._store.call("catalog", self._table_path, self._load_latest)
+                return self._store.call("catalog", self._table_path, partial(self._load_latest, loader))
             except NotImplementedError:
                 self._loader = None
         return self._snapshots.latest()
 
-    def _load_latest(self, table_path: str) -> Snapshot | None:
+    def _load_latest(self, loader: Any, table_path: str) -> Snapshot | None:
         try:
-            loaded = self._loader.load()
+            loaded = loader.load()
         except NotImplementedError:
             raise
         except RuntimeError as error:

@@ -34,8 +34,8 @@ class ScanDriver:
     leaves, the next one finds: a step under way in `_pending`, a plan in `handover`.
 
     Args:
-        parts: What the scan works with. Where that is not known yet, the first step waits for it, and no other call
-            that is not to block.
+        parts: What the scan works with. Where that is not known yet, the first step asks for the table, on a worker;
+            calls that block ask too, no other does.
         start: The start that the builder was told, None where the table's options say.
         clock: Where time comes from.
 
@@ -242,9 +242,13 @@ class ScanDriver:
 
     def confirm(self, confirmed: Plan | Position | int) -> None:
         """Confirm a plan, or everything before a position or snapshot id; `save` saves it."""
+        if isinstance(confirmed, bool) or not isinstance(confirmed, (Plan, Position, int)):
+            raise StreamConfigError(
+                f"commit: expected Plan, Position or int, got {confirmed!r} ({type(confirmed).__name__})"
+            )
         if isinstance(confirmed, Plan):
             confirmed = confirmed.position
-        elif not isinstance(confirmed, Position):
+        elif isinstance(confirmed, int):
             confirmed = Position(UNKNOWN_TABLE, confirmed)
         self.progress().confirm(of_table(confirmed, self.parts.get().directory.identity))
 
@@ -260,7 +264,7 @@ class ScanDriver:
         saved = None if progress is None else progress.saved
         if position is not None:
             return parts.lag_meter.measure_at(position, saved)
-        state = self._opening.of_table(self.handover.state.state, parts.planner)
+        state = self._opening.resolved(self.handover.state.state, parts.planner)
         if progress is not None and not self._segment.opened:
             saved = progress.committed()
             state = parts.worker.start_at(state, saved)

@@ -99,23 +99,25 @@ class Opening:
             return parts.planner.position(state)
         return None if state.start is None else state.start.position
 
-    def of_table(self, state: PlannerState, planner: Planner) -> PlannerState:
+    def resolved(self, state: PlannerState, planner: Planner) -> PlannerState:
         """A state that may have been made before the table was known, as it is of the planner's."""
-        if _is_of_table(state):
+        if state.start is not None and state.start is self._start:
+            return planner.initial()
+        if _is_resolved(state):
             return state
-        position = None if state.start is None or state.start is self._start else state.start.position
+        position = None if state.start is None else state.start.position
         return planner.initial() if position is None else planner.at(position)
 
     def advancing(self, state: PlannerState, parts: ScanParts | None) -> Advancing:
         """What makes an advance from a state: the worker, or what finds the table first."""
-        return self._open if parts is None or not _is_of_table(state) else parts.worker.advance
+        return self._open if parts is None or not _is_resolved(state) else parts.worker.advance
 
     def _open(self, segment: Segment, state: PlannerState, max_age: float, stopping: Callable[[], bool]) -> Advance:
         """Wait for the table, and take no step."""
         if not (stopping() or segment.left):
             parts = self._pool.submit(self._parts.get)
             if until_done(parts, lambda: stopping() or segment.left):
-                state = self.of_table(state, parts.result().planner)
+                state = self.resolved(state, parts.result().planner)
                 return Advance(state, self.position(state))
         return Advance(state, self.position(state), ended=stopping())
 
@@ -124,7 +126,7 @@ class Opening:
         self._pool.release()
 
 
-def _is_of_table(state: PlannerState) -> bool:
+def _is_resolved(state: PlannerState) -> bool:
     """Whether a state says where the stream stands: not "as configured", nor at a snapshot of whichever table."""
     if state.start is None:
         return state.next_id is not None

@@ -20,7 +20,7 @@ class AsyncStreamingTableScan:
 
     Made by `StreamReadBuilder.new_streaming_scan()`. Each plan is delivered at least once over restarts by consumer,
     and exactly once over restarts by `Position`; within one scan nothing is repeated or left out, whatever errors,
-    cancellations or seeks happen between plans. One driver at a time (`stream`, `stream_sync`, `plan`); `stop`,
+    cancellations or seeks happen between plans. One call drives it at a time (`stream`, `stream_sync`, `plan`); `stop`,
     `commit`, `checkpoint`, `lag` and `metrics` may be called from any thread, but not in a forked process.
 
     Requests: one per poll that finds nothing; for a new snapshot itself, its manifest list and its manifests, once

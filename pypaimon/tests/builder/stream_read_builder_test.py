@@ -191,7 +191,7 @@ def test_consumer_poll_and_bucket_options_hold_until_a_call_beats_them(append: T
     assert scan.plan() is None
     assert scan.committed() == 4
     called = append.builder(**options).with_poll_interval_ms(20).with_consumer_id("b").new_streaming_scan()
-    assert called.poll_seconds == 0.02
+    assert called._driver.poll_seconds == 0.02
     assert called.committed() is None
     bucket = append.builder(**{"scan.bucket": "0"})
     other = append.builder(**{"scan.bucket": "0"}).with_buckets([1])

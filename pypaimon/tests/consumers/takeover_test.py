@@ -155,7 +155,7 @@ def test_a_late_save_does_not_end_the_reader_that_took_over(place: Place, start:
         saved = place.saved()
         assert saved is not None and saved.next_snapshot == each.position.snapshot
     with pytest.raises(ConsumerConflictError):
-        old._progress.open(0)
+        old._driver.progress().open(0)
     new.close()
 
 

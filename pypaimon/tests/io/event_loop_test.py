@@ -345,3 +345,40 @@ async def test_after_an_error_of_the_store_the_next_step_tries_again(table: Tabl
     async with stream:
         assert [batch.data["k"].to_pylist() async for batch in stream] == [[1], [2], [3], [4]]
     assert (await read.to_arrow_async([])).num_rows == 0
+
+
+async def test_a_stream_begins_before_its_first_batch_where_it_was_sent(table: Table) -> None:
+    """A position sought before the table was known is one of the table; a seek before the first batch counts."""
+    scan = table.builder().new_streaming_scan()
+    scan.restore(3)
+    begins_at_3 = table.builder().with_catch_up("replay").with_end(snapshot_id=4).with_start(position=scan.checkpoint())
+    sent_to_3 = earliest(table.builder())
+    for builder, sought in ((begins_at_3, None), (sent_to_3, 3)):
+        async with builder.open() as stream:
+            if sought is not None:
+                stream.scan.restore(sought)
+            before = [(batch.snapshot_id, batch.plan_before) async for batch in stream]
+        assert [(snapshot, None if where is None else where.snapshot) for snapshot, where in before] == [(3, 3), (4, 4)]
+        assert {None if where is None else where.table for _, where in before} == {table.builder()._identity}
+    await scan.aclose()
+
+
+async def test_requests_for_the_table_that_hang_are_counted_over_seeks(table: Table, file_io: FaultFileIO) -> None:
+    scan = table.builder(file_io).with_io_timeout(LONG).new_streaming_scan()
+    file_io.gate.clear()
+    with pytest.raises(StoreError, match="hang"):
+        for _ in range(100):
+            file_io.asked.clear()
+            waiting = asyncio.ensure_future(scan.plan_async())
+            came = asyncio.ensure_future(asked(file_io))
+            await asyncio.wait((waiting, came), return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                file_io.asked.set()
+                await came
+                await waiting
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            scan.restore(2)
+    file_io.gate.set()
+    await scan.aclose()

@@ -6,10 +6,13 @@ import gc
 import json
 import pickle
 import shutil
+import sys
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -478,6 +481,19 @@ def test_a_catalog_that_does_not_know_leaves_it_to_the_store(table: Table) -> No
     manager = table.manager(loader=Catalog(NotImplementedError()).loader())
     assert manager.latest_id() == 2
     assert manager.latest_id() == 2
+
+
+def test_threads_that_find_out_together_that_a_catalog_does_not_know_all_ask_the_store(
+    table: Table, request: pytest.FixtureRequest
+) -> None:
+    table.put(1, 2)
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)
+    with ThreadPoolExecutor(3) as threads:
+        for _ in range(200):
+            manager = table.manager(loader=Catalog(*[NotImplementedError()] * 3).loader())
+            found = [threads.submit(manager.latest_id) for _ in range(3)]
+            assert [each.result() for each in found] == [2, 2, 2]
 
 
 def test_a_catalog_that_fails_is_asked_again(table: Table) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from corpus_deviations import all_deviations
 from orders import catalog, events, orders
-from repository import ROOT
+from repository import ROOT, TESTS
 from spark_session import NO_WORKER
 
 import pypaimon.spark
@@ -156,7 +156,8 @@ def test_every_promise_names_tests_that_exist() -> None:
         named = re.findall(r"`(\w+_test)\.py::(test_\w+)`", item)
         assert named, f"no test holds: {item}"
         for module, name in named:
-            source = (ROOT / "pypaimon" / "tests" / f"{module}.py").read_text(encoding="utf-8")
+            (path,) = TESTS.rglob(f"{module}.py")
+            source = path.read_text(encoding="utf-8")
             assert re.search(rf"^ *(async )?def {name}\(|^{name} = ", source, re.MULTILINE), f"{module}.py::{name}"
 
 

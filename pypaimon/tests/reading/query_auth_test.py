@@ -18,6 +18,7 @@ from stream_files import create, put, reader, records, split, write
 
 from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.options.stream_options import Unmatched
 
 COLUMNS = pa.schema(
     [
@@ -174,7 +175,7 @@ def test_row_filters_on_values_are_refused_for_upserts(catalog: GuardedCatalog, 
     catalog.filter = [at_most("level", 1)]
     with pytest.raises(UnsupportedTableError, match="level"):
         reader(keyed).to_arrow(plan)
-    dropping = reader(keyed, unmatched="drop", projection=("id", "v"))
+    dropping = reader(keyed, unmatched=Unmatched.DROP, projection=("id", "v"))
     assert shown(dropping.to_arrow(plan)) == [("+I", 1, "a"), ("-U", 1, "a")]
     catalog.filter = [at_most("id", 1)]
     assert [row[:2] for row in shown(reader(keyed).to_arrow(plan))] == [("+I", 1), ("-U", 1), ("+U", 1)]

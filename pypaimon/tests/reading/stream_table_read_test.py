@@ -26,6 +26,7 @@ from pypaimon.streaming.errors import (
     StreamConfigError,
 )
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.reading.read import StreamTableRead, read_of
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
@@ -133,7 +134,7 @@ def test_a_record_that_does_not_match_becomes_a_delete(keyed: Any) -> None:
 
 
 def test_or_is_left_out_as_sql_engines_do(keyed: Any) -> None:
-    read = reader(keyed, predicate=leaf("equal", "v", "c"), unmatched="drop")
+    read = reader(keyed, predicate=leaf("equal", "v", "c"), unmatched=Unmatched.DROP)
     assert shown(read.to_arrow([split(SplitMode.RECORDS, [changes(keyed)])])) == [("+U", 2, "c")]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from child_process import first_lines, run
 from fault_file_io import Call, FaultFileIO
+from hanging_snapshots import Hanging
 from tables import Table, available, snapshots
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StreamReadBuilder
@@ -22,28 +23,6 @@ NEVER = 3600.0
 """Seconds that a request may take: none is given up while a test runs."""
 SOON = 120
 """Seconds after which what should have happened will not; how busy the machine is must not show."""
-
-
-class Hanging(FaultFileIO):
-    """Reads of snapshots hang once `hang` is called, until the test is over."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hangs = threading.Event()
-        self.saved = threading.Event()
-        self.over = threading.Event()
-
-    def hang(self) -> None:
-        self.wherever(self._hang)
-
-    def _hang(self, call: Call) -> Any:
-        if call.name.startswith("snapshot-"):
-            self.hangs.set()
-            self.over.wait()
-        answer = call.answer()
-        if call.kind == "write":
-            self.saved.set()
-        return answer
 
 
 @pytest.fixture
@@ -267,7 +246,7 @@ def test_a_program_that_is_told_to_stop_ends_though_a_request_hangs(table: Table
         """,
     }[face]
     setup = """
-        from ending_test import Hanging
+        from hanging_snapshots import Hanging
         file_io = Hanging()
         scan = (table.builder(file_io, io_timeout=3600.0).with_start("earliest").with_poll_interval_ms(1)
                 .with_prefetch(0).with_consumer_id("c").new_streaming_scan())
