@@ -11,7 +11,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import FileStoreTable
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.start import NAMED_STARTS, Start, StartMode
 from pypaimon.streaming.options.stream_options import End
 
 E = TypeVar("E", bound=Enum)
@@ -22,7 +22,6 @@ _OTHER_BRANCHES = (
     "scan.fallback-snapshot-branch",
     "scan.fallback-delta-branch",
 )
-_NAMED_STARTS = (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST, StartMode.COMPACTED_FULL)
 _TIMED_STARTS = {
     "timestamp": StartMode.FROM_TIMESTAMP,
     "file_creation_time": StartMode.FROM_FILE_CREATION_TIME,
@@ -61,10 +60,10 @@ def start(given: dict[str, Any], full: Any) -> Start:
     if typed(bool, "with_start: full", full) and name not in ("snapshot_id", "tag"):
         raise StreamConfigError(f"with_start: full=True goes with snapshot_id or tag, not with {name}")
     if name == "mode":
-        named = {mode.value: mode for mode in _NAMED_STARTS}
-        if value not in named:
-            raise StreamConfigError(f"with_start({value!r}): choose one of {', '.join(named)}, or give a keyword")
-        return Start(named[value])
+        if value not in NAMED_STARTS:
+            named = ", ".join(NAMED_STARTS)
+            raise StreamConfigError(f"with_start({value!r}): choose one of {named}, or give a keyword")
+        return Start(StartMode(value))
     if name == "snapshot_id":
         mode = StartMode.FROM_SNAPSHOT_FULL if full else StartMode.FROM_SNAPSHOT
         return Start(mode, snapshot_id=typed(int, what, value))
@@ -111,7 +110,7 @@ def millis(what: str, value: Any) -> int:
 def typed(kind: type, what: str, value: Any) -> Any:
     """A value of this type; True is no number."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise StreamConfigError(f"{what}: {value!r} is no {kind.__name__}")
+        raise StreamConfigError(f"{what}: expected {kind.__name__}, got {value!r} ({type(value).__name__})")
     return value
 
 

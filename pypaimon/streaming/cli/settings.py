@@ -12,13 +12,10 @@ import click
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import Predicate
-from pypaimon.streaming.options.start import StartMode
+from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import CommitMode
 
 F = TypeVar("F", bound=Callable[..., Any])
-_MODES = tuple(
-    mode.value for mode in (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST, StartMode.COMPACTED_FULL)
-)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -32,8 +29,9 @@ def stream_options(command: F) -> F:
         click.option(
             "--start",
             metavar="WHERE",
-            help=f"{', '.join(_MODES)}; a snapshot id; tag:NAME; a time (2026-11-21T10:00, local without a zone); "
-            "or how long ago (90s, 10m, 2h, 1d). [default: the table's options, else latest-full]",
+            help=f"{', '.join(NAMED_STARTS)}; a snapshot id; tag:NAME; "
+            "a time (2026-11-21T10:00, local without a zone); or how long ago (90s, 10m, 2h, 1d). "
+            "[default: the table's options, else latest-full]",
         ),
     ):
         command = decorate(command)
@@ -79,7 +77,7 @@ def start_of(text: str, now: datetime) -> tuple[str | None, dict[str, Any]]:
     Raises:
         click.UsageError: It is none of the starts.
     """
-    if text in _MODES:
+    if text in NAMED_STARTS:
         return text, {}
     if text.isdecimal():
         return None, {"snapshot_id": int(text)}
@@ -91,7 +89,7 @@ def start_of(text: str, now: datetime) -> tuple[str | None, dict[str, Any]]:
         return None, {"timestamp": datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()}
     except ValueError:
         raise click.UsageError(
-            f"--start {text!r}: give {', '.join(_MODES)}, a snapshot id, tag:NAME, a time as 2026-11-21T10:00, "
+            f"--start {text!r}: give {', '.join(NAMED_STARTS)}, a snapshot id, tag:NAME, a time as 2026-11-21T10:00, "
             "or how long ago as 10m"
         ) from None
 

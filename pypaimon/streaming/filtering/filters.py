@@ -286,7 +286,8 @@ def _expect(literal: Any, *kinds: type) -> Any:
     item = getattr(literal, "item", None)
     value = item() if callable(item) else literal  # NumPy's numbers
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise TypeError(f"{literal!r} is no {' or '.join(kind.__name__ for kind in kinds)}")
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"expected {expected}, got {literal!r} ({type(literal).__name__})")
     return value
 
 
@@ -342,7 +343,7 @@ def _nanos(literal: Any) -> int:
         return (literal - _EPOCH.date()).days * 86_400 * 10**9
     if type(literal).__name__ == "datetime64":
         return int(pa.scalar(literal.astype("datetime64[ns]")).value)
-    raise TypeError(f"{literal!r} is no datetime")
+    raise TypeError(f"expected datetime, got {literal!r} ({type(literal).__name__})")
 
 
 def _millis_of_day(literal: Any) -> int:

@@ -162,5 +162,5 @@ def of_table(position: Position, identity: str) -> Position:
 
 def _typed(value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"expected {kind.__name__}, got {value!r} ({type(value).__name__})")
     return value

@@ -29,6 +29,12 @@ class StartMode(str, Enum):
     FROM_POSITION = "from-position"
 
 
+NAMED_STARTS = tuple(
+    mode.value for mode in (StartMode.LATEST_FULL, StartMode.LATEST, StartMode.EARLIEST, StartMode.COMPACTED_FULL)
+)
+"""The modes that need nothing beside their name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Where a stream begins.
