@@ -64,17 +64,17 @@ def classify_options(options: Mapping[str, str], schema: OptionSchema) -> Classi
     """
     found = ClassifiedOptions()
     known: dict[str, tuple[str, dict[str, str]]] = {}
-    for keys, place in (
+    for keys, target in (
         (_table_keys(), found.table),
         ((*_catalog_keys(), *_CATALOG_WORDS), found.catalog),
         (schema.keys, found.own),
     ):
-        known.update({key.lower(): (key, place) for key in keys})
+        known.update({key.lower(): (key, target) for key in keys})
     for given, value in options.items():
         key = given.lower()
         if key in known:
-            name, place = known[key]
-            place[name] = value
+            name, target = known[key]
+            target[name] = value
         elif key.startswith(_CATALOG_FAMILIES):
             found.catalog[key] = value
         elif key.startswith((*_TABLE_FAMILIES, *schema.table_families)):

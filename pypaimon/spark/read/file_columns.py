@@ -138,14 +138,14 @@ def _converted(value: str, stored: DataType, wanted: DataType, name: str, depth:
 def _row(value: str, stored: RowType, wanted: RowType, name: str, depth: int) -> str:
     by_id = {field.id: field for field in stored.fields}
     parts, same = [], len(stored.fields) == len(wanted.fields)
-    for place, field in enumerate(wanted.fields):
+    for index, field in enumerate(wanted.fields):
         found = by_id.get(field.id)
         if found is None:
             made, same = _null(ddl(field.type, name)), False
         else:
             source = f"{value}.{quoted(found.name)}"
             made = _converted(source, found.type, field.type, f"{name}.{field.name}", depth)
-            same = same and made == source and found.name == field.name and stored.fields[place] is found
+            same = same and made == source and found.name == field.name and stored.fields[index] is found
         parts.append(f"{_string(field.name)}, {made}")
     return value if same else f"IF({value} IS NULL, NULL, NAMED_STRUCT({', '.join(parts)}))"
 

@@ -106,7 +106,7 @@ def _read(spark: Any, columns: list[dict[str, Any]], files: list[tuple[Any, ...]
     stored = spark.read.schema(schema).options(**_NOTHING_SKIPPED).parquet(*(path for path, *_ in files))
     if shared:
         stored = _with_constants(spark, stored, files, len(shared))
-    names = {column["name"]: f"{_CONSTANT}{place}" for place, column in enumerate(shared)}
+    names = {column["name"]: f"{_CONSTANT}{index}" for index, column in enumerate(shared)}
     return stored.select(*(sql.expr(_value(column, names)).alias(column["name"]) for column in columns))
 
 
@@ -122,7 +122,7 @@ def _with_constants(spark: Any, stored: Any, files: Iterable[tuple[Any, ...]], c
     """The rows of files, each with its path and the values that belong to it."""
     from pyspark.sql import functions as sql
 
-    names = [f"{_CONSTANT}{place}" for place in range(count)]
+    names = [f"{_CONSTANT}{index}" for index in range(count)]
     schema = ", ".join(f"{name} string" for name in (_PATH, *names))
     values = spark.createDataFrame([(_local(path), *texts) for path, *texts in files], schema)
     found = sql.expr(_PATH_OF_ROW)

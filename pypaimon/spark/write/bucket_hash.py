@@ -86,11 +86,11 @@ class BucketKeys:
 def _hashes(columns: Sequence[pa.Array], kinds: Sequence[str]) -> _Words:
     """Hash of each row. Rows whose texts take as many words are serialised and hashed together."""
     count = len(columns[0])
-    texts = {place: _Text(columns[place]) for place, kind in enumerate(kinds) if kind in _TEXTS}
+    texts = {index: _Text(columns[index]) for index, kind in enumerate(kinds) if kind in _TEXTS}
     # Words of the variable part, by column: rows that agree in them have the same layout.
     sizes = np.zeros((count, len(columns)), dtype=np.int64)
-    for place, text in texts.items():
-        sizes[:, place] = np.where(text.lengths > _INLINE, (text.lengths + 7) // 8 * 8, 0)
+    for index, text in texts.items():
+        sizes[:, index] = np.where(text.lengths > _INLINE, (text.lengths + 7) // 8 * 8, 0)
     result = np.empty(count, dtype=np.uint32)
     layouts, which = np.unique(sizes, axis=0, return_inverse=True)
     for number, layout in enumerate(layouts):
@@ -107,17 +107,17 @@ def _serialised(
     fixed = header + 8 * len(columns)
     data = np.zeros((len(rows), fixed + int(sizes.sum())), dtype=np.uint8)
     offset = fixed
-    for place, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
-        slot = slice(header + 8 * place, header + 8 * place + 8)
+    for index, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
+        slot = slice(header + 8 * index, header + 8 * index + 8)
         null = column.is_null().to_numpy(zero_copy_only=False)[rows]
-        data[null, (place + 8) // 8] |= np.uint8(1 << (place + 8) % 8)
+        data[null, (index + 8) // 8] |= np.uint8(1 << (index + 8) % 8)
         if kind in _FIXED:
             data[:, slot] = _slots(column, kind)[rows]
             data[null, slot] = 0
             continue
-        text = texts[place]
+        text = texts[index]
         lengths = text.lengths[rows]
-        size = int(sizes[place])
+        size = int(sizes[index])
         if size:
             data[:, offset : offset + size] = text.padded(rows, size)
             data[:, slot] = ((offset << 32) | lengths).astype("<u8").view(np.uint8).reshape(-1, 8)
@@ -152,10 +152,10 @@ class _Text:
 
     def padded(self, rows: _Longs, size: int) -> npt.NDArray[np.uint8]:
         """The bytes of these rows, filled up with zeros."""
-        places = np.arange(size)
-        inside = places < self.lengths[rows][:, None]
+        offsets = np.arange(size)
+        inside = offsets < self.lengths[rows][:, None]
         result = np.zeros((len(rows), size), dtype=np.uint8)
-        result[inside] = self._bytes[(self._starts[rows][:, None] + places)[inside]]
+        result[inside] = self._bytes[(self._starts[rows][:, None] + offsets)[inside]]
         return result
 
 

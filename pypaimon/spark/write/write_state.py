@@ -78,10 +78,10 @@ def _summaries_of(directory: TableDirectory, manifests: pa.Table) -> list[_Summa
     paths = [f"{directory.table.table_path}/{name}" for name in manifests["file_name"].to_pylist()]
     with _lock.held:
         found = {path: _summaries.get(path) for path in paths}
-    missing = [place for place, path in enumerate(paths) if found[path] is None]
+    missing = [index for index, path in enumerate(paths) if found[path] is None]
     directory.manifests.read_ahead(manifests.take(pa.array(missing, pa.int64())))
-    for place in missing:
-        found[paths[place]] = _summary(directory.manifests.entries(manifests.slice(place, 1)))
+    for index in missing:
+        found[paths[index]] = _summary(directory.manifests.entries(manifests.slice(index, 1)))
     with _lock.held:
         _summaries.update({path: each for path, each in found.items() if each is not None})
     return [each for each in found.values() if each is not None]

@@ -59,11 +59,11 @@ def owners(
     """Which file each field is read from: the newest that was written with it; files that give nothing are left out."""
     result: dict[int, list[DataField]] = {}
     for field in fields:
-        for place, file in enumerate(group.files):
+        for index, file in enumerate(group.files):
             if field.id in _written(file, schema_of(file.schema_id)):
-                result.setdefault(place, []).append(field)
+                result.setdefault(index, []).append(field)
                 break
-    return [(group.files[place], owned) for place, owned in result.items()]
+    return [(group.files[index], owned) for index, owned in result.items()]
 
 
 def _written(file: DataFileMeta, schema: TableSchema) -> set[int]:

@@ -158,10 +158,10 @@ def _decimals(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     starts, ends = offsets[:-1, np.newaxis], offsets[1:, np.newaxis]
     if len(array) and (ends - starts).max() > 16:
         raise ValueError("a decimal is longer than 16 bytes")
-    places = ends - 1 - np.arange(16)
-    letters = content[np.clip(places, 0, len(content) - 1)]
+    positions = ends - 1 - np.arange(16)
+    letters = content[np.clip(positions, 0, len(content) - 1)]
     signs = np.where(content[np.clip(starts, 0, len(content) - 1)] > 127, 255, 0)
-    words = np.ascontiguousarray(np.where(places >= starts, letters, signs).astype(np.uint8))
+    words = np.ascontiguousarray(np.where(positions >= starts, letters, signs).astype(np.uint8))
     validity = None if not array.null_count else pa.array(array.is_valid()).buffers()[1]
     return pa.Array.from_buffers(arrow, len(array), [validity, pa.py_buffer(words)])
 
@@ -245,8 +245,8 @@ def _vectors(lists: pa.ListArray, arrow: pa.FixedSizeListType) -> pa.Array:
     if (lengths != size).any():
         wrong = int(lengths[lengths != size][0])
         raise ValueError(f"a vector of {size} elements is stored with {wrong}")
-    places = np.where(valid, offsets[:-1], 0)[:, np.newaxis] + np.arange(size)
-    elements = lists.values.take(pa.array(places.ravel(), mask=np.repeat(~valid, size)))
+    positions = np.where(valid, offsets[:-1], 0)[:, np.newaxis] + np.arange(size)
+    elements = lists.values.take(pa.array(positions.ravel(), mask=np.repeat(~valid, size)))
     validity = pa.array(valid).buffers()[1] if lists.null_count else None
     return pa.Array.from_buffers(arrow, len(lists), [validity], lists.null_count, children=[elements])
 

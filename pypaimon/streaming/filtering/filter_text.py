@@ -60,7 +60,7 @@ class _Parser:
         self._text = text
         self._fields = fields
         self._tokens = self._split()
-        self._place = 0
+        self._position = 0
 
     def filter(self) -> Predicate:
         found = self._any()
@@ -69,32 +69,32 @@ class _Parser:
         return found
 
     def _split(self) -> list[tuple[str, str, int]]:
-        tokens, place = [], 0
-        while self._text[place:].strip():
-            match = _TOKEN.match(self._text, place)
+        tokens, position = [], 0
+        while self._text[position:].strip():
+            match = _TOKEN.match(self._text, position)
             if match is None or match.lastgroup is None:
-                at = place + len(self._text[place:]) - len(self._text[place:].lstrip())
+                at = position + len(self._text[position:]) - len(self._text[position:].lstrip())
                 rest = self._text[at : at + 20]
                 raise StreamConfigError(f"filter {self._text!r}: cannot read {rest!r} at place {at + 1}")
             tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
-            place = match.end()
+            position = match.end()
         return [*tokens, ("end", "", len(self._text))]
 
     def _kind(self) -> str:
-        return self._tokens[self._place][0]
+        return self._tokens[self._position][0]
 
     def _word(self) -> str:
         """The next token as a word or mark of the grammar; empty for anything else."""
-        kind, value, _ = self._tokens[self._place]
+        kind, value, _ = self._tokens[self._position]
         return value.lower() if kind in ("word", "mark") else ""
 
     def _accept(self, *words: str) -> bool:
-        here = self._place
+        here = self._position
         for word in words:
             if self._word() != word:
-                self._place = here
+                self._position = here
                 return False
-            self._place += 1
+            self._position += 1
         return True
 
     def _expect(self, word: str) -> None:
@@ -102,7 +102,7 @@ class _Parser:
             raise self._wrong(word.upper())
 
     def _wrong(self, wanted: str) -> StreamConfigError:
-        _, value, at = self._tokens[self._place]
+        _, value, at = self._tokens[self._position]
         found = f"{value!r} at place {at + 1}" if value else "the end"
         return StreamConfigError(f"filter {self._text!r}: {wanted} is wanted where {found} is")
 
@@ -134,15 +134,15 @@ class _Parser:
         method = _COMPARISONS.get(self._word(), "")
         if negated or not method:
             raise self._wrong("IN" if negated else "a comparison, IN or IS")
-        self._place += 1
+        self._position += 1
         return self._predicate(method, name, [self._literal(name, kind)])
 
     def _predicate(self, method: str, name: str, literals: list[Any] | None) -> Predicate:
-        top = next((place for place, field in enumerate(self._fields) if field.name == name), None)
+        top = next((index for index, field in enumerate(self._fields) if field.name == name), None)
         return Predicate(method, top, name, literals)
 
     def _column(self) -> tuple[str, DataType]:
-        kind, value, _ = self._tokens[self._place]
+        kind, value, _ = self._tokens[self._position]
         if kind not in ("word", "quoted") or value.lower() in _GRAMMAR:
             raise self._wrong("a column")
         name = value.strip("`")
@@ -150,7 +150,7 @@ class _Parser:
         if found is None:
             known = ", ".join(field.name for field in self._fields)
             raise StreamConfigError(f"filter {self._text!r}: there is no column {name!r}; columns: {known}")
-        self._place += 1
+        self._position += 1
         return name, found
 
     def _list(self, name: str, kind: DataType) -> list[Any]:
@@ -162,7 +162,7 @@ class _Parser:
         return values
 
     def _literal(self, name: str, column: DataType) -> Any:
-        kind, value, _ = self._tokens[self._place]
+        kind, value, _ = self._tokens[self._position]
         wanted = root(column) if isinstance(column, AtomicType) else str(column)
         try:
             literal = self._value(kind, value, wanted)
@@ -172,7 +172,7 @@ class _Parser:
             raise StreamConfigError(
                 f"filter {self._text!r}: {value} does not suit {name} ({wanted}): {error}"
             ) from error
-        self._place += 1
+        self._position += 1
         return literal
 
     def _value(self, kind: str, value: str, wanted: str) -> Any:

@@ -242,12 +242,12 @@ class PartitionValues:
 
     Attributes:
         partitions: Distinct partitions, serialised.
-        places: Which of them each file is in.
+        indices: Which of them each file is in.
         columns: The partition columns.
     """
 
     partitions: pa.Array
-    places: pa.Array
+    indices: pa.Array
     columns: Sequence[str]
 
     @classmethod
@@ -261,13 +261,13 @@ class PartitionValues:
         values = decode_column(self.partitions, list(self.columns).index(field.name), field.type)
         values = values.cast(PyarrowFieldParser.from_paimon_type(field.type), safe=False)
         holds = mask(leaf, pa.RecordBatch.from_arrays([values], names=[field.name]))
-        return _mask(pc.take(holds, self.places), unknown=True)
+        return _mask(pc.take(holds, self.indices), unknown=True)
 
 
 def _element(lists: pa.Array, arity: int, slot: int) -> pa.Array:
     fits = pc.fill_null(pc.equal(pc.list_value_length(lists), arity), False).to_numpy(zero_copy_only=False)
-    places = np.where(fits, lists.offsets.to_numpy()[:-1] + slot, 0)
-    return pc.take(lists.values, pa.array(places, mask=~fits)).cast(pa.int64())
+    positions = np.where(fits, lists.offsets.to_numpy()[:-1] + slot, 0)
+    return pc.take(lists.values, pa.array(positions, mask=~fits)).cast(pa.int64())
 
 
 def _evolved(bounds: pa.Array, target: pa.DataType, outwards: float) -> pa.Array:

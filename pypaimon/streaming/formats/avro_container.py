@@ -49,10 +49,10 @@ class Container:
     def pieces(self) -> Iterator[Container]:
         """The same records in containers of whole blocks, which have about `_PIECE` of them at most; at least one."""
         first = count = 0
-        for place, (records, _) in enumerate(self.blocks):
+        for index, (records, _) in enumerate(self.blocks):
             if count and count + records > _PIECE:
-                yield Container(self.schema, self.blocks[first:place])
-                first, count = place, 0
+                yield Container(self.schema, self.blocks[first:index])
+                first, count = index, 0
             count += records
         yield Container(self.schema, self.blocks[first:])
 
@@ -259,18 +259,18 @@ def _zstandard(block: bytes, most: int) -> bytes:
     import zstandard
 
     pieces: list[bytes] = []
-    size = place = 0
+    size = position = 0
     try:
-        while place < len(block):
+        while position < len(block):
             frame = zstandard.ZstdDecompressor().decompressobj()
             while not frame.eof:
-                if place >= len(block):
+                if position >= len(block):
                     raise ValueError("an Avro block is cut off")
                 # A little at a time, for a few bytes can stand for thousands of times as many.
-                pieces.append(frame.decompress(block[place : place + _ZSTD_STEP]))
-                place += _ZSTD_STEP
+                pieces.append(frame.decompress(block[position : position + _ZSTD_STEP]))
+                position += _ZSTD_STEP
                 size = _checked(size + len(pieces[-1]), most)
-            place = min(place, len(block)) - len(frame.unused_data)
+            position = min(position, len(block)) - len(frame.unused_data)
     except zstandard.ZstdError as error:
         raise ValueError(f"an Avro block cannot be decompressed: {error}") from error
     return b"".join(pieces)

@@ -99,7 +99,7 @@ def decode_rows(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -
         return rows_of([], fields, len(rows))
     encoded = rows.dictionary_encode()
     distinct = rows_of(decode_columns(encoded.dictionary, fields), fields, len(encoded.dictionary))
-    return [distinct[place] for place in encoded.indices.to_pylist()]
+    return [distinct[index] for index in encoded.indices.to_pylist()]
 
 
 def decode_columns(rows: pa.Array | pa.ChunkedArray, fields: Sequence[DataField]) -> list[pa.Array]:

@@ -90,7 +90,7 @@ class OrcChecks:
         encodings = [dict(numbers(value)) for number, wire, value in footer if (number, wire) == (2, 2)]
         if len(encodings) < self._types:
             raise ValueError("an ORC stripe lacks columns")
-        wanted = {place for name, ids in self._columns if columns is None or name in columns for place in ids}
+        wanted = {type_id for name, ids in self._columns if columns is None or name in columns for type_id in ids}
         wanted.add(0)
         held: dict[int, int] = {}
         for stream in _streams(stripe, [value for number, wire, value in footer if (number, wire) == (1, 2)]):
@@ -99,10 +99,10 @@ class OrcChecks:
                 size = self._decompressed_size(stream)
                 if dictionary:
                     held[stream.column] = size
-        for place in wanted:
-            encoding = encodings[place]
+        for type_id in wanted:
+            encoding = encodings[type_id]
             # Only one entry can be without a byte.
-            if encoding.get(1) in _DICTIONARY_ENCODINGS and encoding.get(2, 0) > held.get(place, 0) + 1:
+            if encoding.get(1) in _DICTIONARY_ENCODINGS and encoding.get(2, 0) > held.get(type_id, 0) + 1:
                 raise ValueError("a dictionary of an ORC stripe is larger than what it holds")
 
     def _decompressed_size(self, stream: _Stream) -> int:
@@ -141,14 +141,14 @@ def _columns(types: list[bytes]) -> list[tuple[str, range]]:
     children = [list(_subtypes(message)) for message in types]
     ends = list(range(1, len(types) + 1))
     depths = [0] * len(types)
-    for place in reversed(range(len(types))):
-        for child in children[place]:
-            if child != ends[place] or child >= len(types):
+    for index in reversed(range(len(types))):
+        for child in children[index]:
+            if child != ends[index] or child >= len(types):
                 raise ValueError("the types of the ORC file are no tree")
-            ends[place] = ends[child]
-            depths[place] = max(depths[place], depths[child] + 1)
-        count = _CHILDREN.get(dict(numbers(types[place])).get(1, 0), 0)
-        if count is not None and count != len(children[place]):
+            ends[index] = ends[child]
+            depths[index] = max(depths[index], depths[child] + 1)
+        count = _CHILDREN.get(dict(numbers(types[index])).get(1, 0), 0)
+        if count is not None and count != len(children[index]):
             raise ValueError("a type of the ORC file has more or fewer parts than it can have")
     if not types or ends[0] != len(types) or depths[0] > _DEEPEST:
         raise ValueError("the types of the ORC file are no tree, or too deep a one")

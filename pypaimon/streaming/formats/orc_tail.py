@@ -51,18 +51,18 @@ class OrcTail:
         types = [dict(numbers(value)) for number, _, value in self.footer if number == 4]
         statistics = [value for number, _, value in self.footer if number == 7]
         return {
-            place
-            for place, kind in enumerate(types)
+            index
+            for index, kind in enumerate(types)
             if kind.get(1) in (_TIMESTAMP, _TIMESTAMP_INSTANT)
-            and not (place < len(statistics) and _fits_nanos(statistics[place]))
+            and not (index < len(statistics) and _fits_nanos(statistics[index]))
         }
 
     def with_seconds(self, content: bytes, types: set[int]) -> bytes:
         """The file again, some of its timestamp columns turned into LONG columns of seconds."""
-        place = itertools.count()
+        indexes = itertools.count()
         footer = _encode(
             [
-                (number, wire, _as_long(value) if number == 4 and next(place) in types else value)
+                (number, wire, _as_long(value) if number == 4 and next(indexes) in types else value)
                 for number, wire, value in self.footer
             ]
         )

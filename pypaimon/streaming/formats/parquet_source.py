@@ -62,7 +62,7 @@ class ParquetSource:
         size = 0
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            chunks = (group.column(place) for place in range(group.num_columns))
+            chunks = (group.column(index) for index in range(group.num_columns))
             size += sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.partition(".")[0] in wanted)
         return _DECODED_BYTES * self.num_rows // max(size, 1)
 

@@ -301,10 +301,10 @@ class Store:
     ) -> list[T | FileNotFoundError]:
         """Ask again for those that failed."""
         for attempt in range(1, self._common.retry.attempts + 1):
-            failed = [place for place, answer in enumerate(answers) if isinstance(answer, StoreError)]
+            failed = [index for index, answer in enumerate(answers) if isinstance(answer, StoreError)]
             if not failed:
                 break
-            errors = [answers[place] for place in failed]
+            errors = [answers[index] for index in failed]
             hung = [error for error in errors if isinstance(error, IOTimeoutError)]
             if hung and attempt >= self._common.retry.hung_attempts:
                 raise hung[0]
@@ -316,8 +316,8 @@ class Store:
             fields: dict[str, Any] = {"kind": kind, "count": len(failed), "attempt": attempt, "path": paths[failed[0]]}
             _LOG.warning("retry", text, **fields, error=str(cause or errors[0]))
             self._pause(attempt)
-            for place, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
-                answers[place] = answer
+            for index, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
+                answers[index] = answer
         return cast("list[T | FileNotFoundError]", answers)
 
     def _round(

@@ -93,9 +93,9 @@ class DataFiles:
         )
         times = {millis: Timestamp.from_epoch_millis(millis) for millis in set(columns["creation_time"]) - {None}}
         columns["creation_time"] = list(map(times.get, columns["creation_time"]))
-        places = self._partitions.indices.slice(start, count).to_pylist()
+        indices = self._partitions.indices.slice(start, count).to_pylist()
         location = (columns[name] for name in ("bucket", "file_name", "external_path"))
-        columns["file_path"] = list(map(self._paths.data_file, map(self._homes.__getitem__, places), *location))
+        columns["file_path"] = list(map(self._paths.data_file, map(self._homes.__getitem__, indices), *location))
         for name, keys in (("min_key", self._min_keys), ("max_key", self._max_keys)):
             columns[name] = rows_of([column.slice(start, count) for column in keys], self._key_fields, count)
         columns["key_stats"] = columns["value_stats"] = [SimpleStats.empty_stats()] * count

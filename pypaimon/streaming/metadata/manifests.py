@@ -280,8 +280,8 @@ def _are_among(added: pa.Table, deleted: pa.Table) -> pa.Array:
         gone = set(_identities(deleted))
         return pa.array([each in gone for each in _identities(added)], pa.bool_())
     named = _identifiers(deleted)
-    places = _identifiers(added).with_row_index("place").join(named, on=named.columns, how="semi", nulls_equal=True)
-    return pc.is_in(pa.array(range(added.num_rows), pa.uint32()), places["place"].to_arrow())
+    found = _identifiers(added).with_row_index("row").join(named, on=named.columns, how="semi", nulls_equal=True)
+    return pc.is_in(pa.array(range(added.num_rows), pa.uint32()), found["row"].to_arrow())
 
 
 def _identities(entries: pa.Table) -> Iterator[tuple[Any, ...]]:

@@ -175,7 +175,7 @@ class CatchUpScanner:
 
     @staticmethod
     def _first_appends(ahead: tuple[Snapshot, ...], most: int) -> tuple[Snapshot, ...]:
-        numbers = [place for place, snapshot in enumerate(ahead) if snapshot.commit_kind == CommitKind.APPEND]
+        numbers = [index for index, snapshot in enumerate(ahead) if snapshot.commit_kind == CommitKind.APPEND]
         return ahead[: numbers[most - 1] + 1]
 
     def _reason_not_collapsible(self, before: Snapshot | None, last: Snapshot, appends: list[Snapshot]) -> str | None:

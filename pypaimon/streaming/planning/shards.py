@@ -63,7 +63,7 @@ def _name_hashes(names: pa.ChunkedArray) -> npt.NDArray[np.int64]:
         units = np.frombuffer(b"".join(encoded), dtype=">u2")
     starts, lengths = offsets[:-1], np.diff(offsets)
     hashes = np.zeros(len(array), dtype=np.int64)
-    for place in range(int(lengths.max(initial=0))):
-        longer = place < lengths
-        hashes[longer] = (hashes[longer] * 31 + units[starts[longer] + place]) & 0xFFFFFFFF
+    for position in range(int(lengths.max(initial=0))):
+        longer = position < lengths
+        hashes[longer] = (hashes[longer] * 31 + units[starts[longer] + position]) & 0xFFFFFFFF
     return np.where(hashes >= 1 << 31, hashes - (1 << 32), hashes)

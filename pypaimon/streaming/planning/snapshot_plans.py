@@ -338,8 +338,8 @@ def _lone_files(units: Units) -> _Mask:
     """Entries whose file is on one side only; one that was moved to another level is another file."""
     names = units.entries["file_name"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     pairs = np.stack([names, column(units.entries, "level")])
-    _, places, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
-    lone: _Mask = counts[places.ravel()] == 1
+    _, inverse, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
+    lone: _Mask = counts[inverse.ravel()] == 1
     return lone
 
 

@@ -117,15 +117,15 @@ class SplitFactory:
         for key in dict.fromkeys((*ranges_old, *ranges_new)):
             low, high = ranges_old.get(key, (0, 0))
             first, last = ranges_new.get(key, (0, 0))
-            source, place = (new, first) if last else (old, low)
+            source, entry = (new, first) if last else (old, low)
             result.append(
                 StreamSplit(
                     mode,
                     new.metas.some(first, last),
-                    source.partition(place),
+                    source.partition(entry),
                     key[1],
                     snapshot_id=snapshot_id,
-                    total_buckets=source.total_buckets[place],
+                    total_buckets=source.total_buckets[entry],
                     deletion_files=new.deletion_files(first, last, *key, deletions_after),
                     before_files=old.metas.some(low, high),
                     before_deletion_files=old.deletion_files(low, high, *key, deletions_before),
@@ -161,7 +161,7 @@ class _Files:
         sizes: Bytes of each file.
         total_buckets: Number of buckets when each file was written.
         bucket_numbers: Bucket of each file.
-        partition_places: Which of the distinct partitions each file is in.
+        partition_indices: Which of the distinct partitions each file is in.
         partition_keys: The distinct partitions, serialised.
         partition_rows: The distinct partitions.
     """
@@ -172,7 +172,7 @@ class _Files:
     sizes: _Numbers
     total_buckets: list[int]
     bucket_numbers: list[int]
-    partition_places: _Numbers
+    partition_indices: _Numbers
     partition_keys: list[bytes]
     partition_rows: list[GenericRow]
 
@@ -181,28 +181,28 @@ class _Files:
         fields = {each.name: each for each in factory.schema.fields}
         key_names = [name for name in factory.schema.primary_keys if name not in factory.schema.partition_keys]
         encoded = entries["partition"].combine_chunks().dictionary_encode()
-        places = encoded.indices.to_numpy().astype(np.int64)
+        indices = encoded.indices.to_numpy().astype(np.int64)
         buckets = column(entries, "bucket")
-        starts = _run_starts(places, buckets).tolist()
+        starts = _run_starts(indices, buckets).tolist()
         return _Files(
             entries,
             DataFiles(entries, factory.paths, [fields[name] for name in key_names]),
-            list(zip(starts, [*starts[1:], len(places)], strict=False)),
+            list(zip(starts, [*starts[1:], len(indices)], strict=False)),
             column(entries, "file_size"),
             column(entries, "total_buckets").tolist(),
             buckets.tolist(),
-            places,
+            indices,
             encoded.dictionary.to_pylist(),
             decode_rows(encoded.dictionary, [fields[name] for name in factory.schema.partition_keys]),
         )
 
-    def partition(self, place: int) -> GenericRow:
+    def partition(self, index: int) -> GenericRow:
         """The partition of a file, typed."""
-        return self.partition_rows[self.partition_places[place]]
+        return self.partition_rows[self.partition_indices[index]]
 
-    def key(self, place: int) -> _Key:
+    def key(self, index: int) -> _Key:
         """Partition (serialised) and bucket of a file."""
-        return self.partition_keys[self.partition_places[place]], self.bucket_numbers[place]
+        return self.partition_keys[self.partition_indices[index]], self.bucket_numbers[index]
 
     def deletion_files(
         self, first: int, last: int, partition: bytes, bucket: int, deletions: DeletionFiles | None

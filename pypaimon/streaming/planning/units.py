@@ -34,7 +34,7 @@ class Units:
         partitions: Text of each distinct partition.
         partition: Index into `partitions` of each entry.
         bucket: Bucket of each entry.
-        index: Place of each entry in its bucket.
+        index: Index of each entry in its bucket.
     """
 
     entries: pa.Table
@@ -60,25 +60,25 @@ class Units:
     def after(self, last: Unit) -> _Mask:
         """Which entries come after a unit that was handed out."""
         wanted = partition_order(last.partition)
-        place = bisect_left(self.partitions, wanted, key=partition_order)
-        found = place < len(self.partitions) and partition_order(self.partitions[place]) == wanted
+        rank = bisect_left(self.partitions, wanted, key=partition_order)
+        found = rank < len(self.partitions) and partition_order(self.partitions[rank]) == wanted
         if not found:
-            beyond: _Mask = self.partition >= place
+            beyond: _Mask = self.partition >= rank
             return beyond
         key, own = _bucket_key(self.bucket), int(_bucket_key(np.array([last.bucket]))[0])
         same = (key > own) | ((key == own) & (self.index > last.index))
-        later: _Mask = (self.partition > place) | ((self.partition == place) & same)
+        later: _Mask = (self.partition > rank) | ((self.partition == rank) & same)
         return later
 
     def chosen(self, mask: _Mask) -> pa.Table:
         """The entries for which a mask holds."""
-        places = np.flatnonzero(mask)
-        if not len(places):
+        positions = np.flatnonzero(mask)
+        if not len(positions):
             return self.entries.slice(0, 0)
         # A plan that limits cut is a small part of many entries.
-        first, end = int(places[0]), int(places[-1]) + 1
+        first, end = int(positions[0]), int(positions[-1]) + 1
         part = self.entries.slice(first, end - first)
-        return part if len(places) == end - first else part.filter(pa.array(mask[first:end]))
+        return part if len(positions) == end - first else part.filter(pa.array(mask[first:end]))
 
     def check_holds(self, last: Unit, kept: _Mask) -> None:
         """Check that a unit that was handed out is the one in its place.
@@ -91,8 +91,8 @@ class Units:
             TableChangedError: Another file has its place: the snapshot is not the one that the position was made from.
         """
         here = kept & (self.bucket == last.bucket) & (self.index == last.index)
-        for place in np.flatnonzero(here):
-            unit = self.unit_at(int(place))
+        for entry in np.flatnonzero(here):
+            unit = self.unit_at(int(entry))
             if unit.partition == last.partition and unit.file_name != last.file_name:
                 raise TableChangedError(
                     f"The position names file {last.file_name}, which is not there in this snapshot: the table was "
@@ -114,7 +114,7 @@ def in_canonical_order(
     """
     encoded = entries["partition"].combine_chunks().dictionary_encode()
     texts = partition_texts(encoded.dictionary)
-    ranking = sorted(range(len(texts)), key=lambda place: partition_order(texts[place]))
+    ranking = sorted(range(len(texts)), key=lambda index: partition_order(texts[index]))
     rank = np.empty(len(texts), dtype=np.int64)
     rank[ranking] = np.arange(len(texts))
     partition = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
@@ -129,10 +129,10 @@ def in_canonical_order(
     bare = Units(
         entries.take(pa.array(order)),
         np.arange(len(order)),
-        tuple(texts[place] for place in ranking),
+        tuple(texts[index] for index in ranking),
         partition,
         bucket,
-        _place_in_run(partition, bucket),
+        _index_in_run(partition, bucket),
     )
     return replace(bare, of_entry=unit(bare))
 
@@ -154,12 +154,12 @@ def whole_row_id_groups(units: Units) -> _Numbers:
     last = first + column(units.entries, "row_count") - 1
     starts = np.ones(len(first), dtype=bool)
     reach = -1
-    for place in range(len(first)):
-        if units.index[place] and first[place] >= 0 and first[place] <= reach:
-            starts[place] = False
-            reach = max(reach, last[place])
+    for entry in range(len(first)):
+        if units.index[entry] and first[entry] >= 0 and first[entry] <= reach:
+            starts[entry] = False
+            reach = max(reach, last[entry])
         else:
-            reach = last[place] if first[place] >= 0 else -1
+            reach = last[entry] if first[entry] >= 0 else -1
     return np.cumsum(starts, dtype=np.int64) - 1
 
 
@@ -200,13 +200,13 @@ def _bucket_key(bucket: _Numbers) -> _Numbers:
     return np.where(bucket == POSTPONE_BUCKET, np.iinfo(np.int64).max, bucket)
 
 
-def _place_in_run(partition: _Numbers, bucket: _Numbers) -> _Numbers:
+def _index_in_run(partition: _Numbers, bucket: _Numbers) -> _Numbers:
     count = len(partition)
     starts = np.ones(count, dtype=bool)
     starts[1:] = (partition[1:] != partition[:-1]) | (bucket[1:] != bucket[:-1])
     begin = np.maximum.accumulate(np.where(starts, np.arange(count), 0))
-    place: _Numbers = np.arange(count) - begin
-    return place
+    index: _Numbers = np.arange(count) - begin
+    return index
 
 
 __all__ = [

@@ -64,9 +64,9 @@ def _codes(records: Records) -> npt.NDArray[np.int8]:
     return codes
 
 
-def _parted(records: Records, place: int) -> tuple[Records, Records]:
+def _parted(records: Records, row: int) -> tuple[Records, Records]:
     batch, kinds = records.batch, pa.array(_codes(records))
-    return Records(batch.slice(0, place), kinds.slice(0, place)), Records(batch.slice(place), kinds.slice(place))
+    return Records(batch.slice(0, row), kinds.slice(0, row)), Records(batch.slice(row), kinds.slice(row))
 
 
 def _joined(first: Records, second: Records) -> Records:
