@@ -72,6 +72,7 @@ class BucketKeys:
         ]
         kinds = [str(field.type).partition("(")[0].partition(" ")[0].upper() for field in self.fields]
         if all(kind in _FIXED or kind in _TEXTS for kind in kinds):
+            # Java's `Math.abs(hash % buckets)`: the remainder has the sign of the hash.
             hashes = _hashes(typed, kinds).view(np.int32).astype(np.int64)
             return np.abs(np.fmod(hashes, self.buckets)).astype(np.int32)
         values = zip(*(column.to_pylist() for column in typed), strict=True)
@@ -103,6 +104,7 @@ def _serialised(
     columns: Sequence[pa.Array], kinds: Sequence[str], texts: dict[int, _Text], rows: _Longs, sizes: _Longs
 ) -> npt.NDArray[np.uint8]:
     """Rows of one layout: header and null bits, a slot of eight bytes per field, then the long texts."""
+    # Eight bits of header and a null bit per field, in whole words of eight bytes.
     header = (len(columns) + 63 + 8) // 64 * 8
     fixed = header + 8 * len(columns)
     data = np.zeros((len(rows), fixed + int(sizes.sum())), dtype=np.uint8)
@@ -110,6 +112,7 @@ def _serialised(
     for index, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
         slot = slice(header + 8 * index, header + 8 * index + 8)
         null = column.is_null().to_numpy(zero_copy_only=False)[rows]
+        # A bit that is set says null; the slot of a null is zero.
         data[null, (index + 8) // 8] |= np.uint8(1 << (index + 8) % 8)
         if kind in _FIXED:
             data[:, slot] = _slots(column, kind)[rows]
@@ -119,10 +122,12 @@ def _serialised(
         lengths = text.lengths[rows]
         size = int(sizes[index])
         if size:
+            # The slot of a long text holds its offset in the row (upper half) and its length (lower half).
             data[:, offset : offset + size] = text.padded(rows, size)
             data[:, slot] = ((offset << 32) | lengths).astype("<u8").view(np.uint8).reshape(-1, 8)
             offset += size
             continue
+        # Short texts lie in the slot itself; its last byte is 0x80 and their length.
         data[:, slot.start : slot.stop - 1] = text.padded(rows, _INLINE)
         data[:, slot.stop - 1] = np.where(null, 0, lengths | 0x80)
     return data
@@ -152,6 +157,7 @@ class _Text:
 
     def padded(self, rows: _Longs, size: int) -> npt.NDArray[np.uint8]:
         """The bytes of these rows, filled up with zeros."""
+        # A matrix with a row of `size` bytes for each text; `inside` marks the bytes that the text has.
         offsets = np.arange(size)
         inside = offsets < self.lengths[rows][:, None]
         result = np.zeros((len(rows), size), dtype=np.uint8)
@@ -161,12 +167,14 @@ class _Text:
 
 def _murmur(data: npt.NDArray[np.uint8]) -> _Words:
     """Murmur3 of each row of bytes, by words, as Paimon seeds it. Arithmetic wraps."""
+    # All rows of a layout are equally long: each step mixes the same word of every row into its hash.
     words = np.ascontiguousarray(data).view("<u4")
     state = np.full(len(data), _SEED, dtype=np.uint32)
     for column in range(words.shape[1]):
         word = words[:, column] * np.uint32(0xCC9E2D51)
         word = _rotated(word, 15) * np.uint32(0x1B873593)
         state = _rotated(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    # Murmur3's end: the length in bytes, then the bits of the hash spread over all of it.
     state ^= np.uint32(data.shape[1])
     state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)

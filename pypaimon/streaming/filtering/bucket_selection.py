@@ -46,6 +46,8 @@ def bucket_function(schema: TableSchema) -> BucketFunction | None:
 
 def candidate_keys(predicate: Predicate, keys: Sequence[DataField]) -> frozenset[tuple[Any, ...]] | None:
     """The bucket keys that matching rows can have; None: any, or more than `MAX_KEYS`."""
+    # Two supersets of the matching keys, which are intersected: the product of what each column can be, and what the
+    # parts give. Of `a = 1 AND b = 2 OR a = 3 AND b = 4` the parts give two keys, the product four.
     columns = [_values(predicate, field) for field in keys]
     known = [values for values in columns if values is not None]
     found = [_bounded(itertools.product(*known))] if len(known) == len(keys) else []
@@ -64,10 +66,12 @@ def _values(predicate: Predicate, field: DataField) -> frozenset[Any] | None:
     literals = [value for value in predicate.literals or () if value is not None]
     if not all(_is_of(value, field) for value in literals):
         return None
+    # No row holds a value beyond the range of its type.
     return frozenset(value for value in literals if _fits(value, field))
 
 
 def _combine(method: str, parts: Sequence[frozenset[Any] | None]) -> frozenset[Any] | None:
+    # None is no bound: AND goes by the other parts, OR has none either.
     known = [part for part in parts if part is not None]
     if method == "or":
         return frozenset().union(*known) if len(known) == len(parts) else None
@@ -98,6 +102,7 @@ def _fits(value: Any, field: DataField) -> bool:
 
 
 def _hashed(keys: Sequence[DataField], values: tuple[Any, ...], buckets: int) -> int:
+    # The arity in front of a serialised row is not hashed.
     row = GenericRowSerializer.to_bytes(GenericRow(list(values), list(keys)))
     arity_prefix = 4
     bucket: int = bucket_of_hash(hash_words(row[arity_prefix:]), buckets)

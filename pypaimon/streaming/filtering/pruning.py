@@ -149,6 +149,7 @@ class Pruner:
                 continue
             of_schema = (schemas == schema_id) & (buckets >= 0) & (totals > 0)
             for total in np.unique(totals[of_schema]):
+                # Files with this number of buckets stay if a key hashes to their bucket; others are not judged.
                 hit = {function(key, int(total)) for key in keys}
                 keep &= ~(of_schema & (totals == total)) | np.isin(buckets, list(hit))
         return keep
@@ -182,11 +183,13 @@ class Pruner:
         rest = entries.filter(pa.array(among))
         matches = self._by_statistics(rest, predicate, values=True)
         partitions = _column(rest, "partition").dictionary_encode().indices.to_numpy().astype(np.int64)
+        # One number per (partition, bucket): the partition's code, then 32 bits of the bucket, which may be negative.
         _, groups = np.unique(partitions << 32 | _numbers(rest, "bucket") & 0xFFFFFFFF, return_inverse=True)
         levels, sizes = _numbers(rest, "level"), np.bincount(groups)
         lowest, highest = np.full(len(sizes), np.iinfo(np.int64).max), np.zeros(len(sizes), dtype=np.int64)
         np.minimum.at(lowest, groups, levels)
         np.maximum.at(highest, groups, levels)
+        # Per bucket: no key can be in two files; and (`whole`) at least one file matches.
         distinct_keys = (sizes <= 1) | ((lowest == highest) & (lowest > 0))
         whole = np.bincount(groups, weights=matches) > 0
         if self._traits.merge_engine.combines:
@@ -225,6 +228,7 @@ class Pruner:
 
 def _and(among: Mask, rest: Mask) -> Mask:
     """`among`, less those of them that fail."""
+    # `rest` has one entry for each that `among` holds.
     kept = among.copy()
     kept[among] = rest
     return kept
@@ -235,6 +239,7 @@ def _groups(entries: pa.Table, values: bool) -> Iterator[tuple[_Numbers, pa.Tabl
     keys = [pc.cast(_column(entries, "schema_id"), pa.string())]
     if values:
         keys += [pc.binary_join(_column(entries, name), "\0") for name in ("value_stats_cols", "write_cols")]
+    # One text per entry names its layout; the separators are control characters, and null differs from an empty list.
     joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="\1")
     codes = joined.dictionary_encode()
     numbers = codes.indices.to_numpy()

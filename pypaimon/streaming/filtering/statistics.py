@@ -81,6 +81,8 @@ def may_hold(leaf: Predicate, stats: ColumnStats, data_type: AtomicType) -> Mask
         between = _TESTS[leaf.method](stats.minimum, stats.maximum, [each for each in literals if each is not None])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, IndexError):
         return ~all_null  # no common type (a timestamp beyond nanoseconds), or a null where one literal must be
+    # The tests go through Arrow's three-valued logic: where an unknown bound leaves a result open it is null, and the
+    # file is kept.
     return _mask(between, unknown=True) & ~all_null
 
 
@@ -95,6 +97,7 @@ def literal(value: Any, data_type: AtomicType) -> pa.Scalar | None:
     if kind in INTEGER_BITS:
         return pa.scalar(value) if isinstance(value, int) and -(2**63) <= value < 2**63 else None
     if kind in _FLOATS:
+        # A double holds every integer up to 2^53.
         number = value if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**53) else math.nan
         return None if math.isnan(number) else pa.scalar(float(number))
     if kind == "DECIMAL":
@@ -136,6 +139,7 @@ def _covers(low: pa.Array, high: pa.Array, value: pa.Scalar) -> pa.Array:
 
 
 def _differs(low: pa.Array, high: pa.Array, value: pa.Scalar) -> pa.Array:
+    # Another value than this one is missing only where both bounds are this value.
     return pc.or_kleene(pc.not_equal(low, value), pc.not_equal(high, value))
 
 
@@ -154,6 +158,7 @@ def _none(low: pa.Array, high: pa.Array, values: Sequence[pa.Scalar]) -> pa.Arra
 
 
 def _prefix(low: pa.Array, high: pa.Array, prefix: str) -> pa.Array:
+    # Texts with the prefix sort from the prefix itself up to the last text that starts with it.
     begins = pc.or_kleene(pc.less_equal(low, prefix), pc.starts_with(low, prefix))
     return pc.and_kleene(begins, pc.greater_equal(high, prefix))
 
@@ -260,12 +265,14 @@ class PartitionValues:
         """Where a leaf on a partition column holds, exactly."""
         values = decode_column(self.partitions, list(self.columns).index(field.name), field.type)
         values = values.cast(PyarrowFieldParser.from_paimon_type(field.type), safe=False)
+        # Decided once per distinct partition, then spread over the files.
         holds = mask(leaf, pa.RecordBatch.from_arrays([values], names=[field.name]))
         return _mask(pc.take(holds, self.indices), unknown=True)
 
 
 def _element(lists: pa.Array, arity: int, slot: int) -> pa.Array:
     fits = pc.fill_null(pc.equal(pc.list_value_length(lists), arity), False).to_numpy(zero_copy_only=False)
+    # Index into the values of all lists together; lists of another length give null.
     positions = np.where(fits, lists.offsets.to_numpy()[:-1] + slot, 0)
     return pc.take(lists.values, pa.array(positions, mask=~fits)).cast(pa.int64())
 
@@ -283,12 +290,14 @@ def _evolved(bounds: pa.Array, target: pa.DataType, outwards: float) -> pa.Array
     if bounds.type != target and not pa.types.is_timestamp(target):
         was_floating = pa.types.is_floating(bounds.type)
         bounds = bounds.cast(target, safe=False)
+        # An integer may have been rounded to the nearest float, which lies inwards as often as outwards.
         if pa.types.is_floating(target) and not was_floating:
             bounds = _step(bounds, outwards)
     return bounds
 
 
 def _step(bounds: pa.Array, outwards: float) -> pa.Array:
+    # Nulls go through as NaN.
     numbers = pc.fill_null(bounds, float("nan")).to_numpy()
     with np.errstate(over="ignore"):  # from the greatest number to infinity
         moved = np.nextafter(numbers, numbers.dtype.type(outwards))

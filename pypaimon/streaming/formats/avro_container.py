@@ -60,6 +60,7 @@ class Container:
         """The container again, without compression, for readers that know fewer codecs."""
         header = {"avro.schema": self.schema, "avro.codec": b"null"}
         metadata = (part for key, value in header.items() for part in (_bytes(key.encode()), _bytes(value)))
+        # Any 16 bytes may be the marker between blocks.
         sync = bytes(_SYNC_SIZE)
         filled = ((count, block) for count, block in self.blocks if count)
         blocks = (part for count, block in filled for part in (_long(count), _long(len(block)), block, sync))
@@ -167,6 +168,8 @@ class _Cursor:
         return piece
 
     def long(self) -> int:
+        # Seven bits in each byte, the lowest first; the highest bit says that another follows. Zigzag: signed numbers
+        # alternate around 0, so that small ones stay short.
         value = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -183,6 +186,7 @@ class _Cursor:
     def map(self) -> dict[str, bytes]:
         entries: dict[str, bytes] = {}
         while count := self.long():
+            # A negative count is followed by the size of the block in bytes.
             if count < 0:
                 count = -count
                 self.long()
@@ -262,6 +266,7 @@ def _zstandard(block: bytes, most: int) -> bytes:
     size = position = 0
     try:
         while position < len(block):
+            # A block may be several frames; what lies behind the end of one is the beginning of the next.
             frame = zstandard.ZstdDecompressor().decompressobj()
             while not frame.eof:
                 if position >= len(block):
@@ -283,6 +288,7 @@ def _checked(size: int, most: int) -> int:
 
 
 def _snappy(block: bytes, most: int) -> bytes:
+    # The block begins with its decompressed size, as a varint; a CRC-32 of the plain bytes lies behind it.
     size = shift = 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift
@@ -304,6 +310,7 @@ def _limited(decompressor: Callable[[], Any]) -> Callable[[bytes, int], bytes]:
     def run(block: bytes, most: int) -> bytes:
         stream = decompressor()
         try:
+            # One byte more than is allowed shows that there is more.
             plain: bytes = stream.decompress(block, most + 1)
         except (zlib.error, OSError, EOFError, lzma.LZMAError) as error:
             raise ValueError(f"an Avro block cannot be decompressed: {error}") from error
@@ -317,6 +324,7 @@ def _limited(decompressor: Callable[[], Any]) -> Callable[[bytes, int], bytes]:
 
 _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "null": lambda block, most: block,
+    # Negative: bare deflate, without the header and checksum of zlib.
     "deflate": _limited(lambda: zlib.decompressobj(-zlib.MAX_WBITS)),
     "bzip2": _limited(bz2.BZ2Decompressor),
     "xz": _limited(lzma.LZMADecompressor),

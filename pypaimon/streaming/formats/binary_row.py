@@ -146,6 +146,7 @@ class _Slots:
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         present = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+        # An array may be a slice: its offsets are cut here, and point into the whole of its data.
         _, offset_buffer, data_buffer = array.cast(pa.large_binary()).buffers()
         data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
         offsets = np.frombuffer(offset_buffer or bytes(8), dtype=np.int64)[array.offset : array.offset + len(array) + 1]
@@ -156,10 +157,13 @@ class _Slots:
         if np.any((arity <= index) | (arity < 0)):
             raise ValueError(f"a serialised row has no field {index}")
         rows = starts + _ARITY_SIZE
+        # Header and null bits take whole words of 8 bytes, as many as the arity of the row needs.
         slots = rows + (arity + 63 + _HEADER_BITS) // 64 * 8 + 8 * index
         if np.any(slots + 8 > ends):
             raise ValueError("a serialised row is cut off")
         bit = index + _HEADER_BITS
+        # A bit that is set says null. `filled` has one entry per row that is not null itself; the assignment leaves in
+        # `present` those whose field is not null either.
         filled = data[rows + bit // 8] & (1 << bit % 8) == 0
         present[present] = filled
         return cls(data, present, rows[filled], ends[filled], slots[filled])
@@ -174,6 +178,7 @@ class _Slots:
         mask = ~self.present
         if pa.types.is_boolean(arrow_type):
             return pa.array(spread != 0, mask=mask)
+        # Dates and times are stored as integers of the same width: the array is seen as their type, not converted.
         bits = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[values.dtype.itemsize]
         if pa.types.is_floating(arrow_type):
             return pa.array(spread, arrow_type, mask=mask)
@@ -182,6 +187,8 @@ class _Slots:
     def pieces(self) -> tuple[_Longs, _Longs]:
         """Start and length of every value that is inline in its slot (up to 7 bytes) or in the variable part."""
         slot = self.fixed("<i8")
+        # The highest bit tells the two apart. Inline: the last byte of the slot is 0x80 and the length, the value lies
+        # before it. Else: upper half the offset from the start of the row, lower half the length.
         inline = slot < 0
         lengths = np.where(inline, slot >> 56 & 0x7F, slot & 0xFFFFFFFF)
         starts = np.where(inline, self.slots, self.rows + (slot >> 32))
@@ -192,7 +199,10 @@ class _Slots:
     def variable(self, arrow_type: pa.DataType) -> pa.Array:
         starts, lengths = self.pieces()
         ends = np.cumsum(lengths)
+        # Where in `data` each byte of the result comes from: running numbers, shifted for each value by the distance
+        # from its start in the result to its start in `data`.
         source = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+        # Arrow's offsets are running totals of the sizes, in which nulls take no bytes.
         sizes = np.zeros(len(self.present) + 1, dtype=np.int64)
         sizes[1:][self.present] = lengths
         buffers = [
@@ -207,6 +217,7 @@ class _Slots:
 
 def _gather(data: npt.NDArray[np.uint8], positions: _Longs, dtype: str) -> npt.NDArray[Any]:
     width = np.dtype(dtype).itemsize
+    # A row of `width` bytes for each position, then seen as numbers; positions need not be aligned.
     gathered: npt.NDArray[Any] = data[positions[:, None] + np.arange(width)].reshape(-1).view(dtype)
     return gathered
 
@@ -219,6 +230,7 @@ def _decimals(fields: _Slots, precision: int, scale: int) -> pa.Array:
         return pa.array(values, arrow_type)
     spread = np.zeros((len(fields.present), 2), dtype="<i8")
     spread[fields.present, 0] = fields.fixed("<i8")
+    # Arrow's decimals are two words of 64 bits, the lower one first: the upper one repeats the sign.
     spread[:, 1] = spread[:, 0] >> 63
     validity = pa.py_buffer(np.packbits(fields.present, bitorder="little"))
     return pa.Array.from_buffers(arrow_type, len(spread), [validity, pa.py_buffer(spread)])
@@ -234,6 +246,7 @@ def _timestamps(fields: _Slots, precision: int, zone: str | None) -> pa.Array:
     if precision <= _MAX_COMPACT_TIMESTAMP:
         millis, nanos = slot, np.zeros_like(slot)
     else:
+        # Upper half: offset of the milliseconds in the variable part; lower half: nanoseconds beyond them.
         positions = fields.rows + (slot >> 32)
         if np.any((slot < 0) | (positions + 8 > fields.ends)):
             raise ValueError("a serialised row is cut off")

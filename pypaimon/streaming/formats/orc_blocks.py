@@ -28,6 +28,7 @@ def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[
         raise UnsupportedTableError(f"ORC files compressed with codec {codec} cannot be read.")
     position = 0
     while position < len(stored):
+        # The header: the length of what follows, and in the lowest bit that it is stored as it is.
         header = int.from_bytes(stored[position : position + 3], "little")
         start, position = position + 3, position + 3 + (header >> 1)
         if position > len(stored):
@@ -50,6 +51,7 @@ def _zlib(block: bytes, block_size: int) -> bytes:
 
 
 def _snappy(block: bytes, block_size: int) -> bytes:
+    # The block begins with its decompressed size, as a varint: seven bits in each byte, the lowest first.
     size = shift = 0
     for byte in block:
         size |= (byte & 0x7F) << shift
@@ -63,6 +65,8 @@ def _lz4(block: bytes, block_size: int) -> bytes:
     """Nothing tells the size beforehand but the sequences themselves: literals, then a match of at least 4 bytes."""
     position = size = 0
     while position < len(block) and size <= block_size:
+        # A token has both lengths, four bits each. Behind it: more of the literals' length, the literals, two bytes of
+        # the match's offset, more of its length.
         token = block[position]
         literals, position = _lz4_length(block, token >> 4, position + 1)
         position += literals
@@ -75,6 +79,7 @@ def _lz4(block: bytes, block_size: int) -> bytes:
 
 def _lz4_length(block: bytes, length: int, position: int) -> tuple[int, int]:
     """A length whose first four bits are known, and where it ends."""
+    # 15 says that bytes follow which are added to it, the last one of them below 255.
     byte = 255 if length == 15 else 0
     while byte == 255:
         byte = block[position]
@@ -100,4 +105,5 @@ def _by_arrow(codec: str, block: bytes, size: int, block_size: int) -> bytes:
     return bytes(pa.Codec(codec).decompress(block, size))
 
 
+# By ORC's `CompressionKind`; 3 is LZO, which is not read here.
 _CODECS: dict[int, Callable[[bytes, int], bytes]] = {1: _zlib, 2: _snappy, 4: _lz4, 5: _zstd}

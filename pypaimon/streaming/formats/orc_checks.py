@@ -8,25 +8,71 @@ the zstd blocks of the columns that are read, are looked at here first.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats import orc_blocks
-from pypaimon.streaming.formats.orc_tail import OrcTail, ReadRange, fields, integers, numbers, read_tail
+from pypaimon.streaming.formats.orc_tail import (
+    LENGTH_DELIMITED,
+    Field,
+    FooterField,
+    OrcTail,
+    ReadRange,
+    TypeField,
+    fields,
+    integers,
+    numbers,
+    read_tail,
+)
 
+# Kinds of types, streams and encodings, and a codec, as ORC numbers them.
 _LIST, _MAP, _STRUCT, _UNION = 10, 11, 12, 13
 _CHILDREN = {_LIST: 1, _MAP: 2, _STRUCT: None, _UNION: None}
 """How many parts types have; None for any number, not named for none."""
 _ZSTD = 5
-_INDEX_STREAMS = frozenset((6, 7, 8))
-_DICTIONARY_DATA = 3
-_DICTIONARY_ENCODINGS = frozenset((1, 3))
+_DICTIONARY_DATA, _ROW_INDEX, _BLOOM_FILTER, _BLOOM_FILTER_UTF8 = 3, 6, 7, 8
+_INDEX_STREAMS = frozenset((_ROW_INDEX, _BLOOM_FILTER, _BLOOM_FILTER_UTF8))
+_DICTIONARY, _DICTIONARY_V2 = 1, 3
+_DICTIONARY_ENCODINGS = frozenset((_DICTIONARY, _DICTIONARY_V2))
 _DEEPEST = 100
 _MAGIC_SIZE = 3
+
+
+class _StripeField(IntEnum):
+    """Numbers of the fields of `StripeInformation` in ORC's `orc_proto.proto`; below those of its other messages."""
+
+    OFFSET = 1
+    INDEX_LENGTH = 2
+    DATA_LENGTH = 3
+    FOOTER_LENGTH = 4
+    ROWS = 5
+
+
+class _StripeFooterField(IntEnum):
+    """Those of `StripeFooter`."""
+
+    STREAMS = 1
+    ENCODINGS = 2
+
+
+class _StreamField(IntEnum):
+    """Those of `Stream`."""
+
+    KIND = 1
+    COLUMN = 2
+    LENGTH = 3
+
+
+class _EncodingField(IntEnum):
+    """Those of `ColumnEncoding`."""
+
+    KIND = 1
+    DICTIONARY_SIZE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +111,14 @@ class OrcChecks:
     def __init__(self, tail: OrcTail, read: ReadRange) -> None:
         self.tail = tail
         self._read = read
-        types = [value for number, wire, value in tail.footer if (number, wire) == (4, 2)]
+        types = _messages(tail.footer, FooterField.TYPES)
         try:
             self._columns = _columns(types)
             self.stripes = tuple(_stripes(tail))
         except (IndexError, KeyError) as error:
             raise ValueError(f"the ORC footer cannot be decoded: {error!r}") from error
         self._types = len(types)
-        if sum(stripe.rows for stripe in self.stripes) != dict(numbers(tail.footer)).get(6, 0):
+        if sum(stripe.rows for stripe in self.stripes) != dict(numbers(tail.footer)).get(FooterField.ROWS, 0):
             raise ValueError("the stripes of the ORC file hold more or fewer rows than its footer says")
 
     def check_stripe(self, index: int, columns: Sequence[str] | None = None) -> None:
@@ -87,13 +133,14 @@ class OrcChecks:
         """
         stripe = self.stripes[index]
         footer = list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
-        encodings = [dict(numbers(value)) for number, wire, value in footer if (number, wire) == (2, 2)]
+        encodings = [dict(numbers(value)) for value in _messages(footer, _StripeFooterField.ENCODINGS)]
         if len(encodings) < self._types:
             raise ValueError("an ORC stripe lacks columns")
         wanted = {type_id for name, ids in self._columns if columns is None or name in columns for type_id in ids}
+        # Type 0 is the row itself.
         wanted.add(0)
         held: dict[int, int] = {}
-        for stream in _streams(stripe, [value for number, wire, value in footer if (number, wire) == (1, 2)]):
+        for stream in _streams(stripe, _messages(footer, _StripeFooterField.STREAMS)):
             dictionary = stream.kind == _DICTIONARY_DATA
             if stream.column in wanted and (dictionary or self.tail.codec == _ZSTD):
                 size = self._decompressed_size(stream)
@@ -101,8 +148,9 @@ class OrcChecks:
                     held[stream.column] = size
         for type_id in wanted:
             encoding = encodings[type_id]
-            # Only one entry can be without a byte.
-            if encoding.get(1) in _DICTIONARY_ENCODINGS and encoding.get(2, 0) > held.get(type_id, 0) + 1:
+            encoded = encoding.get(_EncodingField.KIND) in _DICTIONARY_ENCODINGS
+            # Entries of a dictionary differ, so only one of them can be empty.
+            if encoded and encoding.get(_EncodingField.DICTIONARY_SIZE, 0) > held.get(type_id, 0) + 1:
                 raise ValueError("a dictionary of an ORC stripe is larger than what it holds")
 
     def _decompressed_size(self, stream: _Stream) -> int:
@@ -139,6 +187,8 @@ def _columns(types: list[bytes]) -> list[tuple[str, range]]:
     Types are a tree in preorder: each but the first is named once, by the type that holds it.
     """
     children = [list(_subtypes(message)) for message in types]
+    # From the leaves up: `ends[i]` is the id behind the last type within type i. In preorder a type's next part begins
+    # where the one before it ends.
     ends = list(range(1, len(types) + 1))
     depths = [0] * len(types)
     for index in reversed(range(len(types))):
@@ -147,43 +197,52 @@ def _columns(types: list[bytes]) -> list[tuple[str, range]]:
                 raise ValueError("the types of the ORC file are no tree")
             ends[index] = ends[child]
             depths[index] = max(depths[index], depths[child] + 1)
-        count = _CHILDREN.get(dict(numbers(types[index])).get(1, 0), 0)
+        count = _CHILDREN.get(dict(numbers(types[index])).get(TypeField.KIND, 0), 0)
         if count is not None and count != len(children[index]):
             raise ValueError("a type of the ORC file has more or fewer parts than it can have")
     if not types or ends[0] != len(types) or depths[0] > _DEEPEST:
         raise ValueError("the types of the ORC file are no tree, or too deep a one")
-    names = [value.decode("utf-8", "replace") for number, wire, value in fields(types[0]) if (number, wire) == (3, 2)]
+    names = [value.decode("utf-8", "replace") for value in _messages(fields(types[0]), TypeField.FIELD_NAMES)]
     return [(name, range(child, ends[child])) for name, child in zip(names, children[0], strict=True)]
+
+
+def _messages(found: Iterable[Field], wanted: int) -> list[bytes]:
+    """The values of the fields of one number, where they are bytes."""
+    return [value for number, wire, value in found if (number, wire) == (wanted, LENGTH_DELIMITED)]
 
 
 def _subtypes(message: bytes) -> Iterator[int]:
     for number, wire, value in fields(message):
-        if number == 2:
-            yield from integers(value) if wire == 2 else [value]
+        if number == TypeField.SUBTYPES:
+            # A list of integers, or one integer per field: protobuf allows both.
+            yield from integers(value) if wire == LENGTH_DELIMITED else [value]
 
 
 def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_Stream]:
     """The streams that hold data."""
+    # Streams lie one after the other, and only their lengths are stored.
     start = stripe.offset
     for message in messages:
         found = dict(numbers(message))
-        end = start + found.get(3, 0)
+        end = start + found.get(_StreamField.LENGTH, 0)
         if end > stripe.footer:
             raise ValueError("a stream of an ORC stripe is cut off")
-        if found.get(1, 0) not in _INDEX_STREAMS:
-            yield _Stream(found.get(2, 0), found.get(1, 0), start, end)
+        kind = found.get(_StreamField.KIND, 0)
+        if kind not in _INDEX_STREAMS:
+            yield _Stream(found.get(_StreamField.COLUMN, 0), kind, start, end)
         start = end
 
 
 def _stripes(tail: OrcTail) -> Iterator[Stripe]:
     position = _MAGIC_SIZE
     for number, wire, value in tail.footer:
-        if (number, wire) != (3, 2):
+        if (number, wire) != (FooterField.STRIPES, LENGTH_DELIMITED):
             continue
         found = dict(numbers(value))
-        offset = found.get(1, 0)
-        footer = offset + found.get(2, 0) + found.get(3, 0)
-        stripe = Stripe(offset, footer, footer + found.get(4, 0), found.get(5, 0))
+        offset = found.get(_StripeField.OFFSET, 0)
+        footer = offset + found.get(_StripeField.INDEX_LENGTH, 0) + found.get(_StripeField.DATA_LENGTH, 0)
+        end = footer + found.get(_StripeField.FOOTER_LENGTH, 0)
+        stripe = Stripe(offset, footer, end, found.get(_StripeField.ROWS, 0))
         if not position <= offset or stripe.end > tail.metadata:
             raise ValueError("a stripe of the ORC file is outside of it")
         position = stripe.end

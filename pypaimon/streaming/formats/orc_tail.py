@@ -2,7 +2,7 @@
 
 Arrow makes every ORC timestamp one of nanoseconds, and those before 1677 or after 2262 wrap silently. An ORC timestamp
 column stores whole seconds in the same streams as a LONG column stores its values. So a copy of the footer that calls
-the column LONG makes Arrow give the seconds, from which the wrapped value can be put right (`orc_files`).
+the column LONG makes Arrow give the seconds, from which the wrapped value can be put right (`orc_source`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any
 
 from pypaimon.streaming.formats.orc_blocks import DEFAULT_BLOCK_SIZE, decompressed_blocks
 
+# Wire types of protobuf: how the value of a field is stored.
+VARINT, _FIXED64, LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+
+# Kinds of types, as ORC numbers them.
 _LONG, _TIMESTAMP, _TIMESTAMP_INSTANT = 4, 9, 18
-_MAGIC_FIELD = 8000
+
 _MOST_BLOCK_SIZE = 1 << 23
-_FIXED_SIZES = {1: 8, 5: 4}
+# The milliseconds whose nanoseconds fit 64 bits.
 _FIRST_MILLIS = -(1 << 63) // 10**6
 _LAST_MILLIS = ((1 << 63) - 1) // 10**6
 
@@ -28,6 +34,47 @@ ReadRange = Callable[[int, int], bytes]
 """Reads the bytes of a file from one place to another, all of them; `ValueError` if it ends before."""
 Field = tuple[int, int, Any]
 """A field of a protobuf message: its number, its wire type, its value (an integer or bytes)."""
+
+
+class PostscriptField(IntEnum):
+    """Numbers of the fields of `PostScript` in ORC's `orc_proto.proto`; below those of its other messages."""
+
+    FOOTER_LENGTH = 1
+    COMPRESSION = 2
+    BLOCK_SIZE = 3
+    METADATA_LENGTH = 5
+    MAGIC = 8000
+
+
+class FooterField(IntEnum):
+    """Those of `Footer`."""
+
+    STRIPES = 3
+    TYPES = 4
+    ROWS = 6
+    STATISTICS = 7
+
+
+class TypeField(IntEnum):
+    """Those of `Type`."""
+
+    KIND = 1
+    SUBTYPES = 2
+    FIELD_NAMES = 3
+
+
+class _StatisticsField(IntEnum):
+    """Those of `ColumnStatistics`."""
+
+    VALUES = 1
+    TIMESTAMP = 9
+
+
+class _TimestampField(IntEnum):
+    """Those of `TimestampStatistics`: milliseconds, zigzag-encoded."""
+
+    MINIMUM_UTC = 3
+    MAXIMUM_UTC = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +95,12 @@ class OrcTail:
 
     def overflowing(self) -> set[int]:
         """The types (by their place in the footer) whose statistics show, or do not rule out, too far a timestamp."""
-        types = [dict(numbers(value)) for number, _, value in self.footer if number == 4]
-        statistics = [value for number, _, value in self.footer if number == 7]
+        types = [dict(numbers(value)) for number, _, value in self.footer if number == FooterField.TYPES]
+        statistics = [value for number, _, value in self.footer if number == FooterField.STATISTICS]
         return {
             index
             for index, kind in enumerate(types)
-            if kind.get(1) in (_TIMESTAMP, _TIMESTAMP_INSTANT)
+            if kind.get(TypeField.KIND) in (_TIMESTAMP, _TIMESTAMP_INSTANT)
             and not (index < len(statistics) and _fits_nanos(statistics[index]))
         }
 
@@ -62,25 +109,29 @@ class OrcTail:
         indexes = itertools.count()
         footer = _encode(
             [
-                (number, wire, _as_long(value) if number == 4 and next(indexes) in types else value)
+                (number, wire, _as_long(value) if number == FooterField.TYPES and next(indexes) in types else value)
                 for number, wire, value in self.footer
             ]
         )
         if self.codec:
             footer = _uncompressed_chunks(footer, self.block_size)
-        ends = self.postscript
-        postscript = _encode([(number, wire, len(footer) if number == 1 else value) for number, wire, value in ends])
+        postscript = _encode(
+            [
+                (number, wire, len(footer) if number == PostscriptField.FOOTER_LENGTH else value)
+                for number, wire, value in self.postscript
+            ]
+        )
         return content[: self.body] + footer + postscript + bytes([len(postscript)])
 
     @property
     def codec(self) -> int:
         """The number of the compression."""
-        return dict(numbers(self.postscript)).get(2, 0)
+        return dict(numbers(self.postscript)).get(PostscriptField.COMPRESSION, 0)
 
     @property
     def block_size(self) -> int:
         """Most bytes of a block once it is decompressed."""
-        return dict(numbers(self.postscript)).get(3, DEFAULT_BLOCK_SIZE)
+        return dict(numbers(self.postscript)).get(PostscriptField.BLOCK_SIZE, DEFAULT_BLOCK_SIZE)
 
     def decompressed(self, stored: bytes) -> bytes:
         """A part of the file as it was before it was compressed.
@@ -105,20 +156,22 @@ def read_tail(size: int, read: ReadRange) -> OrcTail:
 
 
 def _tail(size: int, read: ReadRange) -> OrcTail:
+    # From the end backwards: a byte with the length of the postscript, the postscript, the footer, the statistics.
     end = read(max(0, size - _END), size)
     length = end[-1]
     postscript = list(fields(end[-1 - length : -1]))
-    if (_MAGIC_FIELD, 2, b"ORC") not in postscript:
+    if (PostscriptField.MAGIC, LENGTH_DELIMITED, b"ORC") not in postscript:
         raise ValueError("not an ORC file, or it is cut off")
     lengths = dict(numbers(postscript))
-    body = size - 1 - length - lengths[1]
-    metadata = body - lengths.get(5, 0)
+    body = size - 1 - length - lengths[PostscriptField.FOOTER_LENGTH]
+    metadata = body - lengths.get(PostscriptField.METADATA_LENGTH, 0)
     if metadata < 0:
         raise ValueError("the ORC footer is larger than the file")
-    if not 0 < lengths.get(3, DEFAULT_BLOCK_SIZE) <= _MOST_BLOCK_SIZE:
-        raise ValueError(f"ORC blocks of {lengths[3]} bytes")
+    if not 0 < lengths.get(PostscriptField.BLOCK_SIZE, DEFAULT_BLOCK_SIZE) <= _MOST_BLOCK_SIZE:
+        raise ValueError(f"ORC blocks of {lengths[PostscriptField.BLOCK_SIZE]} bytes")
     tail = OrcTail(metadata, body, postscript, [])
-    return replace(tail, footer=list(fields(tail.decompressed(read(body, body + lengths[1])))))
+    stored = read(body, body + lengths[PostscriptField.FOOTER_LENGTH])
+    return replace(tail, footer=list(fields(tail.decompressed(stored))))
 
 
 def reads_of(stream: Any) -> ReadRange:
@@ -142,13 +195,17 @@ def fields(message: bytes) -> Iterator[Field]:
     """
     position = 0
     while position < len(message):
+        # The key holds the number of the field, and in its lowest three bits the wire type.
         key, position = _varint(message, position)
         number, wire = key >> 3, key & 7
-        if wire == 0:
+        if wire == VARINT:
             value, position = _varint(message, position)
             yield number, wire, value
             continue
-        length, position = _varint(message, position) if wire == 2 else (_FIXED_SIZES.get(wire, -1), position)
+        if wire == LENGTH_DELIMITED:
+            length, position = _varint(message, position)
+        else:
+            length = _FIXED_SIZES.get(wire, -1)
         if not 0 <= length <= len(message) - position:
             raise ValueError("a part of the ORC footer is cut off")
         yield number, wire, message[position : position + length]
@@ -158,7 +215,7 @@ def fields(message: bytes) -> Iterator[Field]:
 def numbers(message: bytes | Sequence[Field]) -> Iterator[tuple[int, int]]:
     """Those fields of a message that are integers."""
     found = fields(message) if isinstance(message, bytes) else message
-    return ((number, value) for number, wire, value in found if wire == 0)
+    return ((number, value) for number, wire, value in found if wire == VARINT)
 
 
 def integers(packed: bytes) -> Iterator[int]:
@@ -171,31 +228,36 @@ def integers(packed: bytes) -> Iterator[int]:
 
 def _fits_nanos(statistics: bytes) -> bool:
     found = {number: value for number, _, value in fields(statistics)}
-    if not found.get(1):
+    if not found.get(_StatisticsField.VALUES):
         return True
-    if 9 not in found:
+    if _StatisticsField.TIMESTAMP not in found:
         return False
-    limits = {number: (value >> 1) ^ -(value & 1) for number, value in numbers(found[9])}
+    # Zigzag: signed numbers alternate around 0, so that small ones stay short.
+    limits = {number: (value >> 1) ^ -(value & 1) for number, value in numbers(found[_StatisticsField.TIMESTAMP])}
     # Statistics of older writers are in their own time zone only: a day of margin.
-    known, margin = ([limits[3], limits[4]], 0) if limits.keys() >= {3, 4} else ([*limits.values()], 86_400_000)
+    known, margin = [*limits.values()], 86_400_000
+    if limits.keys() >= {*_TimestampField}:
+        known, margin = [limits[field] for field in _TimestampField], 0
     return all(_FIRST_MILLIS + margin < limit <= _LAST_MILLIS - margin for limit in known)
 
 
 def _as_long(type_message: bytes) -> bytes:
     return _encode(
         [
-            (number, wire, _LONG if number == 1 and value in (_TIMESTAMP, _TIMESTAMP_INSTANT) else value)
+            (number, wire, _LONG if number == TypeField.KIND and value in (_TIMESTAMP, _TIMESTAMP_INSTANT) else value)
             for number, wire, value in fields(type_message)
         ]
     )
 
 
 def _uncompressed_chunks(data: bytes, block_size: int) -> bytes:
+    # The header of a block: its length, and in the lowest bit that it is stored as it is.
     parts = (data[start : start + block_size] for start in range(0, len(data), block_size))
     return b"".join((len(part) << 1 | 1).to_bytes(3, "little") + part for part in parts)
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
+    # Seven bits in each byte, the lowest first; the highest bit says that another byte follows.
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(message):
@@ -212,10 +274,10 @@ def _encode(message: list[Field]) -> bytes:
     parts = []
     for number, wire, value in message:
         parts.append(_varint_bytes(number << 3 | wire))
-        if wire == 0:
+        if wire == VARINT:
             parts.append(_varint_bytes(value))
         else:
-            parts.append((_varint_bytes(len(value)) if wire == 2 else b"") + value)
+            parts.append((_varint_bytes(len(value)) if wire == LENGTH_DELIMITED else b"") + value)
     return b"".join(parts)
 
 

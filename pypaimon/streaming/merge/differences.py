@@ -70,6 +70,8 @@ def _differing(chunk: Chunk) -> pa.RecordBatch:
     is_after = order >= chunk.counts[0]
     kept = is_after | adds
     kinds = np.where(is_after, kinds, DELETE).astype(np.int8)
+    # Rows of the earlier state come first in the batch and, since the order is stable, first in their key: `pairs` has
+    # the earlier rows of keys in both states, and right behind each is the later one.
     pairs = starts[np.diff(starts, append=len(order)) > 1]
     earlier, later = order[pairs], order[pairs + 1]
     changed = adds[pairs] != adds[pairs + 1]
@@ -118,6 +120,7 @@ def _differs(column: pa.Array, earlier: Ints, later: Ints) -> Mask:
             pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
             return np.array([identity(one) != identity(other) for one, other in pairs], dtype=np.bool_)
         differs = pc.fill_null(pc.not_equal(old, new), False).to_numpy(zero_copy_only=False)
+    # A null compares as equal so far, or by what its code happens to be: it differs from every value.
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         differs = differs | (valid[earlier] != valid[later])

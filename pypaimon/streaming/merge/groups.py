@@ -85,6 +85,7 @@ class Groups:
     def first(self, mask: Mask) -> Ints:
         """First position of each group where the mask holds, -1 where it holds nowhere."""
         beyond = len(self.rows)
+        # No position is as large as `beyond`, so it stands for "nowhere" in a minimum.
         found = np.minimum.reduceat(np.where(mask, self.positions, beyond), self.starts)
         return np.where(found == beyond, -1, found)
 
@@ -110,6 +111,7 @@ class Groups:
 
     def where(self, mask: Mask) -> Groups:
         """The groups of the mask alone."""
+        # `cumsum(sizes) - sizes` is where each group starts once the others are gone.
         sizes = self.sizes[mask]
         return Groups(self.batch, self.rows[np.repeat(mask, self.sizes)], np.cumsum(sizes) - sizes)
 

@@ -62,6 +62,7 @@ def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_delet
         return _rows(chunk.batch.select(names), order, kinds if order is None else kinds[order], keep_deletes)
     if order is None:
         order = np.arange(len(chunk.codes))
+    # Only keys with several records are merged; `several` marks them among all keys.
     sizes = np.diff(starts, append=len(order))
     several = sizes > 1
     group_sizes = sizes[several]
@@ -80,6 +81,7 @@ def _by_age(groups: Groups, engine: MergeEngine) -> Groups:
     sequence = _numbers(groups.batch, SEQUENCE_NUMBER)[groups.rows]
     added = ~groups.retracts
     if not engine.sequence:
+        # Nothing is sorted where no two neighbours of a group are in the wrong order.
         same = groups.ids[1:] == groups.ids[:-1]
         older = (sequence[1:] < sequence[:-1]) | ((sequence[1:] == sequence[:-1]) & (added[1:] < added[:-1]))
         if not (same & older).any():
@@ -89,6 +91,7 @@ def _by_age(groups: Groups, engine: MergeEngine) -> Groups:
         codes = ranks(groups.values(name))
         # A null is the oldest in either direction.
         fields.append(codes if engine.ascending else np.where(codes == 0, np.iinfo(np.int64).min, -codes))
+    # The last key counts most: group, then sequence fields, `_SEQUENCE_NUMBER`, and additions behind retractions.
     order = np.lexsort((added, sequence, *reversed(fields), groups.ids))
     return Groups(groups.batch, groups.rows[order], groups.starts)
 
@@ -121,6 +124,7 @@ def _assemble(
             if made is None:
                 made = source.take(pa.array(rows[kept]))
             elif isinstance(made, pa.Array):
+                # Values that the engine made lie behind those of the batch, so that one `take` picks from both.
                 both = pa.concat_arrays([source, made])
                 picked = firsts.copy()
                 picked[several] = len(source) + np.arange(len(made))

@@ -64,6 +64,7 @@ class KeyCodec:
             parts.append(_padded(column, width) if _is_bytes(column.type) else _big_endian(column))
         rows = np.concatenate(parts, axis=1)
         length, width = rows.shape
+        # Up to 8 bytes sort as one integer, filled up with zeros behind them.
         if width <= 8:
             words = np.zeros((length, 8), dtype=np.uint8)
             words[:, :width] = rows
@@ -105,6 +106,7 @@ def ranks(column: pa.Array) -> Codes:
             raise TypeError(f"values of type {column.type} have no order")
         codec.fit([column])
         codes = codec.encode([column])
+    # The index among the distinct values, in order.
     ranked = np.unique(codes, return_inverse=True)[1].astype(np.int64) + 1
     return np.where(_validity(column), ranked, 0)
 
@@ -122,6 +124,7 @@ def python_order(value: Any) -> Any:
         return (1, value.encode())
     if isinstance(value, float):
         bits = struct.unpack(">q", struct.pack(">d", math.nan if math.isnan(value) else value))[0]
+        # As `_ordered_bits`.
         return (1, bits if bits >= 0 else bits ^ 0x7FFFFFFFFFFFFFFF)
     return (1, value)
 
@@ -171,6 +174,7 @@ def _primitive_buffer(column: pa.Array, dtype: npt.DTypeLike, words: int) -> Cod
 def _ordered_bits(values: Codes, dtype: npt.DTypeLike) -> Codes:
     """Float bits that order as integers; every NaN is the same, greatest one."""
     bits: Codes = np.where(np.isnan(values), values.dtype.type(np.nan), values).view(dtype)
+    # The bits of negative floats grow as the values fall: all but the sign are flipped.
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
@@ -180,11 +184,13 @@ def _big_endian(column: pa.Array) -> Codes:
         size = numbers.dtype.itemsize
         unsigned = numbers.view(f"u{size}")
         if numbers.dtype.kind == "i":
+            # The sign bit flipped: as unsigned numbers, and so as big-endian bytes, negative ones come first.
             unsigned = unsigned ^ unsigned.dtype.type(1 << (size * 8 - 1))
         return unsigned.astype(f">u{size}").view(np.uint8).reshape(-1, size)
     if not pa.types.is_decimal128(column.type):
         raise TypeError(f"values of type {column.type} have no order")
     words = np.where(_validity(column).reshape(-1, 1), decimal_words(column), 0).view(np.uint64)
+    # The same over 128 bits, the upper word in front.
     high = words[:, 1] ^ np.uint64(1 << 63)
     return np.stack([high, words[:, 0]], axis=1).astype(">u8").view(np.uint8).reshape(-1, 16)
 
@@ -195,6 +201,7 @@ def _padded(column: pa.Array, width: int) -> Codes:
     lengths = _primitive(pc.binary_length(values), np.int32)
     if width == 0:
         return np.zeros((len(column), 2), dtype=np.uint8)
+    # Arrow pads texts only. ASCII padding does not look at what the bytes mean, so any bytes may pass as text.
     text = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
     padded = pc.ascii_rpad(text, width, padding="\0")
     data = _bytes_of(padded, width).reshape(len(column), width)

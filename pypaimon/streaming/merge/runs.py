@@ -23,6 +23,8 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
     As many runs as files overlap at most, as Java's `IntervalPartition` has in its widest section. The files of a run
     are in key order and can be read one after the other as one run.
     """
+    # In order of its smallest key each file goes on the run that ends first, if that ends before the file begins; else
+    # it opens a run. `ends` is a heap of the runs by their largest key.
     bounds = [(_key(file.min_key), _key(file.max_key), file) for file in files]
     bounds.sort(key=lambda bound: bound[:2])
     runs: list[list[DataFileMeta]] = []
@@ -76,6 +78,7 @@ class Chunk:
             # Stable sorting finds the ascending runs and merges them, which is what makes this fast.
             order = np.argsort(codes, kind="stable")
             codes = codes[order]
+        # A key starts where a code differs from the one before.
         changes = np.ones(len(codes), dtype=np.bool_)
         changes[1:] = codes[1:] != codes[:-1]
         return order, np.flatnonzero(changes)
@@ -157,6 +160,7 @@ def chunks(runs: Iterable[Iterable[pa.RecordBatch]], keys: Sequence[str]) -> Ite
         for index, run in enumerate(opened):
             if run.batch is not None and run.codes[0] > run.codes[-1]:
                 raise UnsortedRunError(index)
+        # A run may go on with the last key that was read of it: keys below the smallest of these are complete.
         limit = min((run.codes[-1] for run in active if not run.ended), default=None)
         counts = _counts(opened, limit)
         parts = [run.take(count) for run, count in zip(opened, counts, strict=True) if count]
@@ -168,6 +172,8 @@ def _counts(runs: Sequence[_Run], limit: Any) -> list[int]:
     """How many records of each run are handed out: those with keys below the limit, or fewer if they are too large."""
     counts = [len(run.codes) if limit is None else run.count_below(limit) for run in runs]
     while sum(run.row_bytes * count for run, count in zip(runs, counts, strict=True)) > CHUNK_BYTES:
+        # The limit is lowered to the middle key of the run with the most records until the chunk fits, or nothing lies
+        # below that key.
         longest = max(range(len(runs)), key=counts.__getitem__)
         middle = runs[longest].codes[counts[longest] // 2]
         fewer = [run.count_below(middle) if count else 0 for run, count in zip(runs, counts, strict=True)]

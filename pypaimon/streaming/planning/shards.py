@@ -46,6 +46,7 @@ class ShardFilter:
             index, count = self.shard
             by_file = self.traits.shards_by_file
             numbers = _name_hashes(entries["file_name"]) if by_file else buckets
+            # As in Java: `Math.abs(hash % count)` by file, `Math.floorMod(bucket, count)` by bucket.
             keep &= (np.abs(np.fmod(numbers, count)) if by_file else np.mod(numbers, count)) == index
         return keep
 
@@ -63,6 +64,8 @@ def _name_hashes(names: pa.ChunkedArray) -> npt.NDArray[np.int64]:
         units = np.frombuffer(b"".join(encoded), dtype=">u2")
     starts, lengths = offsets[:-1], np.diff(offsets)
     hashes = np.zeros(len(array), dtype=np.int64)
+    # All names advance together, one UTF-16 unit per step; names that have ended take no part. The product stays below
+    # 2^37, so that 64 bits hold it until it is cut to the 32 bits of a Java int.
     for position in range(int(lengths.max(initial=0))):
         longer = position < lengths
         hashes[longer] = (hashes[longer] * 31 + units[starts[longer] + position]) & 0xFFFFFFFF

@@ -226,6 +226,7 @@ class SnapshotPlans:
         kept = [table.filter(self._pruner.manifests(table)) for table in manifests]
         if kept:
             ahead = pa.concat_tables(kept)
+            # The longest prefix whose sizes add up to no more than the bound.
             fitting = np.searchsorted(np.cumsum(column(ahead, "file_size")), _READ_AHEAD_BYTES, side="right")
             self.directory.manifests.read_ahead(ahead.slice(0, int(fitting)))
 
@@ -336,6 +337,7 @@ def _sides(old: pa.Table | None, new: pa.Table) -> pa.Table:
 
 def _lone_files(units: Units) -> _Mask:
     """Entries whose file is on one side only; one that was moved to another level is another file."""
+    # Each column of `pairs` is (code of the name, level); a pair that is counted once is on one side only.
     names = units.entries["file_name"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     pairs = np.stack([names, column(units.entries, "level")])
     _, inverse, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
@@ -347,6 +349,8 @@ def _differing_units(units: Units, deletions_before: DeletionFiles, deletions: D
     """Entries of units whose files, or the rows deleted from them, differ between the two sides."""
     names = units.entries["file_name"].combine_chunks()
     codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    # Pairs of (unit, code of the file name): one that is counted once is a file of one side. A unit with such a file
+    # is compared as a whole, and so is one in which a deletion vector differs.
     pairs = np.unique(np.stack([units.of_entry, codes]), axis=1, return_counts=True)
     lone = np.unique(pairs[0][0][pairs[1] == 1])
     files = deletions_before.keys() | deletions.keys()

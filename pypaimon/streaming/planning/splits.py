@@ -76,6 +76,7 @@ class SplitFactory:
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
         """Splits of an append table put together: one per ordered bucket, unaware buckets packed by size."""
+        # Dictionaries keep the order of insertion: buckets come out in the order in which the splits name them first.
         buckets: dict[tuple[tuple[object, ...], int], list[DataFileMeta]] = {}
         firsts: dict[tuple[tuple[object, ...], int], StreamSplit] = {}
         for split in splits:
@@ -111,6 +112,8 @@ class SplitFactory:
         Files on both sides cancel out. Both tables are in canonical order.
         """
         old, new = _Files.of(before, self), _Files.of(after, self)
+        # The serialised partition and the bucket match the two sides: partition indices of one table mean nothing in
+        # the other.
         ranges_old = {old.key(start): (start, stop) for start, stop in old.buckets}
         ranges_new = {new.key(start): (start, stop) for start, stop in new.buckets}
         result = []
@@ -138,6 +141,8 @@ class SplitFactory:
         if not (self.traits.unaware_bucket or self.traits.data_evolution):
             yield start, stop
             return
+        # `firsts` has where each group begins, `weights` its bytes. `sums` never falls, so that a binary search
+        # finds how many whole groups fit. A group larger than the target is a split of its own.
         firsts = start + _run_starts(groups[start:stop])
         weights = np.maximum(np.add.reduceat(sizes[:stop], firsts), self.open_bytes)
         sums = np.cumsum(weights)
@@ -180,9 +185,11 @@ class _Files:
     def of(entries: pa.Table, factory: SplitFactory) -> _Files:
         fields = {each.name: each for each in factory.schema.fields}
         key_names = [name for name in factory.schema.primary_keys if name not in factory.schema.partition_keys]
+        # Many files share few partitions: each distinct one is decoded once, files hold an index into them.
         encoded = entries["partition"].combine_chunks().dictionary_encode()
         indices = encoded.indices.to_numpy().astype(np.int64)
         buckets = column(entries, "bucket")
+        # In canonical order the files of a bucket are adjacent: where either number changes, the next bucket begins.
         starts = _run_starts(indices, buckets).tolist()
         return _Files(
             entries,

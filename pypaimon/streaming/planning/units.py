@@ -60,6 +60,7 @@ class Units:
     def after(self, last: Unit) -> _Mask:
         """Which entries come after a unit that was handed out."""
         wanted = partition_order(last.partition)
+        # A partition that is gone gets the rank of the first one behind it.
         rank = bisect_left(self.partitions, wanted, key=partition_order)
         found = rank < len(self.partitions) and partition_order(self.partitions[rank]) == wanted
         if not found:
@@ -90,6 +91,7 @@ class Units:
         Raises:
             TableChangedError: Another file has its place: the snapshot is not the one that the position was made from.
         """
+        # One entry per partition at most; texts are compared for these alone.
         here = kept & (self.bucket == last.bucket) & (self.index == last.index)
         for entry in np.flatnonzero(here):
             unit = self.unit_at(int(entry))
@@ -114,11 +116,14 @@ def in_canonical_order(
     """
     encoded = entries["partition"].combine_chunks().dictionary_encode()
     texts = partition_texts(encoded.dictionary)
+    # Only distinct partitions are compared as texts; `rank` is the inverse permutation, from the dictionary code of a
+    # partition to its number in canonical order.
     ranking = sorted(range(len(texts)), key=lambda index: partition_order(texts[index]))
     rank = np.empty(len(texts), dtype=np.int64)
     rank[ranking] = np.arange(len(texts))
     partition = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(texts) else np.empty(0, dtype=np.int64)
     bucket = column(entries, "bucket")
+    # `lexsort` takes the last key as the most significant one and is stable: ties stay in manifest order.
     keys: list[Any] = [_bucket_key(bucket), partition]
     if unit is whole_row_id_groups:
         keys.insert(0, column(entries, "first_row_id", -1))
@@ -153,6 +158,7 @@ def whole_row_id_groups(units: Units) -> _Numbers:
     first = column(units.entries, "first_row_id", -1)
     last = first + column(units.entries, "row_count") - 1
     starts = np.ones(len(first), dtype=bool)
+    # Ranges are in the order of their first row id; `reach` is the last row id of the group so far, -1 without row ids.
     reach = -1
     for entry in range(len(first)):
         if units.index[entry] and first[entry] >= 0 and first[entry] <= reach:
@@ -173,6 +179,8 @@ def cut(units: Units, kept: _Mask, limits: Limits) -> tuple[_Mask, Unit | None]:
         return kept & ~units.after(limits.until), limits.until
     if not limits or not kept.any():
         return kept, None
+    # `first_of` has where each unit begins among the kept entries, so that `reduceat` sums unit by unit. Running totals
+    # never fall, so what fits is a prefix: it ends before the first unit that does not.
     entries = np.flatnonzero(kept)
     numbers, first_of = np.unique(units.of_entry[entries], return_index=True)
     fits = np.ones(len(numbers), dtype=bool)
@@ -204,6 +212,7 @@ def _index_in_run(partition: _Numbers, bucket: _Numbers) -> _Numbers:
     count = len(partition)
     starts = np.ones(count, dtype=bool)
     starts[1:] = (partition[1:] != partition[:-1]) | (bucket[1:] != bucket[:-1])
+    # A running maximum carries the start of a run to all of its entries.
     begin = np.maximum.accumulate(np.where(starts, np.arange(count), 0))
     index: _Numbers = np.arange(count) - begin
     return index

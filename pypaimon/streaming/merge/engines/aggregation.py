@@ -39,6 +39,7 @@ class Aggregation(EngineBase):
         kinds = np.full(len(groups), INSERT, dtype=np.int8)
         if self.remove_on_delete:
             deletes = groups.kinds == DELETE
+            # A delete begins the row anew with its own values; it removes the row if nothing comes behind it.
             actions[deletes] = SET
             kinds[deletes[groups.ends]] = DELETE
         columns = {name: self.aggregates[name].apply(groups, name, actions) for name in value_columns(groups.batch)}

@@ -96,6 +96,7 @@ class PartialUpdate(EngineBase):
             removed = self._in_sequence(groups, present, opening, aggregates)
         else:
             removed = self._removed(groups)
+        # The row begins anew with what the record that removed it holds.
         actions[removed] = SET
         kinds = np.where(removed[groups.ends] | ~groups.any(~groups.retracts), DELETE, INSERT).astype(np.int8)
         columns = {}
@@ -104,6 +105,7 @@ class PartialUpdate(EngineBase):
             columns[name] = aggregate.apply(groups, name, chosen)
         newest = groups.ends
         if self.ignore_delete:
+            # -1 where all are retractions: then it is the first of them.
             newest = np.maximum(groups.last(~groups.retracts), groups.starts)
         return Merged(kinds, groups.row_of(newest), columns)
 
@@ -134,11 +136,14 @@ class PartialUpdate(EngineBase):
         if any(group.removes for group in sequence_groups):
             removed = _removals(groups, [group.removes for group in sequence_groups], ages, newest)
         for group, age, is_newest in zip(sequence_groups, ages, newest, strict=True):
+            # What each record does to the sequence fields (`sequence`), to fields without an aggregate (`replacing`),
+            # and to aggregated ones (`aggregating`).
             sequence = np.where(is_newest, ADD, SKIP)
             adding = np.where(is_newest, ADD, np.where(age > 0, ADD_BEFORE, SKIP))
             if self.ignore_delete:
                 replacing = aggregating = np.where(opening, SET, np.where(groups.retracts, SKIP, adding))
             else:
+                # The retraction that opens a row sets its values, and takes them back if it has a sequence.
                 opened = np.where(age > 0, SET_RETRACT, SET)
                 taking = np.where(opening, opened, RETRACT)
                 replacing = np.where(groups.retracts, np.where(is_newest | opening, taking, SKIP), adding)
@@ -157,6 +162,7 @@ def _ages(groups: Groups, sequence: tuple[str, ...]) -> Ints:
     ages = ranks(groups.values(sequence[0]))
     for name in sequence[1:]:
         following = ranks(groups.values(name))
+        # Ranks put together as the digits of one number are ranked again, lest they outgrow 64 bits.
         both = ages * (following.max() + 1) + following
         ages = np.where(both > 0, np.unique(both, return_inverse=True)[1] + 1, 0)
     return ages
@@ -182,6 +188,8 @@ def _removals(groups: Groups, removing: list[bool], ages: list[Ints], newest: li
     for removes, age in zip(removing, ages, strict=True):
         if removes:
             candidates |= deletes & (age > 0)
+    # Whether a record is the newest depends on the removals before it: such groups are gone through record by record.
+    # `held` is the sequence that each sequence group has so far.
     for group in np.flatnonzero(groups.any(candidates)).tolist():
         held = [0] * len(ages)
         for position in range(int(groups.starts[group]), int(groups.ends[group]) + 1):

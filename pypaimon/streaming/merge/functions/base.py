@@ -86,6 +86,7 @@ class FieldAggregate:
         vectorized = ~folds
         merged = function.merge(groups.where(vectorized), column, actions[vectorized[groups.ids]])
         folded = function.fold(groups.where(folds), column, actions[folds[groups.ids]])
+        # Back into the order of the groups.
         order = np.argsort(np.concatenate([np.flatnonzero(vectorized), np.flatnonzero(folds)]))
         if isinstance(merged, pa.Array):
             return pa.concat_arrays([merged, folded]).take(pa.array(order))
@@ -98,6 +99,7 @@ def _with_retractions_apart(groups: Groups, actions: Actions) -> tuple[Groups, A
     if not twice.any():
         return groups, actions
     counts = 1 + twice
+    # Where each record is once those before it that count twice are two.
     begins = np.cumsum(counts) - counts
     apart = np.repeat(actions, counts)
     apart[begins[twice]] = SET
@@ -109,6 +111,7 @@ def _restarted(groups: Groups, actions: Actions) -> Actions:
     replaced = actions == SET
     if not replaced.any():
         return actions
+    # What came before the last replacement does not count, and the replacement is where the group starts.
     before = groups.positions < groups.last(replaced)[groups.ids]
     return np.where(before, SKIP, np.where(replaced, ADD, actions)).astype(np.int8)
 
@@ -152,6 +155,7 @@ class LastNonNullValue(SelectingAggregator):
         older = valid & (actions == ADD_BEFORE)
         if not older.any():
             return picked
+        # An older sequence gives its value only where there is none: nothing newer came, or it was taken back.
         behind = groups.first(older & (groups.positions > newest[groups.ids]))
         return np.where(picked < 0, behind, picked)
 
@@ -227,6 +231,7 @@ class MinMax(SelectingAggregator):
         if codes is None:
             codes = ranks(values)
         counted = (actions != SKIP) & groups.valid(column)
+        # Records that do not count get the worst code; of those with the best one that counts the first is picked.
         limits = np.iinfo(codes.dtype)
         if self.greatest:
             best = np.maximum.reduceat(np.where(counted, codes, limits.min), groups.starts)
@@ -237,6 +242,7 @@ class MinMax(SelectingAggregator):
 
 def _unless_retracted(positions: Ints, actions: Actions) -> Ints:
     """The positions, -1 where the record there is a retraction."""
+    # Index -1 reads the last action, which the first condition passes over.
     return np.where((positions >= 0) & (actions[positions] == RETRACT), -1, positions)
 
 

@@ -47,6 +47,7 @@ class Listagg(FoldingAggregator):
         values = groups.values(column)
         blank = pc.equal(pc.utf8_trim(values, characters=_BLANK_CHARACTERS), "")
         used = (actions == ADD) & ~pc.fill_null(blank, True).to_numpy(zero_copy_only=False)
+        # One list per group: its texts lie one after the other, `counts` of them.
         counts = np.add.reduceat(used.astype(np.int32), groups.starts)
         lists = pa.ListArray.from_arrays(pa.array(_offsets(counts)), values.filter(pa.array(used)))
         joined = pc.binary_join(lists, pa.scalar(self.delimiter, values.type))
@@ -89,6 +90,7 @@ class Collect(FoldingAggregator):
         arrays = groups.values(column).filter(pa.array(used))
         lengths = np.zeros(len(used), dtype=np.int64)
         lengths[used] = pc.list_value_length(arrays).to_numpy()
+        # The elements of a group lie one after the other already: only the boundaries change, from arrays to groups.
         offsets = _offsets(np.add.reduceat(lengths, groups.starts))
         absent = pa.array(~groups.any(used))
         return pa.ListArray.from_arrays(pa.array(offsets), arrays.flatten(), type=arrays.type, mask=absent)

@@ -44,6 +44,7 @@ class Number(FoldingAggregator):
             words = decimal_words(values).tolist()
             valid = values.is_valid().to_pylist()
             mask = (1 << 64) - 1
+            # The unscaled value: the upper word has the sign, the lower one is unsigned.
             return [high << 64 | low & mask if there else None for (low, high), there in zip(words, valid, strict=True)]
         numbers = values.to_pylist()
         return numbers if self._float is None else [None if n is None else self._float(n) for n in numbers]
@@ -98,6 +99,7 @@ class Sum(Number):
         if self._float is not None:
             return np.zeros(len(groups), dtype=np.bool_)
         used = (actions != SKIP) & groups.valid(column)
+        # No partial sum is larger than the sum of the absolute values, so below the limit nothing overflows on the way.
         totals = np.add.reduceat(self.magnitudes(groups, column, used, 0.0), groups.starts)
         mask: Mask = totals >= self._limit * _NEARLY
         return mask
@@ -107,6 +109,7 @@ class Sum(Number):
         signs = np.where(used, np.where(actions == RETRACT, -1, 1), 0)
         absent = ~groups.any(used)
         if self._float is not None:
+            # From -0.0, for 0.0 would make a sum of negative zeros positive.
             return pa.array(self.in_order(groups, column, np.add, -0.0, signs), mask=absent)
         if pa.types.is_decimal(self._kind):
             return self._decimals(groups, column, signs)
@@ -121,6 +124,8 @@ class Sum(Number):
         signed = pc.if_else(pa.array(signs < 0), pc.negate(wide), wide)
         counted = pc.if_else(pa.array(signs != 0), signed, pa.scalar(None, wide.type))
         table = pa.table({"group": groups.ids, "value": counted})
+        # Without threads groups come out in the order in which they come first. The totals are taken as they are for
+        # values of the field's type, without a check of its precision: up to 18 digits they may outgrow it.
         sums = table.group_by("group", use_threads=False).aggregate([("value", "sum")]).column("value_sum")
         totals = sums.combine_chunks()
         return pa.Array.from_buffers(self._kind, len(totals), totals.buffers(), offset=totals.offset)
@@ -149,6 +154,7 @@ class Product(Number):
         if pa.types.is_decimal(self._kind):
             return np.ones(len(groups), dtype=np.bool_)
         used = (actions != SKIP) & groups.valid(column)
+        # At least 1 for each factor, else a zero would hide what overflowed before it.
         sizes = np.maximum(self.magnitudes(groups, column, used, 1.0), 1.0)
         with np.errstate(over="ignore"):
             mask: Mask = folded | (np.multiply.reduceat(sizes, groups.starts) >= self._limit * _NEARLY)
@@ -187,6 +193,7 @@ class Product(Number):
 
     def _quotient(self, accumulated: int, value: int) -> int | None:
         exact = Fraction(accumulated * 10**self._kind.scale, value)
+        # A quotient has a finite decimal form if its denominator has no prime factors but 2 and 5.
         rest = Fraction(accumulated, value).denominator
         for factor in (2, 5):
             while rest % factor == 0:
