@@ -159,7 +159,7 @@ def test_the_import_contract_holds(environment: Environment) -> None:
         "--no-cache",
         "--no-logo",
     )
-    assert "Contracts: 2 kept, 0 broken." in run(*command, cwd=environment.empty)
+    assert "Contracts: 3 kept, 0 broken." in run(*command, cwd=environment.empty)
 
 
 def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: Path) -> None:
