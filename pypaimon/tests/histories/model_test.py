@@ -311,3 +311,26 @@ def test_a_start_that_expired_before_it_was_saved_is_believed(tmp_path: Path, mo
     asyncio.run(read())
     assert reader.scan.next_snapshot_id == 4
     reader.scan.close()
+
+
+def test_what_a_cancelled_call_passed_over_may_expire(tmp_path: Path) -> None:
+    """The reader is given nothing of the second snapshot, and knows nothing of its end."""
+    table = CraftedTable(tmp_path / "w", keyed=True, partitioned=False, buckets=1, options={"bucket": "1"})
+    writer = CraftedWriter(table, buckets=1, producer="none", postponed=False)
+    writer.act("append", 1)
+    reader = BelievingReader(table, StreamModel(True), False, Settings(least_key=KEYS))
+
+    async def read() -> None:
+        await reader.catch_up()
+        writer.act("append", 2)
+        assert await reader.step(cancel_after=1)
+        pending = reader.scan._driver._pending
+        assert pending is not None
+        await asyncio.wrap_future(pending.found)
+        writer.act("append", 3)
+        table.expire(3)
+        await reader.catch_up()
+
+    asyncio.run(read())
+    assert reader.scan.next_snapshot_id == 4
+    reader.scan.close()

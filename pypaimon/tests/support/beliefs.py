@@ -332,6 +332,11 @@ class Expectations:
             for belief in list(found):
                 if belief.phase == "start":
                     found += self._starts(belief, earliest, latest, later)
+            # What holds nothing was passed over then, and may have expired since.
+            for belief in list(found):
+                if belief.phase == "follow" and belief.left is None and earliest <= belief.next <= latest:
+                    with contextlib.suppress(Mismatch, Refused):
+                        found.append(self._passed(belief, min(self.first_with_rows(belief), latest + 1)))
             # The start may be one that has expired, or an overwrite of what has.
             for belief in list(found):
                 if belief.phase != "start" and (belief.next < earliest or self.replaces_expired(belief)):
