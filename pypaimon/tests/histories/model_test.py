@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import seed as seeded_by
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from pypaimon.schema.schema_change import SchemaChange
 from table_model import KEY, PARTITION, StreamModel
 
 SOAK = int(os.environ.get("SOAK", "0"))
@@ -332,5 +333,26 @@ def test_what_a_cancelled_call_passed_over_may_expire(tmp_path: Path) -> None:
         await reader.catch_up()
 
     asyncio.run(read())
+    assert reader.scan.next_snapshot_id == 4
+    reader.scan.close()
+
+
+def test_a_reader_that_comes_back_reads_with_the_schema_of_that_moment(tmp_path: Path) -> None:
+    table = CraftedTable(tmp_path / "w", keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
+    writer = CraftedWriter(table, buckets=0, producer="none", postponed=False)
+    writer.act("append", 1)
+    reader = BelievingReader(table, StreamModel(False, ordered=False), True, Settings())
+    asyncio.run(reader.catch_up())
+    for seed in (2, 3):
+        writer.act("append", seed)
+    table.expire(3)
+
+    async def until_it_comes_back() -> None:
+        while reader.beliefs[0].phase != "start":
+            assert await reader.step()
+
+    asyncio.run(until_it_comes_back())
+    table.alter(SchemaChange.rename_column("n", "c"))
+    asyncio.run(reader.catch_up())
     assert reader.scan.next_snapshot_id == 4
     reader.scan.close()

@@ -48,7 +48,10 @@ class BelievingReader:
     # ---- what it does ----
 
     def open(self, settings: Settings, position: str | None = None) -> None:
-        """Build a stream at a position; without one at its consumer's progress or its start."""
+        """Build a stream at a position; without one at its consumer's progress or its start.
+
+        Not on an event loop, where a builder would ask for its schema later.
+        """
         self.settings = settings
         self._looked = len(self._table.moments) - 1
         self._began: int | None = None
@@ -138,11 +141,11 @@ class BelievingReader:
             return True
         except PositionExpiredError as error:
             self._check_expired(error, before, reading)
-            self._afresh(error)
+            await asyncio.to_thread(self._afresh, error)
             return True
         except SchemaChangedError as error:
             self._check_refused(error, before)
-            self._with_newer_schema(position, before)
+            await asyncio.to_thread(self._with_newer_schema, position, before)
             return True
         self._see(lambda belief: self.expected.fit(belief, plan, names, rows))
         self.plans.append((plan.position, self.beliefs))
