@@ -13,7 +13,7 @@ import pyarrow.orc as orc
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.orc_checks import open_orc
 from pypaimon.streaming.formats.orc_tail import reads_of
-from pypaimon.streaming.io.buffered_file import HeldStream
+from pypaimon.streaming.io.held_stream import HeldStream
 
 _ORC_EPOCH = 1_420_070_400
 """2015-01-01 in seconds: what ORC counts timestamps from."""

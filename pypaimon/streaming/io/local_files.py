@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from pypaimon.streaming.io.binary_file import BinaryFile
 from pypaimon.streaming.io.io_requests import one_request
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ def step_by_step(batches: Iterator[T]) -> Iterator[T]:
         yield batch
 
 
-class MarkedStream:
+class MarkedStream(BinaryFile):
     """A binary file each of whose reads is a request.
 
     Args:
@@ -54,7 +55,7 @@ class MarkedStream:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self.closed = False
+        super().__init__()
 
     def read(self, size: int | None = -1) -> Any:
         """So many bytes from the position on, fewer only at the end; without a number all."""
@@ -70,18 +71,6 @@ class MarkedStream:
     def tell(self) -> int:
         """The position."""
         return int(self._stream.tell())
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
-    def writable(self) -> bool:
-        """Never."""
-        return False
 
     def close(self) -> None:
         """The file itself stays open, for whoever opened it."""

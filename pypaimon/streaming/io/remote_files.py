@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from pypaimon.streaming.io.binary_file import BinaryFile
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_client import Part
 from pypaimon.streaming.io.store import Store
@@ -40,7 +41,7 @@ def open_remote(store: Store, path: str, size: int | None) -> Any:
     return RemoteFile(store, path) if size is None or size > _WHOLE else io.BytesIO(store.read(path))
 
 
-class RemoteFile:
+class RemoteFile(BinaryFile):
     """A binary file in a store, for one thread at a time.
 
     Where the store's client needs no size to read, the end of the file, which readers want first, tells it. What a
@@ -58,7 +59,7 @@ class RemoteFile:
         self._position = 0
         self._block = _NOTHING
         self._size: int | None = None
-        self.closed = False
+        super().__init__()
 
     def read(self, size: int | None = -1) -> Any:
         """So many bytes from the position on, as a buffer, fewer only at the end; without a number all, as `bytes`."""
@@ -86,18 +87,6 @@ class RemoteFile:
     def tell(self) -> int:
         """The position."""
         return self._position
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
-    def writable(self) -> bool:
-        """Never."""
-        return False
 
     def close(self) -> None:
         """Let the stream go."""

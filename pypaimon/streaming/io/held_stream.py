@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from pypaimon.streaming.io.binary_file import BinaryFile
 
-class HeldStream:
+
+class HeldStream(BinaryFile):
     """A binary file that keeps some of its bytes in memory.
 
     Args:
@@ -17,7 +19,7 @@ class HeldStream:
         self._stream = stream
         self._position = 0
         self._held: list[tuple[int, bytes]] = []
-        self.closed = False
+        super().__init__()
 
     def hold(self, start: int, end: int) -> bytes:
         """Read a range, and keep it until `forget`.
@@ -62,18 +64,6 @@ class HeldStream:
     def tell(self) -> int:
         """The position."""
         return self._position
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
-    def writable(self) -> bool:
-        """Never."""
-        return False
 
     def close(self) -> None:
         """Let go of what is kept; the file stays open, for whoever opened it."""
