@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pypaimon.streaming.batches.pieces import BatchChunk
+from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.internals import TableSchema, polars_table
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 class _Rows:
     """What both kinds of batches hold. Immutable."""
 
-    def __init__(self, piece: BatchChunk) -> None:
-        assert piece.data is not None
-        self._piece = piece
+    def __init__(self, chunk: BatchChunk) -> None:
+        assert chunk.data is not None
+        self._chunk = chunk
 
     @property
     def data(self) -> pa.Table:
         """The rows. `_row_kind` is the first column where row kinds are included."""
-        return self._piece.data
+        return self._chunk.data
 
     @property
     def kinds(self) -> pa.ChunkedArray:
@@ -58,27 +58,27 @@ class _Rows:
     @property
     def snapshot_id(self) -> int:
         """The snapshot that they come from; of a collapsed or net plan the last one."""
-        return self._piece.plan.snapshot_id
+        return self._chunk.plan.snapshot_id
 
     @property
     def kind(self) -> PlanKind:
         """Where the rows come from: the full state, or changes."""
-        return self._piece.plan.kind
+        return self._chunk.plan.kind
 
     @property
     def commit_time(self) -> datetime:
         """When the snapshot was committed (aware, UTC)."""
-        return self._piece.plan.commit_time
+        return self._chunk.plan.commit_time
 
     @property
     def watermark(self) -> int | None:
         """The snapshot's watermark in epoch milliseconds, None if it has none."""
-        return self._piece.plan.watermark
+        return self._chunk.plan.watermark
 
     @property
     def schema(self) -> TableSchema:
         """The schema that the rows were read with."""
-        return self._piece.plan.schema
+        return self._chunk.plan.schema
 
     @property
     def begins_state(self) -> bool:
@@ -88,12 +88,12 @@ class _Rows:
         `with_on_expired(...)` lets it begin anew. The batches that follow add to the state, also those of later plans,
         into which `with_limits(...)` cuts it.
         """
-        return self._piece.begins_state
+        return self._chunk.begins_state
 
     @property
     def is_first(self) -> bool:
         """Whether this is the beginning of its plan."""
-        return self._piece.first
+        return self._chunk.first
 
     @property
     def is_last(self) -> bool:
@@ -102,13 +102,13 @@ class _Rows:
         A plan of many bytes comes as several batches, and so does one whose next rows are late. If such a plan then
         turns out to have no more rows, its last batch has none.
         """
-        return self._piece.last
+        return self._chunk.last
 
     @property
     def position(self) -> Position | None:
         """Where a restart goes on after this batch: after its plan if it is the last one of it, else before its plan,
         which then comes again as a whole; None if that is the configured start."""
-        return self._piece.plan.position if self.is_last else self._piece.before
+        return self._chunk.plan.position if self.is_last else self._chunk.before
 
     @property
     def plan_before(self) -> Position | None:
@@ -116,12 +116,12 @@ class _Rows:
 
         None where it had not found its start.
         """
-        return self._piece.before
+        return self._chunk.before
 
     @property
     def plan_after(self) -> Position:
         """Where the stream goes on after the plan of this batch."""
-        return self._piece.plan.position
+        return self._chunk.plan.position
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas data frame."""
@@ -150,8 +150,8 @@ class _Rows:
 class Batch(_Rows):
     """Rows of an asynchronous stream."""
 
-    def __init__(self, piece: BatchChunk, commit: Callable[[BatchChunk], Awaitable[None]]) -> None:
-        super().__init__(piece)
+    def __init__(self, chunk: BatchChunk, commit: Callable[[BatchChunk], Awaitable[None]]) -> None:
+        super().__init__(chunk)
         self._commit = commit
 
     async def commit(self) -> None:
@@ -164,16 +164,16 @@ class Batch(_Rows):
             StreamConfigError: The stream has no consumer id.
             ConsumerConflictError: Another reader has taken over; nothing was written.
         """
-        await self._commit(self._piece)
+        await self._commit(self._chunk)
 
 
 class BlockingBatch(_Rows):
     """Rows of a blocking stream."""
 
-    def __init__(self, piece: BatchChunk, commit: Callable[[BatchChunk], None]) -> None:
-        super().__init__(piece)
+    def __init__(self, chunk: BatchChunk, commit: Callable[[BatchChunk], None]) -> None:
+        super().__init__(chunk)
         self._commit = commit
 
     def commit(self) -> None:
         """As `Batch.commit`; blocks."""
-        self._commit(self._piece)
+        self._commit(self._chunk)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
-from pypaimon.streaming.batches.pieces import BatchChunk
+from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
@@ -31,19 +31,19 @@ class _Delivered:
     """What the caller was given.
 
     Attributes:
-        piece: The last batch; None before the first.
+        chunk: The last batch; None before the first.
         passed: Position after the plans without rows that came since; None if there were none.
         status: Counters up to the last batch.
     """
 
-    piece: BatchChunk | None = None
+    chunk: BatchChunk | None = None
     passed: Position | None = None
     status: StreamStatus = field(default_factory=StreamStatus)
 
     @property
     def ends_plan(self) -> bool:
         """Whether no rows of the plan in hand are still to come."""
-        return self.piece is None or self.piece.last or self.passed is not None
+        return self.chunk is None or self.chunk.last or self.passed is not None
 
 
 class _BatchLoop(Generic[B]):
@@ -95,11 +95,11 @@ class _BatchLoop(Generic[B]):
         As `position`, but known in the first plan of a stream too.
         """
         hand = self._handover.state
-        piece = hand.piece
-        if piece is None or hand.status.position is not None:
+        chunk = hand.chunk
+        if chunk is None or hand.status.position is not None:
             return hand.status.position
-        phase = Phase.FULL if piece.plan.kind is PlanKind.FULL else Phase.FOLLOW
-        return Position(piece.plan.position.table, piece.plan.snapshot_id, phase=phase)
+        phase = Phase.FULL if chunk.plan.kind is PlanKind.FULL else Phase.FOLLOW
+        return Position(chunk.plan.position.table, chunk.plan.snapshot_id, phase=phase)
 
     def stop(self) -> None:
         """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes.
@@ -120,19 +120,19 @@ class _BatchLoop(Generic[B]):
 
     def _confirmed_by_asking(self) -> Position | None:
         """What asking for more confirms in the automatic mode; None: nothing."""
-        piece = self._handover.state.piece
-        if piece is None or self._handover.has_item or self._driver.commit_mode is not CommitMode.AUTO:
+        chunk = self._handover.state.chunk
+        if chunk is None or self._handover.has_item or self._driver.commit_mode is not CommitMode.AUTO:
             return None
-        return self._confirmed_by(piece) if self._is_outstanding() else None
+        return self._confirmed_by(chunk) if self._is_outstanding() else None
 
-    def _confirmed_by(self, piece: BatchChunk) -> Position | None:
+    def _confirmed_by(self, chunk: BatchChunk) -> Position | None:
         """What a batch confirms, with the plans without rows that were passed over since; None: nothing."""
         if not self._has_consumer:
             raise StreamConfigError("there is no progress to save: build the stream with with_consumer_id(...)")
         hand = self._handover.state
-        if piece is hand.piece and hand.passed is not None:
+        if chunk is hand.chunk and hand.passed is not None:
             return hand.passed
-        return piece.plan.position if piece.last else piece.before
+        return chunk.plan.position if chunk.last else chunk.before
 
     @property
     def _has_consumer(self) -> bool:
@@ -141,63 +141,63 @@ class _BatchLoop(Generic[B]):
 
     def _is_outstanding(self) -> bool:
         """Whether the last batch is not confirmed yet, with all of its plan."""
-        return self._handover.state.piece is not self._confirmed
+        return self._handover.state.chunk is not self._confirmed
 
-    def _on_confirmed(self, piece: BatchChunk | None) -> None:
+    def _on_confirmed(self, chunk: BatchChunk | None) -> None:
         hand = self._handover.state
-        if piece is hand.piece and hand.ends_plan:
-            self._confirmed = piece
+        if chunk is hand.chunk and hand.ends_plan:
+            self._confirmed = chunk
 
-    def _new_batch(self, piece: BatchChunk) -> B:
+    def _new_batch(self, chunk: BatchChunk) -> B:
         raise NotImplementedError
 
     def _find(self) -> Waits[None]:
         """Have a batch wait in the handover; EndOfScan if there is none any more."""
         asked = self._confirmed_by_asking()
         if asked is not None:
-            yield from self._confirm(asked, self._handover.state.piece)
+            yield from self._confirm(asked, self._handover.state.chunk)
         while not (self._over or self._handover.has_item):
             yield self._sleeper.until_done(self._ahead.ready(), self._is_stopped)
-            piece = self._next_piece()
-            if piece is None:
+            chunk = self._next_chunk()
+            if chunk is None:
                 continue
-            if piece.data is not None:
-                self._offer(piece, self._new_batch(piece))
+            if chunk.data is not None:
+                self._offer(chunk, self._new_batch(chunk))
             else:
-                self._pass_over(piece)
+                self._pass_over(chunk)
                 if self._has_consumer and not self._is_outstanding():
-                    yield from self._confirm(piece.plan.position, None)
-                self._ahead.drop(piece)
+                    yield from self._confirm(chunk.plan.position, None)
+                self._ahead.drop(chunk)
         if self._over:
             raise EndOfScan("the stream is closed")
 
-    def _commit(self, piece: BatchChunk) -> Waits[None]:
-        position = self._confirmed_by(piece)
+    def _commit(self, chunk: BatchChunk) -> Waits[None]:
+        position = self._confirmed_by(chunk)
         if position is not None:
-            yield from self._confirm(position, piece)
+            yield from self._confirm(position, chunk)
 
-    def _confirm(self, position: Position, piece: BatchChunk | None) -> Waits[None]:
+    def _confirm(self, position: Position, chunk: BatchChunk | None) -> Waits[None]:
         yield Wait(lambda: self.scan.commit(position), lambda: self.scan.commit_async(position))
-        self._on_confirmed(piece)
+        self._on_confirmed(chunk)
 
-    def _next_piece(self) -> BatchChunk | None:
-        """The next piece, if there is one by now; it stays where it is."""
-        self._ahead.drop(self._handover.state.piece)
+    def _next_chunk(self) -> BatchChunk | None:
+        """The next chunk, if there is one by now; it stays where it is."""
+        self._ahead.drop(self._handover.state.chunk)
         if self._is_stopped():
             raise EndOfScan("the stream was stopped")
         return self._ahead.peek()
 
-    def _pass_over(self, piece: BatchChunk) -> None:
+    def _pass_over(self, chunk: BatchChunk) -> None:
         """A plan without rows."""
-        self._handover.move(replace(self._handover.state, passed=piece.plan.position))
+        self._handover.move(replace(self._handover.state, passed=chunk.plan.position))
 
-    def _offer(self, piece: BatchChunk, batch: B) -> None:
+    def _offer(self, chunk: BatchChunk, batch: B) -> None:
         """Hand out a batch; unless all of this was done, the same one comes again."""
-        status = self._handover.state.status.with_piece(piece)
+        status = self._handover.state.status.with_chunk(chunk)
         if self._on_progress is not None:
-            self._on_progress(status.with_scan(self.scan.metrics, self._ahead.waiting_bytes(piece), self._lag))
-        self._handover.offer(batch, _Delivered(piece, None, status))
-        self._ahead.drop(piece)
+            self._on_progress(status.with_scan(self.scan.metrics, self._ahead.waiting_bytes(chunk), self._lag))
+        self._handover.offer(batch, _Delivered(chunk, None, status))
+        self._ahead.drop(chunk)
 
 
 class BatchStream(_BatchLoop[Batch]):
@@ -222,8 +222,8 @@ class BatchStream(_BatchLoop[Batch]):
             raise StopAsyncIteration from None
         return self._handover.take()
 
-    def _new_batch(self, piece: BatchChunk) -> Batch:
-        return Batch(piece, lambda piece: run_async(self._commit(piece)))
+    def _new_batch(self, chunk: BatchChunk) -> Batch:
+        return Batch(chunk, lambda chunk: run_async(self._commit(chunk)))
 
     async def lag(self) -> Lag:
         """How far the last batch is behind the table; before the first one, what is not read ahead yet.
@@ -258,8 +258,8 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
             raise StopIteration from None
         return self._handover.take()
 
-    def _new_batch(self, piece: BatchChunk) -> BlockingBatch:
-        return BlockingBatch(piece, lambda piece: run(self._commit(piece)))
+    def _new_batch(self, chunk: BatchChunk) -> BlockingBatch:
+        return BlockingBatch(chunk, lambda chunk: run(self._commit(chunk)))
 
     def lag(self) -> Lag:
         """How far the last batch is behind the table; before the first one, what is not read ahead yet.

@@ -1,4 +1,4 @@
-"""`PieceReader`: the rows of plans in pieces, on a thread that may hang without holding anybody."""
+"""`ChunkReader`: the rows of plans in chunks, on a thread that may hang without holding anybody."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ class BatchChunk:
     begins_state: bool = False
 
 
-class PieceReader:
-    """Plans of a scan, read piece by piece. Not thread-safe. An error loses nothing: the next call goes on before it.
+class ChunkReader:
+    """Plans of a scan, read chunk by chunk. Not thread-safe. An error loses nothing: the next call goes on before it.
 
     Args:
         driver: Where plans come from.
         read: Reads them.
-        piece_bytes: A piece is closed once it holds as much.
+        chunk_bytes: A chunk is closed once it holds as much.
         timeout: Seconds that one request may take.
     """
 
-    def __init__(self, driver: ScanDriver, read: StreamTableRead, piece_bytes: int, timeout: float) -> None:
+    def __init__(self, driver: ScanDriver, read: StreamTableRead, chunk_bytes: int, timeout: float) -> None:
         self._driver = driver
         self._read = read
-        self._piece_bytes = piece_bytes
+        self._chunk_bytes = chunk_bytes
         self._pool = IOPool(1, timeout, "paimon-batches", marked=True)
         self._plans: BlockingPlanStream = BlockingPlanStream(driver)
         self._plan: Plan | None = None
@@ -71,7 +71,7 @@ class PieceReader:
         self._rows: _Rows | None = None
 
     def next(self) -> BatchChunk:
-        """The next piece. Blocks.
+        """The next chunk. Blocks.
 
         Raises:
             EndOfScan: The stream has reached its bound, or was stopped.
@@ -138,7 +138,7 @@ class PieceReader:
         return self._read.schema_of(plan).empty_table() if emptied else None
 
     def _collect(self, plan: Plan, batches: list[pa.RecordBatch]) -> bool:
-        """Add the record batches of a piece; says whether the plan ends with them."""
+        """Add the record batches of a chunk; says whether the plan ends with them."""
         if self._rows is None:
             self._rows = _Rows(self._pool, self._read.iter_batches(plan.splits()), self._given_rows)
         size = 0
@@ -146,7 +146,7 @@ class PieceReader:
             batch = self._rows.peek()
             if batch is None:
                 return True
-            if batches and (batch.nbytes > self._piece_bytes - size or batch.schema != batches[0].schema):
+            if batches and (batch.nbytes > self._chunk_bytes - size or batch.schema != batches[0].schema):
                 break
             batches.append(batch)
             size += batch.nbytes

@@ -1,4 +1,4 @@
-"""`ReadAhead`: pieces of data read on a thread before they are asked for, in order, bounded in bytes."""
+"""`ReadAhead`: chunks of data read on a thread before they are asked for, in order, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
-from pypaimon.streaming.batches.pieces import BatchChunk, PieceReader
+from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
 
@@ -14,24 +14,24 @@ READ_AHEAD_BYTES = 64 << 20
 
 
 class ReadAhead:
-    """Reads pieces on a daemon thread of its own, which begins when it is first needed. Thread-safe.
+    """Reads chunks on a daemon thread of its own, which begins when it is first needed. Thread-safe.
 
     An error reaches the one who takes next, after all that was read before it; the one who then takes again gets
     another try.
 
     Args:
         reader: Reads them.
-        max_bytes: Reading pauses while so many bytes wait to be taken; one piece always may.
+        max_bytes: Reading pauses while so many bytes wait to be taken; one chunk always may.
     """
 
-    def __init__(self, reader: PieceReader, max_bytes: int) -> None:
+    def __init__(self, reader: ChunkReader, max_bytes: int) -> None:
         self._reader = reader
         self._max_bytes = max_bytes
         # The lock itself is taken, not the condition: its `with` is one step, which no signal handler can cut in two.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         # With the bytes that were read up to the end of each: a count of those that wait could be cut in two.
-        self._pieces: deque[tuple[BatchChunk, int]] = deque()
+        self._chunks: deque[tuple[BatchChunk, int]] = deque()
         self._read_bytes = 0
         self._error: BaseException | None = None
         self._reading = False
@@ -40,12 +40,12 @@ class ReadAhead:
         self._origin = Origin()
 
     def waiting_bytes(self, taken: BatchChunk | None = None) -> int:
-        """Bytes that were read and not yet taken; without this piece."""
+        """Bytes that were read and not yet taken; without this chunk."""
         with self._lock:
-            if not self._pieces:
+            if not self._chunks:
                 return 0
-            first, first_end = self._pieces[0]
-            _, last_end = self._pieces[-1]
+            first, first_end = self._chunks[0]
+            _, last_end = self._chunks[-1]
             return last_end - first_end + (0 if first is taken else _size(first))
 
     def ready(self) -> Future[None]:
@@ -62,7 +62,7 @@ class ReadAhead:
             return self._waiting
 
     def peek(self) -> BatchChunk | None:
-        """The next piece, if there is one by now; it stays here until `drop`.
+        """The next chunk, if there is one by now; it stays here until `drop`.
 
         Raises:
             EndOfScan: The stream has ended, or is closed.
@@ -71,18 +71,18 @@ class ReadAhead:
         with self._lock:
             if self._closed:
                 raise EndOfScan("the stream is closed")
-            if self._pieces:
-                return self._pieces[0][0]
+            if self._chunks:
+                return self._chunks[0][0]
             error, self._error = self._error, None
             if error is not None:
                 raise error
             return None
 
-    def drop(self, piece: BatchChunk | None) -> None:
-        """A piece that was seen is the caller's now. Idempotent."""
+    def drop(self, chunk: BatchChunk | None) -> None:
+        """A chunk that was seen is the caller's now. Idempotent."""
         with self._lock:
-            if self._pieces and self._pieces[0][0] is piece:
-                self._pieces.popleft()
+            if self._chunks and self._chunks[0][0] is chunk:
+                self._chunks.popleft()
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -91,12 +91,12 @@ class ReadAhead:
             return
         with self._lock:
             self._closed = True
-            self._pieces.clear()
+            self._chunks.clear()
             self._tell()
         self._reader.close()
 
     def _has_answer(self) -> bool:
-        return bool(self._pieces) or self._error is not None or self._closed
+        return bool(self._chunks) or self._error is not None or self._closed
 
     def _run(self) -> None:
         with self._lock:
@@ -105,7 +105,7 @@ class ReadAhead:
             self._reading = True
         while True:
             try:
-                piece = self._reader.next()
+                chunk = self._reader.next()
             except BaseException as error:  # noqa: BLE001 - it belongs to the one who takes next
                 with self._lock:
                     self._error = error
@@ -115,15 +115,15 @@ class ReadAhead:
             with self._lock:
                 if self._closed:
                     return
-                self._read_bytes += _size(piece)
-                self._pieces.append((piece, self._read_bytes))
+                self._read_bytes += _size(chunk)
+                self._chunks.append((chunk, self._read_bytes))
                 self._tell()
                 self._changed.wait_for(self._may_read)
                 if self._closed:
                     return
 
     def _may_read(self) -> bool:
-        return self._closed or not self._pieces or self.waiting_bytes() < self._max_bytes
+        return self._closed or not self._chunks or self.waiting_bytes() < self._max_bytes
 
     def _tell(self) -> None:
         """Wake who waits; called with the lock held."""
@@ -133,5 +133,5 @@ class ReadAhead:
             self._waiting = None
 
 
-def _size(piece: BatchChunk) -> int:
-    return 0 if piece.data is None else int(piece.data.nbytes)
+def _size(chunk: BatchChunk) -> int:
+    return 0 if chunk.data is None else int(chunk.data.nbytes)

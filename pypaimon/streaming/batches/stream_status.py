@@ -10,7 +10,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.batches.pieces import BatchChunk
+from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.scanning.lag import Lag
@@ -47,9 +47,9 @@ class StreamStatus:
     lag: Lag | None = None
     scan: ScanMetrics = field(default_factory=ScanMetrics)
 
-    def with_piece(self, piece: BatchChunk) -> StreamStatus:
+    def with_chunk(self, chunk: BatchChunk) -> StreamStatus:
         """One batch more."""
-        data, plan = piece.data, piece.plan
+        data, plan = chunk.data, chunk.plan
         assert data is not None
         return replace(
             self,
@@ -60,7 +60,7 @@ class StreamStatus:
             snapshot_id=plan.snapshot_id,
             commit_time=plan.commit_time,
             watermark=plan.watermark,
-            position=plan.position if piece.last else piece.before,
+            position=plan.position if chunk.last else chunk.before,
         )
 
     def with_scan(self, metrics: ScanMetrics, read_ahead_bytes: int, lag: Lag | None) -> StreamStatus:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-from pypaimon.streaming.batches.pieces import BATCH_BYTES, PieceReader
+from pypaimon.streaming.batches.chunks import BATCH_BYTES, ChunkReader
 from pypaimon.streaming.batches.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.builder import checks as checks
@@ -213,7 +213,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         size = checks.at_least(1, "open: batch_bytes", batch_bytes)
         # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
         driver = self._driver(self._deferred(lambda builder: builder._scan_parts(CommitMode.MANUAL)))
-        reader = PieceReader(driver, self.new_read(), size, self._io_timeout)
+        reader = ChunkReader(driver, self.new_read(), size, self._io_timeout)
         return AsyncStreamingTableScan(self.table, driver), driver, ReadAhead(reader, ahead)
 
     def new_predicate_builder(self) -> PredicateBuilder:
