@@ -155,11 +155,6 @@ class IOPool:
         """Seconds after which who waits for a call is to look for overdue ones."""
         return min(_TICK_SECONDS, self.timeout / 4)
 
-    def abandon(self, future: Future[Any]) -> None:
-        """Give up a call: unless it is done its thread is replaced and never waited for."""
-        if not future.cancel():
-            self._give_up(future, IOTimeoutError("a request was given up before it came back"))
-
     @property
     def given_up(self) -> bool:
         """Inside a call: whether it was given up, so that nobody waits for what it still does."""

@@ -133,9 +133,3 @@ def polars_frame(table: pa.Table) -> polars.DataFrame:
     frame = polars.from_arrow(table)
     assert isinstance(frame, polars.DataFrame)
     return frame
-
-
-def data_files(entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> list[DataFileMeta]:
-    """Value objects for all entries; arguments and errors as those of `DataFiles`."""
-    files = DataFiles(entries, paths, key_fields)
-    return files.make(0, len(files))

@@ -107,7 +107,6 @@ class TableTraits:
         bucket: The option `bucket`: -1 dynamic (primary key) or unaware (append), -2 postpone.
         deletion_vectors: Whether deleted rows are marked in index files.
         data_evolution: Whether columns of existing rows are written by later commits.
-        row_tracking: Whether rows carry an id and a sequence number.
         decoupled_changelog: Whether changelogs outlive snapshots (`changelog/`).
         num_levels: Levels of the merge tree.
         full_compaction_delta_commits: The option `full-compaction.delta-commits`.
@@ -119,7 +118,6 @@ class TableTraits:
     bucket: int
     deletion_vectors: bool
     data_evolution: bool
-    row_tracking: bool
     decoupled_changelog: bool
     num_levels: int
     full_compaction_delta_commits: int | None
@@ -141,7 +139,6 @@ class TableTraits:
             bucket=DYNAMIC_OR_UNAWARE_BUCKET if (bucket := options.integer("bucket")) is None else bucket,
             deletion_vectors=options.boolean("deletion-vectors.enabled", False),
             data_evolution=options.boolean("data-evolution.enabled", False),
-            row_tracking=options.boolean("row-tracking.enabled", False),
             decoupled_changelog=_decoupled(options),
             num_levels=options.integer("num-levels") or trigger + 1,
             full_compaction_delta_commits=options.integer("full-compaction.delta-commits"),

@@ -28,7 +28,7 @@ from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata import manifests
-from pypaimon.streaming.metadata.data_file_meta import data_files
+from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
 from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, _memory_of, live
 
@@ -51,6 +51,12 @@ class RecordingFileIO(LocalFileIO):
         name = Path(path).name
         self.reads.append(name)
         return io.BytesIO(self.early.pop(name)) if name in self.early else super().new_input_stream(path)
+
+
+def data_files(entries: pa.Table, *arguments: Any) -> list[Any]:
+    """Value objects for all entries."""
+    files = DataFiles(entries, *arguments)
+    return files.make(0, len(files))
 
 
 @pytest.fixture
