@@ -159,8 +159,8 @@ def test_a_stream_that_begins_behind_what_the_copy_lacks_is_refused(plain: Table
 def test_what_holds_no_rows_for_the_stream_is_no_gap(plain: Table) -> None:
     """Snapshots that are passed over, plans whose rows the filter drops, and polls that fail in between."""
     plain.commit([1, 100])
-    builder = stream(plain).with_catch_up("replay").with_filter(
-        stream(plain).new_predicate_builder().is_in("k", [0, 77])
+    builder = (
+        stream(plain).with_catch_up("replay").with_filter(stream(plain).new_predicate_builder().is_in("k", [0, 77]))
     )
     database = duckdb.connect()
     target = followed(database, builder, [])

@@ -73,7 +73,6 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Table]]:
     released.clear()

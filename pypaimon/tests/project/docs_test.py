@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+import logging
 import re
 import shlex
 import subprocess
@@ -70,6 +71,15 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def log_level() -> Iterator[None]:
+    """A page may set the level of the library's log, for itself alone."""
+    log = logging.getLogger("pypaimon.streaming")
+    level = log.level
+    yield
+    log.setLevel(level)
+
+
+@pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
     """The loop that all blocks of a page await on."""
     found = asyncio.new_event_loop()
@@ -77,6 +87,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     found.close()
 
 
+@pytest.mark.usefixtures("log_level")
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ON_SPARK], ids=lambda page: page.stem)
 def test_code_runs_and_prints_what_it_says(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
     run_page(page, warehouse, loop)
