@@ -22,6 +22,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
+    SNAPSHOT_ORDERING,
     BucketFunctionType,
     bucket_function_of,
     merge_engine_of,
@@ -80,6 +81,10 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
     function = bucket_function_of(table.options.options.to_map())
     if mode == BucketMode.HASH_FIXED and function is not BucketFunctionType.DEFAULT:
         raise UnsupportedTableError(f"{name} has 'bucket-function.type' = '{function.value}'; wanted 'default'.")
+    if OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False):
+        raise UnsupportedTableError(
+            f"{name} has '{SNAPSHOT_ORDERING}': commits must note their snapshot in each file, which pypaimon does not."
+        )
     for field in table.fields:
         kind = str(field.type).upper()
         if any(refused in kind for refused in _REFUSED_TYPES):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.ordering import Ints, numeric_codes
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
-from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER
 
 NO_ROW = -1
 
@@ -138,7 +138,7 @@ class Merged:
 
 def value_columns(batch: pa.RecordBatch) -> list[str]:
     """The columns of the row itself, keys included."""
-    return [name for name in batch.schema.names if name not in (SEQUENCE_NUMBER, VALUE_KIND, LEVEL)]
+    return [name for name in batch.schema.names if name not in (SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER, LEVEL)]
 
 
 def take_or_null(values: pa.Array, rows: Any) -> pa.Array:

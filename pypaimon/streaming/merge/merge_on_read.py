@@ -12,7 +12,7 @@ from pypaimon.streaming.merge.groups import Groups, Kinds, Mask, Merged, is_retr
 from pypaimon.streaming.merge.ordering import Codes, Ints, numeric_codes, ranks
 from pypaimon.streaming.merge.runs import Chunk, chunks
 from pypaimon.streaming.merge.stages import Begin, few_runs
-from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER
 
 
 def merge_batches(
@@ -27,7 +27,8 @@ def merge_batches(
 
     Args:
         runs: Record batches of each run, sorted by the engine's keys. All hold the same columns: the keys, the value
-            columns, `_SEQUENCE_NUMBER` (int64), `_VALUE_KIND` (int8), and `_LEVEL` (int32) if the engine wants levels.
+            columns, `_SEQUENCE_NUMBER` (int64), `_VALUE_KIND` (int8), `_LEVEL` (int32) if the engine wants levels, and
+            perhaps `_WRITTEN_NUMBER` (int64), which decides between equal sequence numbers.
             The records of one key may lie in several runs and batches.
         engine: How the records of one key become a row.
         keep_deletes: Whether -U and -D rows come out too.
@@ -35,9 +36,9 @@ def merge_batches(
         begin: Called with runs that are about to be read, see `stages.Begin`.
 
     Yields:
-        Batches, sorted by key, none empty: the columns of the runs without `_SEQUENCE_NUMBER` and `_LEVEL`. A key with
-        one record comes out as it is; otherwise the engine decides. Records of a key are ordered by the engine's
-        sequence fields, then `_SEQUENCE_NUMBER`, then retractions first.
+        Batches, sorted by key, none empty: the columns of the runs without `_SEQUENCE_NUMBER`, `_WRITTEN_NUMBER` and
+        `_LEVEL`. A key with one record comes out as it is; otherwise the engine decides. Records of a key are ordered
+        by the engine's sequence fields, then `_SEQUENCE_NUMBER`, `_WRITTEN_NUMBER`, and retractions first.
 
     Raises:
         UnsortedRunError: The records of a run are not in order.
@@ -48,7 +49,7 @@ def merge_batches(
     """
     with few_runs(runs, engine.keys, begin) as few:
         for chunk in chunks(few, engine.keys):
-            hidden = (LEVEL,) if keep_sequence else (LEVEL, SEQUENCE_NUMBER)
+            hidden = (LEVEL, WRITTEN_NUMBER) if keep_sequence else (LEVEL, WRITTEN_NUMBER, SEQUENCE_NUMBER)
             names = [name for name in chunk.batch.schema.names if name not in hidden]
             merged = _merge_chunk(chunk, engine, names, keep_deletes)
             if merged.num_rows:
@@ -80,7 +81,10 @@ def _by_age(groups: Groups, engine: MergeEngine) -> Groups:
     """The records of each group from the oldest to the newest."""
     sequence = _numbers(groups.batch, SEQUENCE_NUMBER)[groups.rows]
     added = ~groups.retracts
-    if not engine.sequence:
+    numbers = [sequence]
+    if WRITTEN_NUMBER in groups.batch.schema.names:
+        numbers.insert(0, _numbers(groups.batch, WRITTEN_NUMBER)[groups.rows])
+    if not engine.sequence and len(numbers) == 1:
         # Nothing is sorted where no two neighbours of a group are in the wrong order.
         same = groups.ids[1:] == groups.ids[:-1]
         older = (sequence[1:] < sequence[:-1]) | ((sequence[1:] == sequence[:-1]) & (added[1:] < added[:-1]))
@@ -91,8 +95,8 @@ def _by_age(groups: Groups, engine: MergeEngine) -> Groups:
         codes = ranks(groups.values(name))
         # A null is the oldest in either direction.
         fields.append(codes if engine.ascending else np.where(codes == 0, np.iinfo(np.int64).min, -codes))
-    # The last key counts most: group, then sequence fields, `_SEQUENCE_NUMBER`, and additions behind retractions.
-    order = np.lexsort((added, sequence, *reversed(fields), groups.ids))
+    # The last key counts most: group, then sequence fields, numbers, and additions behind retractions.
+    order = np.lexsort((added, *numbers, *reversed(fields), groups.ids))
     return Groups(groups.batch, groups.rows[order], groups.starts)
 
 

@@ -13,6 +13,7 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 
 DYNAMIC_OR_UNAWARE_BUCKET = -1
+SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
 
 
 class ChangelogProducer(str, Enum):
@@ -106,6 +107,7 @@ class TableTraits:
         merge_engine: What becomes of records with one key.
         bucket: The option `bucket`: -1 dynamic (primary key) or unaware (append), -2 postpone.
         deletion_vectors: Whether deleted rows are marked in index files.
+        snapshot_ordering: Whether of two records of a key the one of the later snapshot is the newer one.
         data_evolution: Whether columns of existing rows are written by later commits.
         decoupled_changelog: Whether changelogs outlive snapshots (`changelog/`).
         num_levels: Levels of the merge tree.
@@ -117,6 +119,7 @@ class TableTraits:
     merge_engine: MergeEngineKind
     bucket: int
     deletion_vectors: bool
+    snapshot_ordering: bool
     data_evolution: bool
     decoupled_changelog: bool
     num_levels: int
@@ -138,6 +141,7 @@ class TableTraits:
             merge_engine=merge_engine_of(schema.options),
             bucket=DYNAMIC_OR_UNAWARE_BUCKET if (bucket := options.integer("bucket")) is None else bucket,
             deletion_vectors=options.boolean("deletion-vectors.enabled", False),
+            snapshot_ordering=options.boolean(SNAPSHOT_ORDERING, False),
             data_evolution=options.boolean("data-evolution.enabled", False),
             decoupled_changelog=_decoupled(options),
             num_levels=options.integer("num-levels") or trigger + 1,

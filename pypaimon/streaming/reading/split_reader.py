@@ -43,6 +43,7 @@ from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.reading.read_layout import Layout
 from pypaimon.streaming.reading.run_starts import begun
+from pypaimon.streaming.reading.snapshot_ordering import numbered_by_snapshot
 from pypaimon.streaming.reading.split_files import SplitFiles
 
 if TYPE_CHECKING:
@@ -342,6 +343,7 @@ class SplitReader:
         batch_size: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a file that are not deleted."""
+        by_snapshot = self._traits.primary_key and self._traits.snapshot_ordering and SEQUENCE_NUMBER in system_columns
         try:
             vector = self._vector(deletions, file.row_count)
             position = 0
@@ -354,7 +356,8 @@ class SplitReader:
                 batch_size=batch_size or self._batch_size,
                 constants=constants,
             ):
-                yield batch if vector is None else batch.filter(vector.keep_mask(position, batch.num_rows))
+                kept = batch if vector is None else batch.filter(vector.keep_mask(position, batch.num_rows))
+                yield numbered_by_snapshot(file, kept) if by_snapshot else kept
                 position += batch.num_rows
         except FileNotFoundError as error:
             if not self._ignore_lost:

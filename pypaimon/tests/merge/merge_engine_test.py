@@ -94,7 +94,7 @@ GROUP = {"fields__g__sequence_group": "a"}
     ("options", "error", "message"),
     [
         ({"merge_engine": "lightning"}, UnsupportedTableError, "lightning"),
-        ({"sequence__snapshot_ordering": "true"}, UnsupportedTableError, "snapshot-ordering"),
+        ({"sequence__snapshot_ordering": "true", "sequence__field": "g"}, StreamConfigError, "snapshot-ordering"),
         ({"sequence__field": "nope"}, StreamConfigError, "'nope'"),
         ({"sequence__field": "g,g"}, StreamConfigError, "more than once"),
         ({"sequence__field": "l"}, UnsupportedTableError, "'l' of option 'sequence.field'"),

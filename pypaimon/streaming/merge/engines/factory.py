@@ -18,6 +18,7 @@ from pypaimon.streaming.merge.functions.registry import DEFAULT_FUNCTION, field_
 from pypaimon.streaming.merge.ordering import is_ordered
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
+    SNAPSHOT_ORDERING,
     ChangelogProducer,
     MergeEngineKind,
     changelog_producer_of,
@@ -66,9 +67,9 @@ class _EngineOptions:
 
     def engine(self) -> MergeEngine:
         options = self._options
-        if options.boolean("sequence.snapshot-ordering", False):
-            raise UnsupportedTableError("The option 'sequence.snapshot-ordering' is not supported.")
         keys, sequence = self._keys(), self._sequence()
+        if sequence and options.boolean(SNAPSHOT_ORDERING, False):
+            raise StreamConfigError(f"'{SNAPSHOT_ORDERING}' and 'sequence.field' contradict each other; set one.")
         order = options.one_of("sequence.field.sort-order", ("ascending", "descending"), "ascending")
         ascending = order == "ascending"
         if self._kind is MergeEngineKind.DEDUPLICATE:

@@ -170,6 +170,12 @@ def test_a_table_is_created_and_widened(tables: Tables) -> None:
         ({}, "_row_kind string, " + DDL, ("-D", 1, "a", "d"), "has no primary key: rows can only be appended"),
         ({"primary_keys": ["id"], "options": {"bucket": "-1"}}, DDL, (1, "a", "d"), "dynamic buckets"),
         ({"primary_keys": ["id"], "partition_keys": ["day"]}, DDL, (1, "a", "d"), "cross-partition update"),
+        (
+            {"primary_keys": ["id"], "options": {"bucket": "1", "sequence.snapshot-ordering": "true"}},
+            DDL,
+            (1, "a", "d"),
+            "'sequence.snapshot-ordering'",
+        ),
         ({"primary_keys": ["id"], "options": {"bucket": "1"}}, DDL, (None, "a", "d"), "'id' .* holds null"),
     ],
 )
