@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pypaimon.spark.options.option_keys import OptionSchema, classify_options, column_names, require_table_location
 from pypaimon.streaming.errors import StreamConfigError
@@ -78,6 +79,8 @@ class Admission:
 class SourceOptions:
     """The options of one source. Holds secrets, so it is never shown.
 
+    Words that the builder of streams takes are checked by it.
+
     Attributes:
         catalog: Options of the catalog and its file systems.
         table_options: Options laid over the table's, as `table.copy` takes them.
@@ -110,14 +113,14 @@ class SourceOptions:
     include_row_kind: bool | None = None
     include_snapshot_id: bool = False
     include_ordinal: bool = False
-    start: str | None = None
+    start: Any = None
     start_tag: str | None = None
     start_full: bool = False
     columns: tuple[str, ...] | None = None
     filter: str | None = None
-    unmatched: str = "delete"
+    unmatched: Any = "delete"
     raw: bool = False
-    on_overwrite: str | None = None
+    on_overwrite: Any = None
     fail_on_data_loss: bool = True
     admission: Admission = field(default_factory=Admission)
     version: tuple[str, str] | None = None

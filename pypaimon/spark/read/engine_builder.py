@@ -18,7 +18,8 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.stream_options import End, Limits, StreamOptions
+from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.stream_options import Limits, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import View, fields
 from pypaimon.streaming.planning.planner import Planner

@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.batches.chunks import BATCH_BYTES, ChunkReader
 from pypaimon.streaming.batches.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
-from pypaimon.streaming.builder import checks as checks
+from pypaimon.streaming.builder.checks import refuse_unstreamable
 from pypaimon.streaming.builder.settings import BuilderSettings
 from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.bridge import on_event_loop
@@ -25,21 +25,20 @@ from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
 from pypaimon.streaming.filtering.partition_option import chosen_partitions
-from pypaimon.streaming.internals import PaimonStreamReadBuilder, Predicate, PredicateBuilder, TableSchema
+from pypaimon.streaming.internals import PaimonStreamReadBuilder, PredicateBuilder, TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
+from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.start import Start
 from pypaimon.streaming.options.stream_options import (
     CommitMode,
-    OnOverwrite,
     StreamOptions,
     Unmatched,
+    options_of_table,
     overwrite_policy,
     refuse_unmergeable,
     refuse_unshared_start,
-    table_settings,
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import VIEWS, View, fields
@@ -79,7 +78,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
     """
 
     def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
-        checks.refuse_unstreamable(table)
+        refuse_unstreamable(table)
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
         # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
@@ -100,7 +99,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         return AsyncStreamingTableScan(self.table, self._driver(self._deferred(StreamReadBuilder._scan_parts)))
 
     def _driver(self, parts: Deferred[ScanParts]) -> ScanDriver:
-        return ScanDriver(parts, self._settings.get("start"), self._clock)
+        return ScanDriver(parts, self._given.start, self._clock)
 
     def _deferred(self, make: Callable[[StreamReadBuilder], T]) -> Deferred[T]:
         """What is made with the settings as they are now: at once, if the table is known."""
@@ -110,7 +109,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             made.get()
         else:
             # One for all attempts, so that requests which hang are counted together.
-            builder._asks = TableDirectory.of(self.table, self._io_timeout)
+            builder._asks = TableDirectory.of(self.table, self._given.io_timeout)
         return made
 
     def _scan_parts(self, commit: CommitMode | None = None) -> ScanParts:
@@ -133,7 +132,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        return StreamTableRead(self.table, self._io_timeout, self._deferred(StreamReadBuilder._read_parts))
+        return StreamTableRead(self.table, self._given.io_timeout, self._deferred(StreamReadBuilder._read_parts))
 
     def _read_parts(self) -> ReadParts:
         options = self._options()
@@ -156,7 +155,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
     @property
     def _table_facts(self) -> TableFacts:
         """The table; blocks while it is not known."""
-        return self._facts.get(self._asks or TableDirectory.of(self.table, self._io_timeout))
+        return self._facts.get(self._asks or TableDirectory.of(self.table, self._given.io_timeout))
 
     @property
     def _schema(self) -> TableSchema:
@@ -172,7 +171,7 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
 
     def _directory(self) -> TableDirectory:
         """The table as one scan or read gets to know it."""
-        return TableDirectory.of(self.table, self._io_timeout, self._identity)
+        return TableDirectory.of(self.table, self._given.io_timeout, self._identity)
 
     def open(
         self,
@@ -206,14 +205,12 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
         """As `open`, for a plain `with` and `for`."""
         return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes), on_progress)
 
-    def _opened(
-        self, read_ahead_bytes: int, batch_bytes: int
-    ) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
-        ahead = checks.at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
-        size = checks.at_least(1, "open: batch_bytes", batch_bytes)
+    def _opened(self, read_ahead_bytes: int, batch_bytes: int) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
+        ahead = at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
+        size = at_least(1, "open: batch_bytes", batch_bytes)
         # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
         driver = self._driver(self._deferred(lambda builder: builder._scan_parts(CommitMode.MANUAL)))
-        reader = ChunkReader(driver, self.new_read(), size, self._io_timeout)
+        reader = ChunkReader(driver, self.new_read(), size, self._given.io_timeout)
         return AsyncStreamingTableScan(self.table, driver), driver, ReadAhead(reader, ahead)
 
     def new_predicate_builder(self) -> PredicateBuilder:
@@ -227,17 +224,17 @@ class StreamReadBuilder(BuilderSettings, PaimonStreamReadBuilder):
     def _options(self) -> StreamOptions:
         schema = self._schema
         self._check_all_columns()
-        settings = table_settings(schema) | self._settings
-        start = cast("Start", settings["start"])
+        options = self._given.over(options_of_table(schema))
+        start = options.start
         if start.position is not None:
-            settings["start"] = replace(start, position=of_table(start.position, self._identity))
-        chosen = settings.get("on_overwrite")
-        settings["read_overwrite"] = overwrite_policy(
-            self._traits, OptionValues(self._schema.options), cast("OnOverwrite | None", chosen)
+            start = replace(start, position=of_table(start.position, self._identity))
+        filters = (chosen_partitions(schema), options.predicate)
+        options = replace(
+            options,
+            start=start,
+            predicate=conjunction([each for each in filters if each is not None]),
+            read_overwrite=overwrite_policy(self._traits, OptionValues(schema.options), options.on_overwrite),
         )
-        own, of_options = settings.get("predicate"), chosen_partitions(self._schema)
-        settings["predicate"] = conjunction([each for each in (of_options, own) if isinstance(each, Predicate)])
-        options = StreamOptions(io_timeout=self._io_timeout, **cast("dict[str, Any]", settings))
         if options.shard is not None and options.bucket_filter is not None:
             raise StreamConfigError(
                 "a shard and chosen buckets (with_buckets, scan.bucket) cannot be combined; give one"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pypaimon.streaming.builder import checks as checks
+from pypaimon.streaming.builder.checks import known_columns
 from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.consumers.consumer_names import reader_name
@@ -16,10 +17,14 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import Predicate
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import at_least, choice, typed
+from pypaimon.streaming.options.end import end_of_arguments
+from pypaimon.streaming.options.start import start_of_arguments
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
     ConsumerOptions,
+    GivenOptions,
     Limits,
     OnExpired,
     OnOverwrite,
@@ -44,20 +49,17 @@ class BuilderSettings:
     def __init__(self, facts: Deferred[TableFacts], view: View | None) -> None:
         self._facts = facts
         self._view = view
-        self._settings: dict[str, Any] = {}
-        self._io_timeout = 60.0
+        self._given = GivenOptions()
         self._projection: tuple[str, ...] | None = None
         self._include_row_kind: bool | None = None
 
     def copy(self: B) -> B:
         """An independent builder with the same settings."""
-        other = copy.copy(self)
-        other._settings = dict(self._settings)
-        return other
+        return copy.copy(self)
 
     # ---- what is read ----
 
-    def with_filter(self: B, predicate: Predicate | None, unmatched: str = "delete") -> B:
+    def with_filter(self: B, predicate: Predicate | None, unmatched: Literal["delete", "drop"] = "delete") -> B:
         """Read only rows that match.
 
         Args:
@@ -69,11 +71,11 @@ class BuilderSettings:
         Raises:
             StreamConfigError: A column is not there, or `unmatched` is no choice.
         """
-        chosen = checks.choice(Unmatched, "with_filter: unmatched", unmatched)
+        chosen = choice(Unmatched, "with_filter: unmatched", unmatched)
         if predicate is not None:
-            checks.typed(Predicate, "with_filter", predicate)
+            typed(Predicate, "with_filter", predicate)
             self._check_columns("with_filter", columns_of(predicate))
-        self._settings.update(predicate=predicate, unmatched=chosen)
+        self._given = replace(self._given, predicate=predicate, unmatched=chosen)
         return self
 
     def with_projection(self: B, projection: Iterable[str] | None) -> B:
@@ -95,19 +97,19 @@ class BuilderSettings:
 
     def with_include_row_kind(self: B, include: bool = True) -> B:
         """Whether `_row_kind` (`+I -U +U -D`) is the first column; by default where the stream can carry -U or -D."""
-        self._include_row_kind = checks.typed(bool, "with_include_row_kind", include)
+        self._include_row_kind = typed(bool, "with_include_row_kind", include)
         return self
 
     def with_raw(self: B, raw: bool = True) -> B:
         """Refuse no merge engine; follow-ups are the records as written, first plans are merged as always."""
-        self._settings["raw"] = checks.typed(bool, "with_raw", raw)
+        self._given = replace(self._given, raw=typed(bool, "with_raw", raw))
         return self
 
     # ---- where it begins and ends ----
 
     def with_start(
         self: B,
-        mode: str | None = None,
+        mode: Literal["latest-full", "latest", "earliest", "compacted-full"] | None = None,
         *,
         snapshot_id: int | None = None,
         timestamp: datetime | int | None = None,
@@ -141,7 +143,7 @@ class BuilderSettings:
             "tag": tag,
             "position": position,
         }
-        self._settings["start"] = checks.start(given, full)
+        self._given = replace(self._given, start=start_of_arguments(given, full))
         return self
 
     def with_end(
@@ -163,22 +165,23 @@ class BuilderSettings:
         Raises:
             StreamConfigError: None or several are given, or one has a wrong type.
         """
-        bound, greatest_watermark = checks.end(latest, snapshot_id, timestamp, watermark)
-        self._settings["end"] = bound
-        self._settings.pop("end_watermark", None)
-        if greatest_watermark is not None:
-            self._settings["end_watermark"] = greatest_watermark
+        bound, greatest_watermark = end_of_arguments(latest, snapshot_id, timestamp, watermark)
+        self._given = replace(self._given, end=bound, end_watermark=greatest_watermark)
         return self
 
     # ---- how it runs ----
 
     def with_poll_interval_ms(self: B, poll_interval_ms: int) -> B:
         """Pause after a poll that found nothing, in milliseconds (default 1000)."""
-        self._settings["poll_interval_ms"] = checks.at_least(1, "with_poll_interval_ms", poll_interval_ms)
+        self._given = replace(self._given, poll_interval_ms=at_least(1, "with_poll_interval_ms", poll_interval_ms))
         return self
 
     def with_consumer_id(
-        self: B, consumer_id: str, commit: str = "auto", member: str | None = None, ignore_progress: bool = False
+        self: B,
+        consumer_id: str,
+        commit: Literal["auto", "manual"] = "auto",
+        member: str | None = None,
+        ignore_progress: bool = False,
     ) -> B:
         """Save progress under a name, and begin where it was saved.
 
@@ -191,25 +194,26 @@ class BuilderSettings:
         Raises:
             StreamConfigError: The id cannot be a file name, or `commit` is no choice.
         """
-        mode = checks.choice(CommitMode, "with_consumer_id: commit", commit)
+        mode = choice(CommitMode, "with_consumer_id: commit", commit)
         reader_name(consumer_id, member=member)
-        ignore = checks.typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
-        self._settings["consumer"] = ConsumerOptions(consumer_id, mode, member, ignore)
+        ignore = typed(bool, "with_consumer_id: ignore_progress", ignore_progress)
+        options = ConsumerOptions(consumer_id, mode, member, ignore)
+        self._given = replace(self._given, consumer=options)
         return self
 
     def with_shard(self: B, index: int, count: int) -> B:
         """Read shard `index` of `count`: the shards of a table are disjoint and together complete."""
-        checks.at_least(1, "with_shard: count", count)
-        if checks.at_least(0, "with_shard: index", index) >= count:
+        at_least(1, "with_shard: count", count)
+        if at_least(0, "with_shard: index", index) >= count:
             raise StreamConfigError(f"with_shard({index}, {count}): index must be from 0 to {count - 1}")
-        self._settings["shard"] = (index, count)
+        self._given = replace(self._given, shard=(index, count))
         return self
 
     def with_buckets(self: B, bucket_ids: Iterable[int]) -> B:
         """Read only these buckets."""
         if isinstance(bucket_ids, (str, dict)) or not isinstance(bucket_ids, Iterable):
             raise StreamConfigError(f"with_buckets({bucket_ids!r}): give a list of bucket numbers")
-        buckets = frozenset(checks.typed(int, "with_buckets", each) for each in bucket_ids)
+        buckets = frozenset(typed(int, "with_buckets", each) for each in bucket_ids)
         if not buckets:
             raise StreamConfigError("with_buckets: the list is empty, so nothing would ever be read")
         return self.with_bucket_filter(buckets.__contains__)
@@ -218,7 +222,7 @@ class BuilderSettings:
         """Read only buckets for which this is true."""
         if not callable(bucket_filter):
             raise StreamConfigError(f"with_bucket_filter({bucket_filter!r}): give a function of a bucket number")
-        self._settings["bucket_filter"] = bucket_filter
+        self._given = replace(self._given, bucket_filter=bucket_filter)
         return self
 
     def with_limits(
@@ -233,18 +237,18 @@ class BuilderSettings:
         """
         for name, value in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_splits", max_splits)):
             if value is not None:
-                checks.at_least(1, f"with_limits: {name}", value)
-        self._settings["limits"] = Limits(max_rows, max_bytes, max_splits)
+                at_least(1, f"with_limits: {name}", value)
+        self._given = replace(self._given, limits=Limits(max_rows, max_bytes, max_splits))
         return self
 
-    def with_catch_up(self: B, mode: str) -> B:
+    def with_catch_up(self: B, mode: Literal["auto", "replay", "net"]) -> B:
         """How to catch up when far behind: `"auto"`, `"replay"` or `"net"` (primary-key tables: one change per key)."""
-        self._settings["catch_up"] = checks.choice(CatchUp, "with_catch_up", mode)
+        self._given = replace(self._given, catch_up=choice(CatchUp, "with_catch_up", mode))
         return self
 
     def with_prefetch(self: B, plans: int) -> B:
         """Plans made ahead of the caller (metadata only); 0 is off."""
-        self._settings["prefetch"] = checks.at_least(0, "with_prefetch", plans)
+        self._given = replace(self._given, prefetch=at_least(0, "with_prefetch", plans))
         return self
 
     def with_io_timeout(self: B, seconds: float) -> B:
@@ -255,38 +259,38 @@ class BuilderSettings:
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
             raise StreamConfigError(f"with_io_timeout({seconds!r}): give a number of seconds above 0")
-        self._io_timeout = float(seconds)
+        self._given = replace(self._given, io_timeout=float(seconds))
         return self
 
-    def with_on_expired(self: B, policy: str) -> B:
+    def with_on_expired(self: B, policy: Literal["fail", "earliest", "latest", "full"]) -> B:
         """Where to go on when a saved position has expired: `"fail"`, `"earliest"`, `"latest"` or `"full"`.
 
         With `open()` also when data files of a plan expire before they are read. Rows that were given of that plan stay
         given; with `"full"` the next batch says by `begins_state` that they are void.
         """
-        self._settings["on_expired"] = checks.choice(OnExpired, "with_on_expired", policy)
+        self._given = replace(self._given, on_expired=choice(OnExpired, "with_on_expired", policy))
         return self
 
-    def with_on_schema_change(self: B, policy: str) -> B:
+    def with_on_schema_change(self: B, policy: Literal["fail", "follow", "ignore"]) -> B:
         """What to do where columns that are read change: `"fail"`, `"follow"` or `"ignore"`."""
-        self._settings["on_schema_change"] = checks.choice(OnSchemaChange, "with_on_schema_change", policy)
+        self._given = replace(self._given, on_schema_change=choice(OnSchemaChange, "with_on_schema_change", policy))
         return self
 
-    def with_on_overwrite(self: B, policy: str | None) -> B:
+    def with_on_overwrite(self: B, policy: Literal["skip", "read", "fail"] | None) -> B:
         """What to do with OVERWRITE snapshots: `"skip"`, `"read"`, `"fail"`, or None for the table's options."""
-        chosen = None if policy is None else checks.choice(OnOverwrite, "with_on_overwrite", policy)
-        self._settings["on_overwrite"] = chosen
+        chosen = None if policy is None else choice(OnOverwrite, "with_on_overwrite", policy)
+        self._given = replace(self._given, on_overwrite=chosen)
         return self
 
     def _check_columns(self, what: str, names: Iterable[Any]) -> tuple[str, ...]:
         """Names that were given, checked as far as that can be done without waiting."""
         facts = self._facts.known
         if facts is None:
-            return tuple(checks.typed(str, what, name) for name in names)
-        return checks.known_columns(what, names, {field.name for field in fields(facts.schema, self._view)})
+            return tuple(typed(str, what, name) for name in names)
+        return known_columns(what, names, {field.name for field in fields(facts.schema, self._view)})
 
     def _check_all_columns(self) -> None:
         """Check what was given before the table was known, now that it is."""
-        predicate = self._settings.get("predicate")
+        predicate = self._given.predicate
         self._check_columns("with_filter", () if predicate is None else columns_of(predicate))
         self._check_columns("with_projection", self._projection or ())

@@ -48,8 +48,7 @@ def configure(
         StreamConfigError: The builder refuses one of them.
     """
     if start is not None:
-        mode, keywords = start_of(start, datetime.now(timezone.utc))
-        builder.with_start(mode, **keywords)
+        builder.with_start(**start_of(start, datetime.now(timezone.utc)))
     if (predicate := filter_of(builder, filter_text)) is not None:
         builder.with_filter(predicate)
     if columns is not None:
@@ -67,7 +66,7 @@ def save_progress(builder: StreamReadBuilder, consumer_id: str | None) -> Stream
     return builder if consumer_id is None else builder.with_consumer_id(consumer_id, commit=CommitMode.AUTO.value)
 
 
-def start_of(text: str, now: datetime) -> tuple[str | None, dict[str, Any]]:
+def start_of(text: str, now: datetime) -> dict[str, Any]:
     """What `--start` means, as arguments of `with_start`.
 
     Args:
@@ -78,15 +77,15 @@ def start_of(text: str, now: datetime) -> tuple[str | None, dict[str, Any]]:
         click.UsageError: It is none of the starts.
     """
     if text in NAMED_STARTS:
-        return text, {}
+        return {"mode": text}
     if text.isdecimal():
-        return None, {"snapshot_id": int(text)}
+        return {"snapshot_id": int(text)}
     if text.startswith("tag:"):
-        return None, {"tag": text[len("tag:") :]}
+        return {"tag": text[len("tag:") :]}
     if (ago := duration(text)) is not None:
-        return None, {"timestamp": now - ago}
+        return {"timestamp": now - ago}
     try:
-        return None, {"timestamp": datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()}
+        return {"timestamp": datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()}
     except ValueError:
         raise click.UsageError(
             f"--start {text!r}: give {', '.join(NAMED_STARTS)}, a snapshot id, tag:NAME, a time as 2026-11-21T10:00, "

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import millis, typed
 from pypaimon.streaming.options.option_values import OptionValues
 
 
@@ -66,6 +68,43 @@ class Start:
     def is_fixed(self) -> bool:
         """Whether it is the same whenever it is found: it names a snapshot, a tag or a position."""
         return any(each is not None for each in (self.snapshot_id, self.tag, self.position))
+
+
+_TIMED_STARTS = {
+    "timestamp": StartMode.FROM_TIMESTAMP,
+    "file_creation_time": StartMode.FROM_FILE_CREATION_TIME,
+    "creation_time": StartMode.FROM_CREATION_TIMESTAMP,
+}
+
+
+def start_of_arguments(given: dict[str, Any], full: Any) -> Start:
+    """The start that the arguments of `with_start` ask for.
+
+    Raises:
+        StreamConfigError: None or several are given, or one has a wrong type.
+    """
+    chosen = [name for name, value in given.items() if value is not None]
+    if len(chosen) != 1:
+        what = "nothing" if not chosen else " and ".join(chosen)
+        raise StreamConfigError(f"with_start: {what} given; give exactly one of {', '.join(given)}")
+    (name,) = chosen
+    value, what = given[name], f"with_start: {name}"
+    if typed(bool, "with_start: full", full) and name not in ("snapshot_id", "tag"):
+        raise StreamConfigError(f"with_start: full=True goes with snapshot_id or tag, not with {name}")
+    if name == "mode":
+        if value not in NAMED_STARTS:
+            named = ", ".join(NAMED_STARTS)
+            raise StreamConfigError(f"with_start({value!r}): choose one of {named}, or give a keyword")
+        return Start(StartMode(value))
+    if name == "snapshot_id":
+        mode = StartMode.FROM_SNAPSHOT_FULL if full else StartMode.FROM_SNAPSHOT
+        return Start(mode, snapshot_id=typed(int, what, value))
+    if name == "tag":
+        return Start(StartMode.FROM_TAG, tag=typed(str, what, value), full=full)
+    if name == "position":
+        position = Position.from_json(value) if isinstance(value, str) else typed(Position, what, value)
+        return Start(StartMode.FROM_POSITION, position=position)
+    return Start(_TIMED_STARTS[name], millis=millis(what, value))
 
 
 _MILLIS, _STRING = "scan.timestamp-millis", "scan.timestamp"

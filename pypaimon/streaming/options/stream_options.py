@@ -1,14 +1,15 @@
-"""`StreamOptions`: every setting of one stream, validated: the builder's calls over the table's options."""
+"""`StreamOptions`: every setting of one stream, validated: what the builder was given over the table's options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import Predicate, TableSchema
 from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, start_of_options
@@ -67,21 +68,6 @@ class CommitMode(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """Where a stream ends; at most one field is set.
-
-    Attributes:
-        latest: At the snapshot that is the latest when the stream starts.
-        snapshot_id: After this snapshot.
-        millis: Before the first snapshot committed later than this (epoch milliseconds).
-    """
-
-    latest: bool = False
-    snapshot_id: int | None = None
-    millis: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """Soft bounds of one plan: at least one unit is always handed out.
 
@@ -113,7 +99,7 @@ class ConsumerOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """The settings of one stream. Built by `resolve`; never changed afterwards.
+    """The settings of one stream; never changed afterwards.
 
     Attributes:
         start: Where the stream begins when no consumer says otherwise.
@@ -162,6 +148,34 @@ class StreamOptions:
     sort_partitions: bool = False
     split_target_bytes: int = 128 << 20
     split_open_bytes: int = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class GivenOptions:
+    """What a builder was given of `StreamOptions`; None leaves a field to the table's options, then to its default."""
+
+    start: Start | None = None
+    end: End | None = None
+    end_watermark: int | None = None
+    poll_interval_ms: int | None = None
+    consumer: ConsumerOptions | None = None
+    shard: tuple[int, int] | None = None
+    bucket_filter: Callable[[int], bool] | None = None
+    predicate: Predicate | None = None
+    unmatched: Unmatched | None = None
+    limits: Limits | None = None
+    catch_up: CatchUp | None = None
+    prefetch: int | None = None
+    io_timeout: float = 60.0
+    raw: bool | None = None
+    on_expired: OnExpired | None = None
+    on_schema_change: OnSchemaChange | None = None
+    on_overwrite: OnOverwrite | None = None
+
+    def over(self, options: StreamOptions) -> StreamOptions:
+        """These, and the others as they are."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(options, **{name: value for name, value in given.items() if value is not None})
 
 
 def overwrite_policy(traits: TableTraits, options: OptionValues, chosen: OnOverwrite | None) -> bool:
@@ -234,33 +248,37 @@ def refuse_unshared_start(traits: TableTraits, options: StreamOptions) -> None:
         )
 
 
-def table_settings(schema: TableSchema) -> dict[str, object]:
-    """The fields of `StreamOptions` that a table's options decide, for what the builder leaves open.
+def options_of_table(schema: TableSchema) -> StreamOptions:
+    """The settings of a stream of which its table's options alone decide.
 
     Raises:
         StreamConfigError: An option cannot be read, is unknown, or contradicts another.
     """
     refuse_unknown_keys(schema)
     options = OptionValues(schema.options)
-    settings: dict[str, object] = {
-        "start": start_of_options(options),
-        "end_watermark": options.integer("scan.bounded.watermark"),
-        "delay_ms": options.duration_millis("streaming.read.snapshot.delay") or 0,
-        "sort_partitions": options.boolean("scan.plan-sort-partition", False),
-        "split_target_bytes": options.size_bytes("source.split.target-size", 128 << 20),
-        "split_open_bytes": options.size_bytes("source.split.open-file-cost", 4 << 20),
-    }
-    interval = options.duration_millis("continuous.discovery-interval")
-    if interval is not None:
-        settings["poll_interval_ms"] = interval
-    count = options.integer("scan.max-snapshot.count")
-    if count is not None and count > 0:
-        settings["max_unconfirmed"] = count
-    bucket = options.integer("scan.bucket")
-    if bucket is not None:
-        settings["bucket_filter"] = frozenset((bucket,)).__contains__
+    poll_interval_ms = options.duration_millis("continuous.discovery-interval")
+    max_unconfirmed = options.integer("scan.max-snapshot.count")
+    return StreamOptions(
+        start=start_of_options(options),
+        end_watermark=options.integer("scan.bounded.watermark"),
+        poll_interval_ms=DEFAULT_POLL_INTERVAL_MS if poll_interval_ms is None else poll_interval_ms,
+        consumer=_consumer_of(options),
+        bucket_filter=_bucket_filter_of(options),
+        max_unconfirmed=None if max_unconfirmed is None or max_unconfirmed <= 0 else max_unconfirmed,
+        delay_ms=options.duration_millis("streaming.read.snapshot.delay") or 0,
+        sort_partitions=options.boolean("scan.plan-sort-partition", False),
+        split_target_bytes=options.size_bytes("source.split.target-size", 128 << 20),
+        split_open_bytes=options.size_bytes("source.split.open-file-cost", 4 << 20),
+    )
+
+
+def _consumer_of(options: OptionValues) -> ConsumerOptions | None:
     consumer_id = options.text("consumer-id")
-    if consumer_id is not None:
-        ignore = options.boolean("consumer.ignore-progress", False)
-        settings["consumer"] = ConsumerOptions(consumer_id, ignore_progress=ignore)
-    return settings
+    if consumer_id is None:
+        return None
+    return ConsumerOptions(consumer_id, ignore_progress=options.boolean("consumer.ignore-progress", False))
+
+
+def _bucket_filter_of(options: OptionValues) -> Callable[[int], bool] | None:
+    bucket = options.integer("scan.bucket")
+    return None if bucket is None else frozenset((bucket,)).__contains__

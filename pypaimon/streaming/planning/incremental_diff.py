@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.stream_options import StreamOptions, table_settings
+from pypaimon.streaming.options.stream_options import options_of_table
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 _FROM_APPEND = 0
@@ -36,7 +36,7 @@ class IncrementalDiffScanner:
         if plans is None:
             directory = TableDirectory.of(table)
             schema = directory.reading_schema(directory.latest_schema().id)
-            options = StreamOptions(**cast("dict[str, Any]", table_settings(schema)))
+            options = options_of_table(schema)
             plans = SnapshotPlans(directory, schema, options)
         self._plans, self._directory = plans, plans.directory
 

@@ -198,21 +198,21 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "keywords"),
+    ("text", "keywords"),
     [
-        ("latest", "latest", {}),
-        ("compacted-full", "compacted-full", {}),
-        ("42", None, {"snapshot_id": 42}),
-        ("tag:v1", None, {"tag": "v1"}),
-        ("90s", None, {"timestamp": NOW - timedelta(seconds=90)}),
-        ("1.5h", None, {"timestamp": NOW - timedelta(minutes=90)}),
-        ("2026-11-21T11:30:00Z", None, {"timestamp": NOW - timedelta(minutes=30)}),
-        ("2026-11-21T12:30+01:00", None, {"timestamp": NOW - timedelta(minutes=30)}),
-        ("2026-11-20", None, {"timestamp": datetime(2026, 11, 20, tzinfo=timezone.utc)}),
+        ("latest", {"mode": "latest"}),
+        ("compacted-full", {"mode": "compacted-full"}),
+        ("42", {"snapshot_id": 42}),
+        ("tag:v1", {"tag": "v1"}),
+        ("90s", {"timestamp": NOW - timedelta(seconds=90)}),
+        ("1.5h", {"timestamp": NOW - timedelta(minutes=90)}),
+        ("2026-11-21T11:30:00Z", {"timestamp": NOW - timedelta(minutes=30)}),
+        ("2026-11-21T12:30+01:00", {"timestamp": NOW - timedelta(minutes=30)}),
+        ("2026-11-20", {"timestamp": datetime(2026, 11, 20, tzinfo=timezone.utc)}),
     ],
 )
-def test_starts(text: str, mode: str | None, keywords: dict[str, Any]) -> None:
-    assert start_of(text, NOW) == (mode, keywords)
+def test_starts(text: str, keywords: dict[str, Any]) -> None:
+    assert start_of(text, NOW) == keywords
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-3", "10x", "2026-13-01"])

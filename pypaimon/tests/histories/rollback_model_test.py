@@ -156,7 +156,7 @@ class Reader:
         self.scan.close()
         if self._is_of_another_table():
             fresh = StreamReadBuilder(self.builder.table)
-            fresh._settings = dict(self.builder._settings)
+            fresh._given = self.builder._given
             self.builder = fresh
         self.scan = self.builder.new_streaming_scan()
         self.last = None

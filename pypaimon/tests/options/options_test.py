@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from orders import catalog, create_orders, events
@@ -19,18 +21,25 @@ from pypaimon.schema.table_schema import TableSchema
 from repository import ROOT
 from tables import Table
 
-from pypaimon.streaming import StreamConfigError, UnsupportedTableError, stream_read_builder
+from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.start import NAMED_STARTS, Start, StartMode
 from pypaimon.streaming.options.stream_options import (
+    CatchUp,
+    CommitMode,
     ConsumerOptions,
+    GivenOptions,
     Limits,
+    OnExpired,
     OnOverwrite,
+    OnSchemaChange,
+    StreamOptions,
+    Unmatched,
+    options_of_table,
     overwrite_policy,
     refuse_unmergeable,
-    table_settings,
 )
 from pypaimon.streaming.options.table_traits import (
     BucketFunctionType,
@@ -57,16 +66,13 @@ def schema(options: dict[str, str], primary_key: bool = False) -> TableSchema:
     )
 
 
-def settings(**options: str) -> dict[str, Any]:
-    return table_settings(schema({key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}))
+def settings(**options: str) -> StreamOptions:
+    return options_of_table(schema({key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}))
 
 
 def test_without_options() -> None:
     found = settings()
-    assert found["start"] == Start(StartMode.LATEST_FULL)
-    assert found["delay_ms"] == 0
-    assert found["split_target_bytes"] == 128 << 20
-    assert not {"consumer", "bucket_filter", "max_unconfirmed", "poll_interval_ms"} & found.keys()
+    assert found == StreamOptions(Start(StartMode.LATEST_FULL))
 
 
 def test_what_they_mean() -> None:
@@ -81,19 +87,52 @@ def test_what_they_mean() -> None:
         consumer_id="me",
         consumer__ignore_progress="true",
     )
-    assert found["end_watermark"] == 17
-    assert found["delay_ms"] == 120_000
-    assert found["poll_interval_ms"] == 5_000
-    assert found["max_unconfirmed"] == 3
-    assert found["sort_partitions"] is True
-    assert [bucket for bucket in range(8) if found["bucket_filter"](bucket)] == [4]
-    assert found["split_target_bytes"] == 1 << 20
-    assert found["consumer"] == ConsumerOptions("me", ignore_progress=True)
+    assert found.end_watermark == 17
+    assert found.delay_ms == 120_000
+    assert found.poll_interval_ms == 5_000
+    assert found.max_unconfirmed == 3
+    assert found.sort_partitions is True
+    takes = found.bucket_filter
+    assert takes is not None and [bucket for bucket in range(8) if takes(bucket)] == [4]
+    assert found.split_target_bytes == 1 << 20
+    assert found.consumer == ConsumerOptions("me", ignore_progress=True)
+
+
+def test_what_a_builder_is_given_has_the_types_of_the_options() -> None:
+    whole, given = get_type_hints(StreamOptions), get_type_hints(GivenOptions)
+    assert {name: kind | None for name, kind in whole.items() if name in given} == {
+        name: kind | None for name, kind in given.items()
+    }
+
+
+def test_what_a_builder_was_given_beats_the_table_and_leaves_the_rest() -> None:
+    table = settings(scan__bucket="4", continuous__discovery_interval="5s")
+    assert GivenOptions().over(table) == table
+    found = GivenOptions(poll_interval_ms=7, raw=False, prefetch=0).over(table)
+    assert found == replace(table, poll_interval_ms=7, prefetch=0)
+
+
+@pytest.mark.parametrize(
+    ("setter", "argument", "words"),
+    [
+        ("with_start", "mode", NAMED_STARTS),
+        ("with_filter", "unmatched", Unmatched),
+        ("with_consumer_id", "commit", CommitMode),
+        ("with_catch_up", "mode", CatchUp),
+        ("with_on_expired", "policy", OnExpired),
+        ("with_on_schema_change", "policy", OnSchemaChange),
+        ("with_on_overwrite", "policy", OnOverwrite),
+    ],
+)
+def test_the_words_of_a_signature_are_those_that_are_taken(setter: str, argument: str, words: Iterable[str]) -> None:
+    kind = get_type_hints(getattr(StreamReadBuilder, setter))[argument]
+    (literal,) = [each for each in (kind, *get_args(kind)) if get_origin(each) is Literal]
+    assert list(get_args(literal)) == [getattr(each, "value", each) for each in words]
 
 
 @pytest.mark.parametrize("count", ["-1", "0"])
 def test_no_bound_of_snapshots(count: str) -> None:
-    assert "max_unconfirmed" not in settings(scan__max_snapshot__count=count)
+    assert settings(scan__max_snapshot__count=count).max_unconfirmed is None
 
 
 @pytest.mark.parametrize(
@@ -265,7 +304,7 @@ class TestWords:
 
 
 def test_values_of_python_as_pypaimon_takes_them() -> None:
-    found = table_settings(
+    found = options_of_table(
         schema(
             {  # type: ignore[arg-type]
                 "scan.mode": StartupMode.FROM_SNAPSHOT,
@@ -277,10 +316,10 @@ def test_values_of_python_as_pypaimon_takes_them() -> None:
             }
         )
     )
-    assert found["start"] == Start(StartMode.FROM_SNAPSHOT, snapshot_id=3)
-    assert found["sort_partitions"] is True
-    assert found["delay_ms"] == 120_000
-    assert (found["split_target_bytes"], found["split_open_bytes"]) == (1 << 20, 5)
+    assert found.start == Start(StartMode.FROM_SNAPSHOT, snapshot_id=3)
+    assert found.sort_partitions is True
+    assert found.delay_ms == 120_000
+    assert (found.split_target_bytes, found.split_open_bytes) == (1 << 20, 5)
 
 
 @pytest.mark.parametrize(

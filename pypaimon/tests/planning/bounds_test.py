@@ -9,7 +9,7 @@ import pytest
 from planner_drive import EARLIEST, Drive
 from tables import Table
 
-from pypaimon.streaming.options.stream_options import End
+from pypaimon.streaming.options.end import End
 
 TIME = 1_700_000_000_000
 

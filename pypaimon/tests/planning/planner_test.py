@@ -29,8 +29,9 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
+from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
-from pypaimon.streaming.options.stream_options import CatchUp, End, Limits, OnExpired, OnOverwrite
+from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnOverwrite
 
 DAY = 86_400_000
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import StreamSplit
 from pypaimon.streaming.model.position import Unit
-from pypaimon.streaming.options.stream_options import Limits, StreamOptions, table_settings
+from pypaimon.streaming.options.stream_options import Limits, options_of_table
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
 SCANS = ("full", "delta", "changelog", "overwrite")
@@ -59,7 +60,7 @@ class Costly:
         store = Store(file_io)
         directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache_bytes=0))
         schema = handle.table_schema
-        return SnapshotPlans(directory, schema, StreamOptions(**table_settings(schema), **options))
+        return SnapshotPlans(directory, schema, replace(options_of_table(schema), **options))
 
     @staticmethod
     def scan(plans: SnapshotPlans, name: str) -> Next:

@@ -20,8 +20,9 @@ from tables import Table
 
 from pypaimon.streaming import PlanKind, StreamReadBuilder
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
-from pypaimon.streaming.options.stream_options import CatchUp, End, Limits
+from pypaimon.streaming.options.stream_options import CatchUp, Limits
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import ShardFilter
 

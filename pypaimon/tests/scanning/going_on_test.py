@@ -17,8 +17,9 @@ from tables import Table
 
 from pypaimon.streaming import PlanKind, Position, PositionExpiredError, TableChangedError
 from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
-from pypaimon.streaming.options.stream_options import CatchUp, End, Limits, OnExpired, OnSchemaChange
+from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnSchemaChange
 from pypaimon.streaming.planning.prepared import Prepared
 
 FULL_AT_1 = Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=1)
