@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from benchmarks import charts, following, measuring, planning, reading, rust_peer, spark_source
 
-ROOMS = {
+AREAS = {
     "reading": reading.figures,
     "planning": planning.figures,
     "following": following.figures,
@@ -30,20 +30,20 @@ CHARTS = {measuring.PEER: "benchmarks-pypaimon.svg", None: "benchmarks-others.sv
 def main() -> None:
     """Run what is named, everything by default; the report is written of a whole run only."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], help="what to measure; default: everything")
-    chosen = parser.parse_args().rooms or list(ROOMS)
+    parser.add_argument("areas", nargs="*", choices=[*AREAS, []], help="what to measure; default: everything")
+    chosen = parser.parse_args().areas or list(AREAS)
     logging.disable(logging.WARNING)
     figures: list[measuring.Figure] = []
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         for name in chosen:
-            found = ROOMS[name](Path(directory) / name)
+            found = AREAS[name](Path(directory) / name)
             sys.stdout.write(measuring.plain(found) + "\n\n")
             sys.stdout.flush()
             figures += found
     seconds = time.monotonic() - begin
     sys.stdout.write(f"{len(figures)} figures in {seconds:.0f} s\n")
-    if len(chosen) == len(ROOMS):
+    if len(chosen) == len(AREAS):
         REPORT.write_text(report(figures, seconds))
         for name, picture in pictures(figures).items():
             (DOCS / name).write_text(picture)

@@ -44,12 +44,12 @@ BATCHES = 90
 POLL_MS = 250
 COMMITS = 40
 COMMIT_SECONDS = 0.4045
-"""40 commits meet a poll interval at 40 places that lie evenly in it."""
+"""40 commits meet a poll interval at 40 points that lie evenly in it."""
 STALL_RUNS = 5
 
 
 def figures(directory: Path) -> list[Figure]:
-    """All figures of this room."""
+    """All figures of this area."""
     return [
         *_requests(),
         *_catch_up(directory),

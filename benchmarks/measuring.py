@@ -116,5 +116,5 @@ def markdown(figures: list[Figure]) -> str:
 def plain(figures: list[Figure]) -> str:
     """The table for a terminal."""
     lines = rows(figures)
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)

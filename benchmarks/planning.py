@@ -30,7 +30,7 @@ def many_files(directory: Path) -> Any:
 
 
 def figures(directory: Path) -> list[Figure]:
-    """All figures of this room. The objects of all files that are kept are made too, by us as by the others."""
+    """All figures of this area. The objects of all files that are kept are made too, by us as by the others."""
     warehouse = many_files(directory)
     found = [_figure(warehouse, ENTRIES // 100, "1 % kept"), _figure(warehouse, ENTRIES, "all kept")]
     if rust_peer.is_there():

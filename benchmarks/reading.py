@@ -40,7 +40,7 @@ ENGINES: dict[str, dict[str, str]] = {
 
 
 def figures(directory: Path) -> list[Figure]:
-    """All figures of this room."""
+    """All figures of this area."""
     home = directory / "reading"
     warehouse = catalog(home)
     found: list[Figure] = []

@@ -81,7 +81,7 @@ class BareReader(DataSourceStreamReader):
 
 
 def figures(directory: Path) -> list[Figure]:
-    """All figures of this room. Needs Java, or takes one from PyPI."""
+    """All figures of this area. Needs Java, or takes one from PyPI."""
     directory.mkdir()
     spark = new_session(directory / "spark", quick=False, **{"spark.driver.memory": "2g"})
     # No worker can import this module.

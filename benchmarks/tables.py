@@ -148,8 +148,8 @@ def multiply_rows(table: Any, copies: int, spread: int) -> None:
 
 def _moved(rows: pa.Table, by: int) -> pa.Table:
     for name in ("_KEY_id", "id"):
-        place = rows.schema.get_field_index(name)
-        rows = rows.set_column(place, rows.schema.field(place), pc.add(rows[name], by))
+        index = rows.schema.get_field_index(name)
+        rows = rows.set_column(index, rows.schema.field(index), pc.add(rows[name], by))
     return rows
 
 

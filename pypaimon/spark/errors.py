@@ -39,7 +39,7 @@ def _first_line(error: BaseException) -> PaimonSourceError:
 
 
 def readable(function: F) -> F:
-    """A function whose errors have a headline."""
+    """A function whose errors begin with a readable line, as within `readable_errors`."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

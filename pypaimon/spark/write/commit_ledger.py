@@ -212,7 +212,7 @@ class CommitLedger:
         snapshots = self._backwards(last, max(1, last - _WINDOW + 1), window=_WINDOW)
         found = {each.commit_identifier: each for _, each in snapshots if each and each.commit_user == self._user}
         unknown = max(found, default=None)
-        return self._standing(batch, latest, found, Record(1, BatchIds(), unknown, -1), "its record was removed")
+        return self._status(batch, latest, found, Record(1, BatchIds(), unknown, -1), "its record was removed")
 
     def _recorded(self, batch: int, latest: Snapshot | None, record: Record) -> CommitStatus:
         """Of a query with a record: that, and the snapshots since it was written."""
@@ -223,16 +223,16 @@ class CommitLedger:
             if number == before:
                 rolled_back = snapshot is not None and record.mark not in (None, snapshot.fingerprint)
             elif snapshot is None:
-                return self._standing(batch, latest, found, _uncertain(record), _gone(self._user, number))
+                return self._status(batch, latest, found, _uncertain(record), _gone(self._user, number))
             elif snapshot.commit_user == self._user:
                 found[snapshot.commit_identifier] = snapshot
         if rolled_back:
             why = f"the table was rolled back behind snapshot {before}, up to which it was looked through, or made anew"
             forgotten = Record(record.first, BatchIds(), _uncertain(record).unknown, record.attempt)
-            return self._standing(batch, latest, found, forgotten, why)
-        return self._standing(batch, latest, found, record, "its record does not reach back so far")
+            return self._status(batch, latest, found, forgotten, why)
+        return self._status(batch, latest, found, record, "its record does not reach back so far")
 
-    def _standing(
+    def _status(
         self, batch: int, latest: Snapshot | None, found: dict[int, Snapshot], record: Record, why: str
     ) -> CommitStatus:
         return CommitStatus(

@@ -117,7 +117,7 @@ class RowLayout:
         kinds = pc.index_in(text, _KINDS)
         if kinds.null_count:
             bad = text.filter(kinds.is_null())[0].as_py()
-            raise BadRowError(f"Row kind {bad!r} in column '{batch.schema.names[self.kind]}': wanted +I, -U, +U or -D.")
+            raise BadRowError(f"Column '{batch.schema.names[self.kind]}': expected +I, -U, +U or -D, got {bad!r}.")
         return kinds.cast(pa.int8())
 
     def _kept(self, kinds: pa.Array) -> pa.Array | None:

@@ -117,7 +117,7 @@ class Sink:
         return TaskFiles(tuple(messages), rows, self.pin)
 
     def commit_once(self, query: str, batch: int, tasks: Sequence[TaskFiles], origin: str | None = None) -> None:
-        """Commit a batch of a query unless the table has it. Errors as those of `committing.commit_once`, and:
+        """Commit a batch of a query unless the table has it. Errors as those of `commit.commit_once`, and:
 
         Args:
             query: The query.

@@ -80,7 +80,7 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
         )
     function = bucket_function_of(table.options.options.to_map())
     if mode == BucketMode.HASH_FIXED and function is not BucketFunctionType.DEFAULT:
-        raise UnsupportedTableError(f"{name} has 'bucket-function.type' = '{function.value}'; wanted 'default'.")
+        raise UnsupportedTableError(f"{name}: 'bucket-function.type': expected 'default', got {function.value!r}.")
     if OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False):
         raise UnsupportedTableError(
             f"{name} has '{SNAPSHOT_ORDERING}': commits must note their snapshot in each file, which pypaimon does not."

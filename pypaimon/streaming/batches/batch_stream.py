@@ -148,11 +148,8 @@ class _BatchLoop(Generic[B]):
         if chunk is hand.chunk and hand.ends_plan:
             self._confirmed = chunk
 
-    def _new_batch(self, chunk: BatchChunk) -> B:
-        raise NotImplementedError
-
-    def _find(self) -> Waits[None]:
-        """Have a batch wait in the handover; EndOfScan if there is none any more."""
+    def _find(self, new_batch: Callable[[BatchChunk], B]) -> Waits[None]:
+        """Have a batch wait in the handover, made of a chunk by `new_batch`; EndOfScan if there is none any more."""
         asked = self._confirmed_by_asking()
         if asked is not None:
             yield from self._confirm(asked, self._handover.state.chunk)
@@ -162,7 +159,7 @@ class _BatchLoop(Generic[B]):
             if chunk is None:
                 continue
             if chunk.data is not None:
-                self._offer(chunk, self._new_batch(chunk))
+                self._offer(chunk, new_batch(chunk))
             else:
                 self._pass_over(chunk)
                 if self._has_consumer and not self._is_outstanding():
@@ -216,7 +213,7 @@ class BatchStream(_BatchLoop[Batch]):
 
     async def __anext__(self) -> Batch:
         try:
-            await self._handover.exclusively_async(lambda: run_async(self._find()))
+            await self._handover.exclusively_async(lambda: run_async(self._find(self._new_batch)))
         except EndOfScan:
             self._end()
             raise StopAsyncIteration from None
@@ -252,7 +249,7 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
 
     def __next__(self) -> BlockingBatch:
         try:
-            self._handover.exclusively(lambda: run(self._find()))
+            self._handover.exclusively(lambda: run(self._find(self._new_batch)))
         except EndOfScan:
             self._end()
             raise StopIteration from None

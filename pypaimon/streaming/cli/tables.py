@@ -108,7 +108,7 @@ def _read_config(path: Path) -> dict[str, str]:
     except yaml.YAMLError as error:
         raise click.UsageError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or any(isinstance(value, (dict, list)) for value in content.values()):
-        raise click.UsageError(f"{path}: lines of 'option: value' are wanted")
+        raise click.UsageError(f"{path}: expected lines of 'option: value'")
     return {str(key): _text(value) for key, value in content.items()}
 
 

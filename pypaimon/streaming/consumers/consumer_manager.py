@@ -61,7 +61,7 @@ class Consumer:
             raise ValueError("no JSON object")
         next_snapshot = value.get("nextSnapshot")
         if not isinstance(next_snapshot, int) or isinstance(next_snapshot, bool) or next_snapshot < 0:
-            raise ValueError(f"nextSnapshot is {next_snapshot!r}, wanted the id of a snapshot")
+            raise ValueError(f"nextSnapshot: expected the id of a snapshot, got {next_snapshot!r}")
         owner, began, start = (value.get(key) for key in ("owner", "began", "start"))
         return Consumer(
             next_snapshot,

@@ -105,7 +105,7 @@ def reader_name(
     """
     check_consumer_id(consumer_id)
     if shard is not None and not 0 <= shard[0] < shard[1] <= MAX_SHARDS:
-        raise StreamConfigError(f"shard {shard[0]} of {shard[1]}: wanted 0 <= i < n <= {MAX_SHARDS}.")
+        raise StreamConfigError(f"shard {shard[0]} of {shard[1]}: expected 0 <= i < n <= {MAX_SHARDS}.")
     if member is not None:
         _check("member name", member)
         if shard is not None:
@@ -145,7 +145,7 @@ def _check_length(name: ConsumerName) -> None:
 
 def _check(what: str, text: object) -> None:
     if not isinstance(text, str):
-        raise StreamConfigError(f"{what} {text!r}: wanted a string.")
+        raise StreamConfigError(f"{what}: expected str, got {text!r} ({type(text).__name__})")
     if not text.strip():
         raise StreamConfigError(f"{what} {text!r} cannot be blank.")
     if text in (".", ".."):

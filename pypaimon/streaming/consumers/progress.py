@@ -86,7 +86,7 @@ class Progress:
         try:
             self.commit_mode = CommitMode(commit)
         except ValueError as error:
-            raise StreamConfigError(f"commit={commit!r}: wanted 'auto' or 'manual'.") from error
+            raise StreamConfigError(f"commit: expected 'auto' or 'manual', got {commit!r}") from error
         self._manager = manager
         self._name = name
         self._ignores_progress = start.ignore_progress

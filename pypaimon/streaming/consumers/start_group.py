@@ -64,7 +64,7 @@ class StartGroup:
         self._settings = settings
         self._numbers = itertools.count(1)
         self._start: SharedStart | None = None
-        self._standing: SharedStart | None = None
+        self._shared: SharedStart | None = None
         self._fence: SharedStart | None = None
         self._left_behind: str | None = None
         self.token: str | None = None
@@ -77,35 +77,35 @@ class StartGroup:
 
     def fence_start(self, position: Position) -> SharedStart | None:
         """What a fence of the first full plan at a position says of its start."""
-        known = (each for each in (self._start, self._standing) if each is not None)
+        known = (each for each in (self._start, self._shared) if each is not None)
         whole = (each for each in known if each.position.phase is Phase.FULL)
         return next((each for each in whole if each.position.snapshot == position.snapshot), None)
 
     def open(self, names: AbstractSet[ConsumerName]) -> None:
         """Look which start stands. One GET if there is any, and one if the reader has a fence of its own."""
-        self._standing = self._read(self._name.shared_start, names)
+        self._shared = self._read(self._name.shared_start, names)
         self.unsettled = not self.is_plain and self._name.shared_start in names
-        fence = self._standing if self.is_plain else self._read(self._name.fenced, names)
+        fence = self._shared if self.is_plain else self._read(self._name.fenced, names)
         self._fence = fence
         # A member whose start is its own goes on at it.
         if self._name.member is not None and fence is not None and self._fits(fence):
-            self._standing = fence
+            self._shared = fence
 
     def goes_on(self, own: Consumer) -> bool:
         """Whether a reader goes on where its own file says: the start that stands does not beat it."""
-        standing = self._standing
-        if standing is None or own.owner is None or own.began == standing.token:
+        shared = self._shared
+        if shared is None or own.owner is None or own.began == shared.token:
             return True
-        anew = self._moves_rows(standing) or self.is_plain
-        return not anew and (self._fence is None or self._fence.token != standing.token)
+        anew = self._moves_rows(shared) or self.is_plain
+        return not anew and (self._fence is None or self._fence.token != shared.token)
 
     def follows(self, former: AbstractSet[str | None]) -> bool:
         """Whether a former layout, whose files began with these starts, has gone beyond the start that stands."""
-        return self._standing is None or former == {self._standing.token}
+        return self._shared is None or former == {self._shared.token}
 
     def took_up(self, began: str | None = None) -> None:
         """The reader goes on behind a start: that of its own file, or else the one that stands."""
-        self.token = began if began is not None or self._standing is None else self._standing.token
+        self.token = began if began is not None or self._shared is None else self._shared.token
 
     def joined(self, own: Consumer | None) -> SharedStart | None:
         """The start that stands, for a reader without progress to go on from; None: it is to find one.
@@ -113,22 +113,22 @@ class StartGroup:
         Raises:
             StreamConfigError: The other shards began at a start that was configured otherwise.
         """
-        standing = self._standing
-        if standing is None:
+        shared = self._shared
+        if shared is None:
             return None
         if self._settings.explicit:
             self.took_up()
             return None
-        used = standing.token in (self._fence and self._fence.token, own and own.began)
-        if self._settings.ignore_progress and (self.is_plain or used or not self._fits(standing)):
+        used = shared.token in (self._fence and self._fence.token, own and own.began)
+        if self._settings.ignore_progress and (self.is_plain or used or not self._fits(shared)):
             # It is to be replaced.
             self.took_up()
             return None
-        if not self._fits(standing) and self._name.shard is None:
+        if not self._fits(shared) and self._name.shard is None:
             return None
-        self._check_fits(standing)
-        self._begin_with(standing)
-        return standing
+        self._check_fits(shared)
+        self._begin_with(shared)
+        return shared
 
     def share(self, position: Position, end: int | None) -> SharedStart | None:
         """A start was found: make it that of the group, unless there is one already.
@@ -147,13 +147,13 @@ class StartGroup:
                 self._begin_with(start)
                 return None
             found = self._manager.look(self._name.shared_start)
-            standing = self._standing = None if found is None else found[0].start
+            shared = self._shared = None if found is None else found[0].start
             if self._is_apart(position):
                 continue
-            if standing is not None and standing.token != self.token:
-                self._check_fits(standing)
-                self._begin_with(standing)
-                return standing
+            if shared is not None and shared.token != self.token:
+                self._check_fits(shared)
+                self._begin_with(shared)
+                return shared
             try:
                 self._manager.replace(self._name.shared_start, fence, None if found is None else found[1])
             except ChangedFileError:
@@ -213,15 +213,15 @@ class StartGroup:
         self.unsettled = False
         if done:
             self._manager.delete(self._name.shared_start)
-            self._standing = None
+            self._shared = None
 
     def keep_alive(self) -> None:
         """Rewrite the file of the start while other readers may still come for it. One GET, one PUT if it is there."""
-        if self.token is None or self.is_plain or self._standing is None:
+        if self.token is None or self.is_plain or self._shared is None:
             return
         found = self._manager.look(self._name.shared_start)
         if found is None or found[0].start is None or found[0].start.token != self.token:
-            self._standing = None
+            self._shared = None
             return
         try:
             self._manager.replace(self._name.shared_start, *found)
@@ -250,11 +250,11 @@ class StartGroup:
     def _fits(self, start: SharedStart) -> bool:
         return start.configured == self._settings.configured
 
-    def _check_fits(self, standing: SharedStart) -> None:
-        if not self._fits(standing):
+    def _check_fits(self, shared: SharedStart) -> None:
+        if not self._fits(shared):
             raise StreamConfigError(
                 f"{self._manager.path(self._name.shared_start)}: the readers of consumer id "
-                f"{self._name.consumer_id!r} began at {standing.text}, for the start {standing.configured!r}; this one "
+                f"{self._name.consumer_id!r} began at {shared.text}, for the start {shared.configured!r}; this one "
                 f"is configured with {self._settings.configured!r}. Give all of them the same start, or delete the "
                 "consumer (paimon-stream consumers delete), and start all of them again."
             )
@@ -263,8 +263,8 @@ class StartGroup:
         """Whether a start is this reader's own business: of a plain one, or of a member that leaves the others'."""
         if self._name.shard is not None:
             return False
-        standing = self._standing
-        return self.is_plain or position.phase is Phase.FOLLOW or not (standing is None or self._fits(standing))
+        shared = self._shared
+        return self.is_plain or position.phase is Phase.FOLLOW or not (shared is None or self._fits(shared))
 
     def _delete_stale(self, names: Iterable[ConsumerName]) -> list[ConsumerName]:
         """Delete the progress files of shards that began elsewhere. One GET for each shard's file."""
@@ -283,6 +283,6 @@ class StartGroup:
         return SharedStart(f"{self._owner}.{next(self._numbers)}", whole, self._settings.configured, end)
 
     def _begin_with(self, start: SharedStart) -> None:
-        self._start = self._standing = start
+        self._start = self._shared = start
         self.token = start.token
         self.unsettled = not self.is_plain

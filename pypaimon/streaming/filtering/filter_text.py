@@ -75,7 +75,7 @@ class _Parser:
             if match is None or match.lastgroup is None:
                 at = position + len(self._text[position:]) - len(self._text[position:].lstrip())
                 rest = self._text[at : at + 20]
-                raise StreamConfigError(f"filter {self._text!r}: cannot read {rest!r} at place {at + 1}")
+                raise StreamConfigError(f"filter {self._text!r}: cannot read {rest!r} at character {at + 1}")
             tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             position = match.end()
         return [*tokens, ("end", "", len(self._text))]
@@ -101,10 +101,10 @@ class _Parser:
         if not self._accept(word):
             raise self._wrong(word.upper())
 
-    def _wrong(self, wanted: str) -> StreamConfigError:
+    def _wrong(self, expected: str) -> StreamConfigError:
         _, value, at = self._tokens[self._position]
-        found = f"{value!r} at place {at + 1}" if value else "the end"
-        return StreamConfigError(f"filter {self._text!r}: {wanted} is wanted where {found} is")
+        found = f"{value!r} at character {at + 1}" if value else "the end"
+        return StreamConfigError(f"filter {self._text!r}: expected {expected}, got {found}")
 
     def _any(self) -> Predicate:
         parts = [self._all()]

@@ -50,15 +50,15 @@ def few_runs(runs: Iterable[Run], keys: Sequence[str], begin: Begin) -> Iterator
     few = list(runs)
     given = len(few)
     with ExitStack() as stack:
-        room = _Room(STORED_BYTES)
+        memory = _Memory(STORED_BYTES)
         while len(few) > MOST_RUNS:
-            few = _next_stage(few, keys, begin, lambda: stack.enter_context(_StoredRun(room)))
+            few = _next_stage(few, keys, begin, lambda: stack.enter_context(_StoredRun(memory)))
         if len(few) < given:
             text = (
                 "a bucket has %(runs)d files or more over the same keys: they are merged in stages of %(most)d, with "
                 "%(spilled)d bytes in temporary files; compaction makes them fewer"
             )
-            _LOG.warning("merge_staged", text, runs=given, most=MOST_RUNS, spilled=room.spilled)
+            _LOG.warning("merge_staged", text, runs=given, most=MOST_RUNS, spilled=memory.spilled)
         yield begin(few)
 
 
@@ -86,7 +86,7 @@ def _in_order(chunk: Chunk) -> pa.RecordBatch:
 
 
 @dataclass(slots=True)
-class _Room:
+class _Memory:
     """What may stay in memory.
 
     Attributes:
@@ -101,8 +101,8 @@ class _Room:
 class _StoredRun:
     """A run that was made: the first part of it in memory, the rest in a temporary file."""
 
-    def __init__(self, room: _Room) -> None:
-        self._room = room
+    def __init__(self, memory: _Memory) -> None:
+        self._memory = memory
         self._batches: deque[pa.RecordBatch] = deque()
         self._file: Any = None
         self._writer: Any = None
@@ -119,11 +119,11 @@ class _StoredRun:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Put records behind those that there are."""
-        if self._writer is None and batch.nbytes <= self._room.left:
-            self._room.left -= batch.nbytes
+        if self._writer is None and batch.nbytes <= self._memory.left:
+            self._memory.left -= batch.nbytes
             self._batches.append(batch)
             return
-        self._room.spilled += batch.nbytes
+        self._memory.spilled += batch.nbytes
         with _writing():
             self._spill(batch)
 

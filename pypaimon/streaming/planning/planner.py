@@ -183,29 +183,28 @@ class Planner:
             self.log.resumed(start.position)
             return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
-        beginning = StartingScanner(self._directory, self.traits, start, self._must_stand).find(
-            state.was_empty, state.misses
-        )
-        if beginning is None:
+        scanner = StartingScanner(self._directory, self.traits, start, self._must_stand)
+        found = scanner.find(state.was_empty, state.misses)
+        if found is None:
             self.log.waiting()
             return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
-        self.log.begun(start, beginning)
-        return Step(self._begun(state, beginning))
+        self.log.begun(start, found)
+        return Step(self._begun(state, found))
 
-    def _begun(self, state: PlannerState, beginning: ResolvedStart) -> PlannerState:
-        state = replace(state, start=None, next_id=beginning.next_id, created_after=beginning.created_after, misses=0)
-        if (full := beginning.full) is not None:
+    def _begun(self, state: PlannerState, found: ResolvedStart) -> PlannerState:
+        state = replace(state, start=None, next_id=found.next_id, created_after=found.created_after, misses=0)
+        if (full := found.full) is not None:
             self._bounds.check_first_plan(full)
             # The latest may have become another one since the end was found.
             end_id = None if state.end_id is None else max(state.end_id, full.id)
             return replace(state, full=full, end_id=end_id, verified=self._options.start.tag is None)
         # The first snapshots of a table that was waited for may have expired by now.
         state = replace(state, verified=self._options.start.mode is StartMode.LATEST and not state.was_empty)
-        before = self.checks.check_before(beginning.next_id - 1, None)
-        if beginning.first is not None:
+        before = self.checks.check_before(found.next_id - 1, None)
+        if found.first is not None:
             if before is None:
                 self.checks.check_identity()
-            state = replace(state, ahead=(beginning.first,))
+            state = replace(state, ahead=(found.first,))
         if before is None:
             return state
         # A stream does not begin behind its own end.

@@ -43,10 +43,10 @@ class PlannerLog:
         if self._is_news("waiting"):
             self._log.info("waiting", "no snapshot yet: the stream waits for the first commit")
 
-    def begun(self, start: Start, beginning: ResolvedStart) -> None:
+    def begun(self, start: Start, found: ResolvedStart) -> None:
         """The start was found."""
-        full = beginning.full is not None
-        snapshot = beginning.full.id if beginning.full is not None else beginning.next_id
+        full = found.full is not None
+        snapshot = found.full.id if found.full is not None else found.next_id
         if self._is_news(("start", start, snapshot)):
             what = "with the full state of" if full else "before"
             text = f"the stream begins {what} snapshot %(snapshot)d (start mode %(mode)s)"

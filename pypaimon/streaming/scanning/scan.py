@@ -79,7 +79,9 @@ class AsyncStreamingTableScan:
             StreamConfigError: Another call is driving the scan, or this is no position.
         """
         if position is not None and (isinstance(position, bool) or not isinstance(position, (int, Position))):
-            raise StreamConfigError(f"cannot restore {position!r}: give a Position, a snapshot id, or None")
+            raise StreamConfigError(
+                f"restore: expected Position, int or None, got {position!r} ({type(position).__name__})"
+            )
         self._driver.seek(position)
 
     @property

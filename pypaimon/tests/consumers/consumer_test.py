@@ -191,7 +191,7 @@ def test_readers_of_a_file_see_the_old_or_the_new_one(manager: ConsumerManager) 
         ("etl.member-a", "reserved"),
         ("etl.member-a.b", "reserved"),
         (".first-plan", "reserved"),
-        (7, "wanted a string"),
+        (7, r"expected str, got 7 \(int\)"),
     ],
 )
 def test_an_id_that_cannot_name_a_file_of_its_own_is_refused(
@@ -245,7 +245,7 @@ def test_readers_of_one_id_that_would_overwrite_each_other_are_refused() -> None
         with pytest.raises(StreamConfigError, match="member name"):
             reader_name("etl", member=member)
     for shard in ((2, 2), (-1, 2), (0, 0), (0, 10000)):
-        with pytest.raises(StreamConfigError, match="wanted 0 <= i < n"):
+        with pytest.raises(StreamConfigError, match="expected 0 <= i < n"):
             reader_name("etl", shard=shard)
 
 

@@ -121,7 +121,7 @@ def test_parquet_timestamps_beyond_nanoseconds_are_refused(warehouse: Any, neste
     columns = [pa.array([[value] if nested else value], pa.list_(stored) if nested else stored) for value in values]
     table = create(warehouse, "t", pa.schema([("ts", pa.list_(wanted) if nested else wanted)]))
     far, near, none = (
-        put(table, f"{place}.parquet", pa.table({"ts": column}), int96=True) for place, column in enumerate(columns)
+        put(table, f"{index}.parquet", pa.table({"ts": column}), int96=True) for index, column in enumerate(columns)
     )
     assert read_all(table, near).num_rows == read_all(table, none).num_rows == 1
     with pytest.raises(UnsupportedTableError, match="after 2262"):

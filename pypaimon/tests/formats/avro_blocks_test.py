@@ -89,8 +89,8 @@ def test_a_file_that_is_cut_off_anywhere(codec: str) -> None:
 def test_a_byte_that_is_wrong(codec: str) -> None:
     """Whatever it does to the file, only `ValueError` comes out, and never another number of entries."""
     data, _ = _blocks(codec)
-    for place in range(0, len(data), 3):
-        broken = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+    for offset in range(0, len(data), 3):
+        broken = data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :]
         try:
             assert manifests.parse_manifest(broken, count=5).num_rows == 5
         except ValueError:

@@ -64,7 +64,7 @@ def _typed(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_list(type_):
         return pa.list_(_typed(type_.value_type))
     if pa.types.is_struct(type_):
-        fields = (type_.field(place) for place in range(type_.num_fields))
+        fields = (type_.field(index) for index in range(type_.num_fields))
         return pa.struct([(field.name, _typed(field.type)) for field in fields])
     return type_
 

@@ -293,7 +293,7 @@ def _rows_changed(item: PlanRows, change: Callable[[list[list[object]]], list[li
 def test_deviations_are_all_in_use_and_each_read_of_theirs_differs_from_java() -> None:
     """An entry fits no read that equals Java, and none of its names is without a read."""
     entries = corpus_deviations.all_deviations()
-    unused = {(place, *names) for place, each in enumerate(entries) for names in product(each.scenario, each.read)}
+    unused = {(number, *names) for number, each in enumerate(entries) for names in product(each.scenario, each.read)}
     for scenario, read in every_read():
         entry = corpus_deviations.find(scenario, read)
         if corpus_board.is_right_on_board(Case(scenario.archive, scenario.name, read.name)):
@@ -306,8 +306,8 @@ def test_deviations_are_all_in_use_and_each_read_of_theirs_differs_from_java() -
         differs = entry.refused or entry.wanted_without_raw() or differences(read.java, as_ours(wanted), rules)
         assert differs, f"{scenario.name}/{read.name} equals Java"
         assert not differences(wanted, as_ours(wanted), rules)
-        place = entries.index(entry)
-        unused -= {names for names in unused if names[0] == place and fits(scenario, read, *names[1:])}
+        number = entries.index(entry)
+        unused -= {names for names in unused if names[0] == number and fits(scenario, read, *names[1:])}
     assert not unused
 
 

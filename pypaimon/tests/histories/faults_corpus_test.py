@@ -52,8 +52,8 @@ def one_of_each_kind(paths: list[str], where: str, turn: int) -> Iterator[tuple[
     """One path of each kind and the name of a fault: another one for each kind, and at the next turn."""
     drawn = seeded(where)
     kinds = sorted({kind_of(path) for path in paths})
-    for place, kind in enumerate(kinds, commit_seed() + turn):
-        yield drawn.choice([path for path in paths if kind_of(path) == kind]), list(FAULTS)[place % len(FAULTS)]
+    for index, kind in enumerate(kinds, commit_seed() + turn):
+        yield drawn.choice([path for path in paths if kind_of(path) == kind]), list(FAULTS)[index % len(FAULTS)]
 
 
 CASES = [(scenario, face) for scenario in TABLES for face in (Plans, Batches)]

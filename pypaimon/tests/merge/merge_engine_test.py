@@ -204,7 +204,7 @@ LONG_TEXTS = ["", "\0", "\0\0", "\1", LONG[1:], *(LONG + end for end in ("", "\0
 @given(rows=st.lists(st.tuples(st.none() | st.sampled_from(LONG_TEXTS), st.none() | st.sampled_from(["", "\0", LONG]))))
 def test_keys_of_long_texts_sort_and_differ_as_the_texts_do(rows: list[tuple[str | None, str | None]]) -> None:
     rows = [*rows, (LONG, ""), (None, LONG)]
-    columns = [pa.array([row[place] for row in rows], pa.string()) for place in range(2)]
+    columns = [pa.array([row[index] for row in rows], pa.string()) for index in range(2)]
     codec = KeyCodec(2)
     codec.fit(columns)
     codes = codec.encode(columns)

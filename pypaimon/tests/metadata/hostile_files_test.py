@@ -58,13 +58,13 @@ def orc_file(rows: pa.Table, codec: str) -> bytes:
 
 
 def each_byte_changed(data: bytes, first: int, step: int) -> Iterator[bytes]:
-    """Every place of the last bytes with several other values, each one by itself; of these every `step`-th."""
+    """Every one of the last bytes with several other values, each one by itself; of these every `step`-th."""
     count = 0
-    for place in range(max(0, len(data) - TAIL), len(data)):
-        for value in {0, 1, 127, 128, 255, data[place] ^ 1, data[place] ^ 0x40} - {data[place]}:
+    for offset in range(max(0, len(data) - TAIL), len(data)):
+        for value in {0, 1, 127, 128, 255, data[offset] ^ 1, data[offset] ^ 0x40} - {data[offset]}:
             count += 1
             if count % step == first:
-                yield data[:place] + bytes([value]) + data[place + 1 :]
+                yield data[:offset] + bytes([value]) + data[offset + 1 :]
 
 
 def mutated(data: bytes, count: int, seed: int) -> Iterator[bytes]:
@@ -73,9 +73,9 @@ def mutated(data: bytes, count: int, seed: int) -> Iterator[bytes]:
     for _ in range(count):
         changed = bytearray(data)
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
-            place = rng.randrange(len(changed))
-            flipped = changed[place] ^ 1 << rng.randrange(8)
-            changed[place] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256), flipped))
+            offset = rng.randrange(len(changed))
+            flipped = changed[offset] ^ 1 << rng.randrange(8)
+            changed[offset] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256), flipped))
         if rng.random() < 0.2:
             first, last = rng.randrange(len(changed)), rng.randrange(len(changed))
             changed = changed[:last] + changed[first:]
@@ -91,11 +91,11 @@ def check(warehouse: Any, directory: Path, name: str, rows: pa.Table, contents: 
 @pytest.mark.parametrize("name", ["a.orc", "manifest"])
 def test_no_byte_of_the_tail_of_an_orc_file_ends_the_process(warehouse: Any, tmp_path: Path, name: str) -> None:
     whole = orc_file(small(), "zstd")
-    places = block_headers(whole)
+    offsets = block_headers(whole)
     contents = list(each_byte_changed(whole, 0, 1 if SOAK else 9))
     # The first bytes of the footer's block and of the stripe's, which a sample might miss.
-    for place in places:
-        contents += [whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]]
+    for offset in offsets:
+        contents += [whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :]]
     check(warehouse, tmp_path, name, small(), contents)
 
 

@@ -61,20 +61,20 @@ STREAMS = settings(PATIENT, max_examples=25 * (1 + 20 * SOAK))
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
     """A file cut off, with some bytes changed, with a piece that is not its own, or none of it."""
     how = draw(st.sampled_from(["cut", "flip", "insert", "random", "repeat"]))
-    places = st.integers(0, max(len(data) - 1, 0))
+    offsets = st.integers(0, max(len(data) - 1, 0))
     if how == "cut":
-        return data[: draw(places)]
+        return data[: draw(offsets)]
     if how == "insert":
-        place = draw(places)
-        return data[:place] + draw(st.binary(min_size=1, max_size=12)) + data[place:]
+        offset = draw(offsets)
+        return data[:offset] + draw(st.binary(min_size=1, max_size=12)) + data[offset:]
     if how == "random":
         return data[: draw(st.integers(0, 8))] + draw(st.binary(max_size=300))
     if how == "repeat":
-        first, last = sorted((draw(places), draw(places)))
+        first, last = sorted((draw(offsets), draw(offsets)))
         return data[:last] + data[first:]
     changed = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
-        changed[draw(places)] = draw(st.integers(0, 255))
+        changed[draw(offsets)] = draw(st.integers(0, 255))
     return bytes(changed)
 
 

@@ -32,7 +32,7 @@ def test_all_that_is_known_to_be_there_is_asked_for_at_once(table: Table) -> Non
     assert plan is not None
     assert plan.snapshot_id == 2
     names = file_io.names()
-    first_manifest = next(place for place, name in enumerate(names) if name.startswith("manifest"))
+    first_manifest = next(index for index, name in enumerate(names) if name.startswith("manifest"))
     assert {f"snapshot-{number}" for number in range(2, 13)} <= set(names[:first_manifest])
     file_io.forget()
     assert [plan.snapshot_id for plan in available(scan)] == list(range(3, 13))

@@ -155,16 +155,16 @@ def test_a_split_goes_elsewhere_without_the_columns_of_its_plan() -> None:
 
 def _greedily(sizes: list[int], groups: list[int], target: int, least: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    first = weight = place = 0
-    while place < len(sizes):
-        end = place + 1
-        while end < len(sizes) and groups[end] == groups[place]:
+    first = weight = index = 0
+    while index < len(sizes):
+        end = index + 1
+        while end < len(sizes) and groups[end] == groups[index]:
             end += 1
-        size = max(sum(sizes[place:end]), least)
-        if place > first and weight + size > target:
-            found.append((first, place))
-            first, weight = place, 0
-        weight, place = weight + size, end
+        size = max(sum(sizes[index:end]), least)
+        if index > first and weight + size > target:
+            found.append((first, index))
+            first, weight = index, 0
+        weight, index = weight + size, end
     return [*found, (first, len(sizes))]
 
 

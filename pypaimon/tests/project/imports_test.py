@@ -1,4 +1,4 @@
-"""What the sources import: declared packages only, those of an extra where it is wanted, pypaimon through one door."""
+"""What the sources import: declared packages, those of an extra where it is wanted, pypaimon through few modules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SOURCES = sorted(path for room in ("streaming", "spark") for path in (ROOT / "pypaimon" / room).rglob("*.py"))
-DOORS = {"internals.py", "install.py", "demo.py", "tables.py"}
+SOURCES = sorted(path for folder in ("streaming", "spark") for path in (ROOT / "pypaimon" / folder).rglob("*.py"))
+ADAPTERS = {"internals.py", "install.py", "demo.py", "tables.py"}
 """Modules that may import from pypaimon itself; the demo writes with its public face, `tables` makes catalogs."""
 
 
@@ -92,10 +92,10 @@ def test_every_imported_package_is_declared(imports: list[Import]) -> None:
     assert [str(each) for each in imports if each.package not in declared] == []
 
 
-def test_what_an_extra_brings_is_imported_late_or_in_its_own_room(imports: list[Import]) -> None:
+def test_what_an_extra_brings_is_imported_late_or_in_its_own_folder(imports: list[Import]) -> None:
     base, own = packages_of(), {"cli": packages_of("cli"), "spark": packages_of("spark")}
     early = [each for each in imports if not each.late and each.package not in base]
-    at_home = [each for each in early if any(room in each.path.parts and each.package in own[room] for room in own)]
+    at_home = [each for each in early if any(extra in each.path.parts and each.package in own[extra] for extra in own)]
     assert [str(each) for each in early if each not in at_home] == []
 
 
@@ -103,17 +103,17 @@ def test_pypaimon_is_reached_through_one_module(imports: list[Import]) -> None:
     ours = ("pypaimon.streaming", "pypaimon.spark")
     theirs = [each for each in imports if each.package == "pypaimon" and not each.module.startswith(ours)]
     assert theirs
-    assert [str(each) for each in theirs if each.path.name not in DOORS] == []
+    assert [str(each) for each in theirs if each.path.name not in ADAPTERS] == []
 
 
-def test_rooms_import_rooms_and_not_the_face(imports: list[Import]) -> None:
-    """The package's own `__init__` gathers names for users; a room that imports it would import everything."""
+def test_modules_import_modules_and_not_the_face(imports: list[Import]) -> None:
+    """The package's own `__init__` gathers names for users; a module that imports it would import everything."""
     streaming = ROOT / "pypaimon" / "streaming"
-    rooms = {path.stem for path in streaming.iterdir() if path.name != "__init__.py"}
+    parts = {path.stem for path in streaming.iterdir() if path.name != "__init__.py"}
     faces = {"__init__.py", "demo.py"}
     inside = [each for each in imports if streaming in each.path.parents and each.path.name not in faces]
     of_ours = [(each, each.module.split(".")[2]) for each in inside if each.module.startswith("pypaimon.streaming.")]
-    assert [str(each) for each, room in of_ours if room not in rooms and "cli" not in each.path.parts] == []
+    assert [str(each) for each, part in of_ours if part not in parts and "cli" not in each.path.parts] == []
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

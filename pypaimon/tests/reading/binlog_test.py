@@ -28,11 +28,11 @@ def in_batches(codes: list[int], cuts: list[int]) -> list[Records]:
 
 def packed_one_by_one(codes: list[int]) -> list[tuple[int, list[int]]]:
     rows: list[tuple[int, list[int]]] = []
-    for place, code in enumerate(codes):
-        if code == 2 and rows and rows[-1] == (1, [place - 1]):
-            rows[-1] = 2, [place - 1, place]
+    for index, code in enumerate(codes):
+        if code == 2 and rows and rows[-1] == (1, [index - 1]):
+            rows[-1] = 2, [index - 1, index]
         else:
-            rows.append((code, [place]))
+            rows.append((code, [index]))
     return rows
 
 

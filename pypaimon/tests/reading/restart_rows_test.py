@@ -23,7 +23,7 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Six commits of four keys each, of which later ones change two of the commit before."""
     table = Table(tmp_path_factory.mktemp("restart") / "w", **KINDS[request.param])
     for number in range(6):
-        table.commit([("+I", number * 2 + place, f"v{number}") for place in range(4)])
+        table.commit([("+I", number * 2 + row, f"v{number}") for row in range(4)])
     return table
 
 

@@ -161,7 +161,7 @@ def _reordered(outcome: Outcome, next: int, partition: str, bucket: int, order: 
             return plan
         buckets = plan.by_bucket()
         rows = buckets[partition, bucket]
-        buckets[partition, bucket] = [rows[place] for place in order]
+        buckets[partition, bucket] = [rows[index] for index in order]
         return replace(plan, splits=tuple(BucketRows(*key, rows) for key, rows in buckets.items()))
 
     return _map_plans(outcome, change)

@@ -1,4 +1,4 @@
-"""A primary-key table with a changelog and an append table, small and always the same, for tests of the outer rooms."""
+"""A primary-key table with a changelog and an append table, small and always the same."""
 
 from __future__ import annotations
 

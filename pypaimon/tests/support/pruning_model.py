@@ -53,10 +53,10 @@ def schema(
     schema_id: int = 0,
     ids: dict[str, int] | None = None,
 ) -> TableSchema:
-    """A schema of columns (name to SQL type); field ids are the places unless given."""
+    """A schema of columns (name to SQL type); field ids are their indexes unless given."""
     fields = [
-        DataField((ids or {}).get(name, place), name, AtomicType(sql.removesuffix(" NOT NULL"), "NOT NULL" not in sql))
-        for place, (name, sql) in enumerate(columns.items())
+        DataField((ids or {}).get(name, index), name, AtomicType(sql.removesuffix(" NOT NULL"), "NOT NULL" not in sql))
+        for index, (name, sql) in enumerate(columns.items())
     ]
     return TableSchema(3, schema_id, fields, 99, list(partition), list(primary), options or {}, None)
 

@@ -52,8 +52,8 @@ class ShardedTable:
         """One COMPACT snapshot: all files become so many new ones, with new names; its id."""
         live = [file for file in self.table.live if isinstance(file, WrittenFile)]
         records = [record for file in live for record in file.records]
-        cut = [records[place::parts] for place in range(parts)]
-        added = [self._file(place, part, compacted=True) for place, part in enumerate(cut) if part]
+        cut = [records[index::parts] for index in range(parts)]
+        added = [self._file(index, part, compacted=True) for index, part in enumerate(cut) if part]
         return self.table.commit("COMPACT", added, live).id
 
     def _file(self, number: int, records: list[Record], compacted: bool = False) -> WrittenFile:

@@ -189,8 +189,8 @@ def test_errors_reach_the_user_with_a_readable_line(spark: Any, table: Table, tm
     with pytest.raises(AnalysisException) as caught:
         frame(spark, table, tabel="x")
     lines = str(caught.value).splitlines()
-    (place,) = (number for number, line in enumerate(lines) if "Unknown option 'tabel'. Did you mean 'table'" in line)
-    assert sum(line.startswith("  File ") for line in lines[:place]) <= 2
+    (index,) = (number for number, line in enumerate(lines) if "Unknown option 'tabel'. Did you mean 'table'" in line)
+    assert sum(line.startswith("  File ") for line in lines[:index]) <= 2
     first = Collected(tmp_path / "checkpoint")
     first.run(frame(spark, table))
     table.drop()

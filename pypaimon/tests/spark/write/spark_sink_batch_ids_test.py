@@ -69,11 +69,11 @@ def record_of(world: World) -> Path:
 def test_named_batches_are_written_once_each_in_any_order(ids: list[int], expiries: set[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         world, done = World(Path(directory)), set[int]()
-        for place, batch in enumerate(ids):
+        for index, batch in enumerate(ids):
             assert named(world, batch).repeated == (batch in done)
             done.add(batch)
             assert batches(world) == sorted(done)
-            if place in expiries:
+            if index in expiries:
                 world.expire()
 
 

@@ -38,7 +38,7 @@ def test_as_pypaimon_hashes(warehouse: Any, data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(TYPES)), min_size=1, max_size=4, unique=True))
     rows = data.draw(st.lists(st.tuples(*(st.none() | TYPES[name][1] for name in names)), min_size=1, max_size=20))
     table = _table(warehouse, {name: TYPES[name][0] for name in names})
-    columns = [pa.array([row[place] for row in rows], TYPES[name][0]) for place, name in enumerate(names)]
+    columns = [pa.array([row[index] for row in rows], TYPES[name][0]) for index, name in enumerate(names)]
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     keys = BucketKeys.of(table)
     assert keys is not None

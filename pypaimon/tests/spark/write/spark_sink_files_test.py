@@ -111,7 +111,7 @@ def test_one_record_of_each_key_is_left_and_deletes_are_counted(
     options = {"bucket": "1", "changelog-producer": "input"}
     table = create(warehouse, name, KEYED, primary_keys=keys, options=options)
     batch = pa.RecordBatch.from_arrays(
-        [*(pa.array([key[place] for _, key in changes], KEYED.types[place]) for place in range(3)),
+        [*(pa.array([key[index] for _, key in changes], KEYED.types[index]) for index in range(3)),
          pa.array(range(len(changes)), pa.int64()), pa.array([kind for kind, _ in changes], pa.int8())],
         schema=KEYED.append(pa.field(VALUE_KIND, pa.int8(), nullable=False)),
     )  # fmt: skip
@@ -120,7 +120,7 @@ def test_one_record_of_each_key_is_left_and_deletes_are_counted(
     (message,) = writer.prepare(0)
     (file,), (changelog,) = message.new_files, message.changelog_files
     stored = pq.read_table(str(file.file_path), partitioning=None)
-    expected = {key: (place, kind) for place, (kind, key) in enumerate(changes)}
+    expected = {key: (index, kind) for index, (kind, key) in enumerate(changes)}
     held = zip(*(stored[column].to_pylist() for column in ("a", "b", "c", "v", VALUE_KIND)), strict=True)
     assert {(a, b, c): (v, kind) for a, b, c, v, kind in held} == expected
     assert file.row_count == stored.num_rows == len(expected)

@@ -76,7 +76,7 @@ def test_row_kinds_become_bytes() -> None:
 @pytest.mark.parametrize("bad", ["D", "", None])
 def test_an_unknown_row_kind(bad: str | None) -> None:
     batch = pa.record_batch({"_row_kind": pa.array(["+I", bad], pa.string()), "id": [1, 2], "v": ["a", "b"]})
-    with pytest.raises(BadRowError, match=r"wanted \+I, -U, \+U or -D"):
+    with pytest.raises(BadRowError, match=r"expected \+I, -U, \+U or -D"):
         _layout(batch.schema, KEYED).align(batch)
 
 
