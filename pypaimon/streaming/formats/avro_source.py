@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats import avro_container as avro_blocks
+from pypaimon.streaming.formats import avro_container
 
 _PRIMITIVES = {
     "null": pa.null(),
@@ -35,12 +35,12 @@ class AvroSource:
     damage_words: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, stream: Any) -> None:
-        container = avro_blocks.parse(stream.read())
+        container = avro_container.parse(stream.read())
         schema = pa.schema(list(_arrow_type(json.loads(container.schema))))
         # polars does not know maps, and says so on stderr.
-        table = None if any(_holds_maps(field.type) for field in schema) else avro_blocks.to_arrow(container)
+        table = None if any(_holds_maps(field.type) for field in schema) else avro_container.to_arrow(container)
         if table is None:
-            table = pa.Table.from_pylist(avro_blocks.to_records(container), schema)
+            table = pa.Table.from_pylist(avro_container.to_records(container), schema)
         self._table = table
         self.schema: pa.Schema = table.schema
         self.num_rows: int = container.count

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 
-from pypaimon.streaming.formats import avro_container as avro_blocks
+from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.formats.orc_checks import open_orc
 
-Records: TypeAlias = avro_blocks.Container | pa.Table
+Records: TypeAlias = avro_container.Container | pa.Table
 
 # From so many records on polars is faster than fastavro, in spite of what it costs to start.
 _MANY = 100
@@ -43,7 +43,7 @@ def parse(data: bytes) -> Records:
             return pa.Table.from_batches(_bounded(_orc_stripes(data)))
     except (ValueError, pa.ArrowException, OSError) as error:
         raise ValueError(f"not a sound file of records: {error}") from error
-    return avro_blocks.parse(data)
+    return avro_container.parse(data)
 
 
 def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ def to_arrow(records: Records) -> pa.Table | None:
     """
     if isinstance(records, pa.Table):
         return records
-    return avro_blocks.to_arrow(records) if records.count >= _MANY else None
+    return avro_container.to_arrow(records) if records.count >= _MANY else None
 
 
 def to_records(records: Records) -> list[dict[str, Any]]:
@@ -92,4 +92,4 @@ def to_records(records: Records) -> list[dict[str, Any]]:
     Raises:
         ValueError: They cannot be decoded.
     """
-    return records.to_pylist() if isinstance(records, pa.Table) else avro_blocks.to_records(records)
+    return records.to_pylist() if isinstance(records, pa.Table) else avro_container.to_records(records)

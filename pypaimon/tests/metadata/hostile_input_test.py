@@ -38,7 +38,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.files import deletion_vectors
-from pypaimon.streaming.formats import avro_container as avro_blocks
+from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.metadata import index_manifests, manifests
 from pypaimon.streaming.metadata.file_paths import check_file_name
@@ -169,8 +169,8 @@ def test_many_entries_are_decoded_or_refused(codec: str, data: st.DataObject) ->
     """From a hundred entries on, polars decodes them, which must not end the process."""
     good = avro(INDEX_MANIFEST, [{**INDEX_RECORD, "_BUCKET": number} for number in range(150)], codec)
     try:
-        container = avro_blocks.parse(data.draw(damaged(good)))
-        avro_blocks.to_arrow(container)
+        container = avro_container.parse(data.draw(damaged(good)))
+        avro_container.to_arrow(container)
     except ValueError:
         pass
 
@@ -255,14 +255,14 @@ def test_a_block_that_grows_without_end_is_refused_in_bounded_memory(
     monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
     most, size = 1 << 18, 1 << (28 if codec == "zstandard" else 25)
-    monkeypatch.setattr(avro_blocks, "_MOST_BYTES", most)
+    monkeypatch.setattr(avro_container, "_MOST_BYTES", most)
     fitting = container("string", 1, COMPRESSORS[codec](bytes(most)), codec.encode())
-    assert len(avro_blocks.parse(fitting).records) == most
+    assert len(avro_container.parse(fitting).records) == most
     too_much = container("string", 1, COMPRESSORS[codec](bytes(size)), codec.encode())
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="more than"):
-            avro_blocks.parse(too_much)
+            avro_container.parse(too_much)
         assert tracemalloc.get_traced_memory()[1] < size * 0.75
     finally:
         tracemalloc.stop()
@@ -317,9 +317,9 @@ def test_no_file_name_leaves_the_table(table: Table, name: str) -> None:
         with pytest.raises(ValueError, match="no name of a file"):
             Snapshot.from_json(json.dumps({**snapshot, field: name}))
     for kind in ("manifest", "manifest-list"):
-        good = avro_blocks.parse(example(table, kind))
+        good = avro_container.parse(example(table, kind))
         schema = json.loads(good.schema)
-        records = avro_blocks.to_records(good)
+        records = avro_container.to_records(good)
         target = records[0]["_FILE"] if kind == "manifest" else records[0]
         target["_FILE_NAME"] = name
         with pytest.raises(ValueError, match="no name of a file"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from manifest_files import avro, entry_record
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
-from pypaimon.streaming.formats import avro_container as avro_blocks
+from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.internals import (
     AtomicType,
     DataField,
@@ -207,18 +207,18 @@ def test_records_decoded_in_pieces_are_the_same(counts: list[int], piece: int) -
     blocks = [
         (
             count,
-            avro_blocks.parse(
+            avro_container.parse(
                 avro(MANIFEST_ENTRY_SCHEMA, [entry_record(f"f-{next(numbers)}") for _ in range(count)])
             ).records,
         )
         for count in counts
     ]
-    schema = avro_blocks.parse(avro(MANIFEST_ENTRY_SCHEMA, [])).schema
-    container = avro_blocks.Container(schema, tuple(blocks))
+    schema = avro_container.parse(avro(MANIFEST_ENTRY_SCHEMA, [])).schema
+    container = avro_container.Container(schema, tuple(blocks))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_blocks, "_PIECE", piece)
+        patch.setattr(avro_container, "_PIECE", piece)
         sizes = [each.count for each in container.pieces()]
-        table = avro_blocks.to_arrow(container)
+        table = avro_container.to_arrow(container)
     assert sum(sizes) == container.count == sum(counts)
     assert all(size <= max(piece, *counts) for size in sizes)
     assert table is not None

@@ -16,7 +16,7 @@ import zstandard
 from manifest_files import avro, decoder, entry_record
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
-from pypaimon.streaming.formats import avro_container as avro_blocks
+from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.metadata import manifests
 
 __all__ = ["decoder"]
@@ -63,7 +63,7 @@ def _container(codec: str, blocks: list[tuple[int, bytes]]) -> bytes:
 
 def _blocks(codec: str) -> tuple[bytes, list[dict[str, Any]]]:
     records = [entry_record(f"file-{i}") for i in range(5)]
-    halves = [avro_blocks.parse(avro(MANIFEST_ENTRY_SCHEMA, half)) for half in (records[:3], records[3:])]
+    halves = [avro_container.parse(avro(MANIFEST_ENTRY_SCHEMA, half)) for half in (records[:3], records[3:])]
     data = _container(codec, [(half.count, _CODECS[codec](half.records)) for half in halves])
     return data, manifests.parse_manifest(avro(MANIFEST_ENTRY_SCHEMA, records)).to_pylist()
 
