@@ -12,7 +12,8 @@ from cachetools import LRUCache
 
 from pypaimon.spark.internals import BucketMode, GenericRowDeserializer
 from pypaimon.streaming.concurrency.forking import cache_lock
-from pypaimon.streaming.metadata.manifests import ADD, live
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 NO_SEQUENCE = -1
@@ -88,7 +89,7 @@ def _summaries_of(directory: TableDirectory, manifests: pa.Table) -> list[_Summa
 
 
 def _summary(entries: pa.Table) -> _Summary:
-    added = entries.filter(pc.equal(entries["kind"], ADD))
+    added = entries.filter(pc.equal(entries["kind"], EntryKind.ADD))
     greatest = pc.max(added["max_sequence_number"]).as_py()
     counts = frozenset(pc.unique(added["total_buckets"]).to_pylist())
     return _Summary(NO_SEQUENCE if greatest is None else greatest, counts)

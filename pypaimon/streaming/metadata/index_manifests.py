@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.internals import DeletionFile
+from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
 
 DELETION_VECTORS = "DELETION_VECTORS"
-_DELETE = 1
 _MOST_BYTES, _MOST_PER_BYTE = 1 << 20, 64
 """Of the records, decompressed: each entry and range names a file of its own, which compresses to half at best."""
 
@@ -71,7 +71,7 @@ def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
         raise ValueError(f"the index manifest of {len(data)} bytes holds {record_files.size(parsed)} decompressed")
     records = record_files.to_records(parsed)
     try:
-        deleted = {record["_FILE_NAME"] for record in records if record["_KIND"] == _DELETE}
+        deleted = {record["_FILE_NAME"] for record in records if record["_KIND"] == EntryKind.DELETE}
         return tuple(_entry(record) for record in records if record["_FILE_NAME"] not in deleted)
     except KeyError as error:
         raise ValueError(f"the index manifest holds no {error}") from error

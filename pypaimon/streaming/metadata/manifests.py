@@ -14,16 +14,14 @@ from cachetools import LRUCache
 from pypaimon.streaming.concurrency.forking import cache_lock, polars_works
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import check_file_names
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
-
-ADD = 0
-DELETE = 1
 
 # What a column takes beside its values, measured.
 _BYTES_PER_COLUMN = 1024
 _SMALL_BYTES = 16 << 10
-_KINDS = pa.array([ADD, DELETE], pa.int8())
+_KINDS = pa.array([*EntryKind], pa.int8())
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
 _Column = tuple[str, str, pa.DataType, bool]
@@ -81,7 +79,7 @@ _MANIFEST_COLUMNS: tuple[_Column, ...] = (
 ENTRY_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _ENTRY_COLUMNS])
 """Columns of `ManifestReader.entries`.
 
-`kind` is 0 (ADD) or 1 (DELETE); `file_source` is 0 (APPEND), 1 (COMPACT) or null (unknown).
+`kind` is an `EntryKind`; `file_source` is 0 (APPEND), 1 (COMPACT) or null (unknown).
 `creation_time` is as stored: milliseconds since 1970 of the *local* wall clock of the writer, not of UTC
 (Java's `DataFileMeta.creationTimeEpochMillis` interprets it in the zone of the reading JVM).
 Rows of statistics and partitions are serialised `BinaryRow`s, see `binary_row`."""
@@ -266,7 +264,7 @@ def live(entries: pa.Table) -> pa.Table:
     As in Java's `AbstractFileStoreScan`, the place of the DELETE entry among the manifests does not matter, and a file
     is the same one if partition, bucket, level, file name, extra files, embedded index and external path are.
     """
-    is_add = pc.equal(entries["kind"], ADD)
+    is_add = pc.equal(entries["kind"], EntryKind.ADD)
     added = entries.filter(is_add)
     deleted = entries.filter(pc.invert(is_add))
     if not deleted.num_rows:

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.metadata.manifests import ADD, live, without
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -79,7 +80,7 @@ class IncrementalDiffScanner:
         before = pa.concat_tables(reader.manifest_lists([start.base_manifest_list, start.delta_manifest_list]))
         entries_after = live(reader.entries(without(after, before)))
         entries_before = reader.entries(without(before, after))
-        known = entries_before.filter(pc.equal(entries_before["kind"], ADD))
+        known = entries_before.filter(pc.equal(entries_before["kind"], EntryKind.ADD))
         return without(entries_after, known)
 
     def rows_appended(self, start: Snapshot | None, end: Snapshot) -> int:

@@ -17,6 +17,7 @@ from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import index_manifests
+from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -39,7 +40,6 @@ from pypaimon.streaming.planning.units import (
 
 _Mask = npt.NDArray[np.bool_]
 _Scan = Scan | Literal["added"]
-_ADD, _DELETE = 0, 1
 _YEAR_3000 = 32_503_680_000
 _READ_AHEAD_BYTES = 4 << 20
 _SIDE = "side"
@@ -113,13 +113,13 @@ class SnapshotPlans:
 
     def entries_added(self, snapshot: Snapshot) -> pa.Table:
         """Entries of the files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
-        return _of_kind(self._entries(snapshot.delta_manifest_list), _ADD)
+        return _of_kind(self._entries(snapshot.delta_manifest_list), EntryKind.ADD)
 
     def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The changelog files of a snapshot. Raises FileNotFoundError if a manifest is gone."""
 
         def added() -> pa.Table:
-            return _of_kind(self._entries(snapshot.changelog_manifest_list), _ADD)
+            return _of_kind(self._entries(snapshot.changelog_manifest_list), EntryKind.ADD)
 
         return self._part(snapshot, "changelog", SplitMode.CHANGELOG, after, added)
 
@@ -140,13 +140,13 @@ class SnapshotPlans:
 
         def prepare() -> Prepared:
             entries = self._entries(snapshot.delta_manifest_list)
-            both = pa.concat_tables([_of_kind(entries, _DELETE), _of_kind(entries, _ADD)])
+            both = pa.concat_tables([_of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)])
             units = self._ordered(both, whole_buckets)
             return self._prepared(units, "delta", snapshot, before)
 
         prepared, chosen, last = self._preparation.part(snapshot, "overwrite", after, prepare)
         entries = prepared.units.chosen(chosen)
-        old, new = _of_kind(entries, _DELETE), _of_kind(entries, _ADD)
+        old, new = _of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)
         old, new = without(old, new), without(new, old)
         splits = self._factory.replaced(
             SplitMode.OVERWRITE, old, new, snapshot.id, prepared.deletions_before, prepared.deletions
@@ -323,7 +323,7 @@ def _retracting(splits: list[StreamSplit], before: Snapshot | None) -> list[Stre
     return splits
 
 
-def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
+def _of_kind(entries: pa.Table, kind: EntryKind) -> pa.Table:
     return entries.filter(pc.equal(entries["kind"], kind))
 
 
