@@ -20,7 +20,7 @@ from benchmarks.tables import SCHEMA, catalog, commit, create, some_rows
 from pypaimon.spark import native_read
 from pypaimon.spark.write.commit import commit_batch
 from pypaimon.spark.write.record_writer import RecordWriter
-from pypaimon.spark.write.row_layout import KIND
+from pypaimon.streaming.model.system_columns import VALUE_KIND
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests" / "support"))
 from spark_session import new_session
@@ -141,7 +141,7 @@ def _write_changes(warehouse: Any, rows: pa.Table) -> None:
     options = {"bucket": str(FILES), "changelog-producer": "input"}
     table = create(warehouse, "changing", primary_keys=["id"], options=options)
     writer = RecordWriter(table, "benchmark", False)
-    kinds = pa.field(KIND, pa.int8(), nullable=False)
+    kinds = pa.field(VALUE_KIND, pa.int8(), nullable=False)
     for batch in rows.to_batches():
         inserts = pa.array([0] * batch.num_rows, pa.int8())
         writer.write(pa.RecordBatch.from_arrays([*batch.columns, inserts], schema=rows.schema.append(kinds)))

@@ -191,6 +191,23 @@ def test_readers_see_what_the_model_says(kind: str) -> None:
     )
 
 
+def crafted(tmp_path: Path, *, keyed: bool) -> tuple[CraftedTable, CraftedWriter]:
+    """A table with a first commit: keyed with one bucket, or one of appends without buckets."""
+    buckets = int(keyed)
+    options = {"bucket": "1" if keyed else "-1"}
+    table = CraftedTable(tmp_path / "w", keyed=keyed, partitioned=False, buckets=buckets, options=options)
+    writer = CraftedWriter(table, buckets=buckets, producer="none", postponed=False)
+    writer.act("append", 1)
+    return table, writer
+
+
+async def under_way(reader: BelievingReader) -> None:
+    """Wait for what a cancelled call has left to a worker."""
+    pending = reader.scan._driver._pending
+    assert pending is not None
+    await asyncio.wrap_future(pending.found)
+
+
 def through_faults(table: CraftedTable, monkeypatch: pytest.MonkeyPatch) -> FaultFileIO:
     """Let new handles of a table ask an object store, which is what comes back."""
     file_io, plain = FaultFileIO(), table.handle
@@ -209,9 +226,7 @@ def test_what_a_cancelled_call_found_between_two_commits_is_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
 ) -> None:
     """Neither at the moment of that call nor at that of the next one."""
-    table = CraftedTable(tmp_path / "w", keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
-    writer = CraftedWriter(table, buckets=0, producer="none", postponed=False)
-    writer.act("append", 1)
+    table, writer = crafted(tmp_path, keyed=False)
     file_io = through_faults(table, monkeypatch)
     reader = BelievingReader(table, StreamModel(False, ordered=False), True, Settings(start=start))
 
@@ -222,9 +237,7 @@ def test_what_a_cancelled_call_found_between_two_commits_is_believed(
             writer.act("append", seed)
         table.expire(2)
         file_io.gate.set()
-        pending = reader.scan._driver._pending
-        assert pending is not None
-        await asyncio.wrap_future(pending.found)
+        await under_way(reader)
         for seed in (4, 5):
             writer.act("append", seed)
         table.expire(3)
@@ -240,10 +253,8 @@ def test_a_reader_comes_past_an_overwrite_of_rows_that_are_gone(
     tmp_path: Path, policy: str, consumer: str | None
 ) -> None:
     """Its progress, and its start, lead to the same error again: it does what that error advises."""
-    table = CraftedTable(tmp_path / "w", keyed=True, partitioned=False, buckets=1, options={"bucket": "1"})
-    writer = CraftedWriter(table, buckets=1, producer="none", postponed=False)
+    table, writer = crafted(tmp_path, keyed=True)
     chosen = Settings(consumer=consumer, overwrites=True, on_expired=policy)
-    writer.act("append", 1)
     reader = BelievingReader(table, StreamModel(True), False, chosen)
     asyncio.run(reader.catch_up())
     writer.act("overwrite", 1)
@@ -257,9 +268,7 @@ def test_a_reader_comes_past_an_overwrite_of_rows_that_are_gone(
 @pytest.mark.parametrize("policy", ["fail", "earliest"])
 def test_a_reader_whose_plan_expired_before_it_was_read_goes_on_at_its_progress(tmp_path: Path, policy: str) -> None:
     """The plan of an overwrite was made while the rows that it retracts were there still."""
-    table = CraftedTable(tmp_path / "w", keyed=True, partitioned=False, buckets=1, options={"bucket": "1"})
-    writer = CraftedWriter(table, buckets=1, producer="none", postponed=False)
-    writer.act("append", 1)
+    table, writer = crafted(tmp_path, keyed=True)
     chosen = Settings(start="latest", consumer="c", overwrites=True, on_expired=policy)
     reader = BelievingReader(table, StreamModel(True), False, chosen)
 
@@ -267,9 +276,7 @@ def test_a_reader_whose_plan_expired_before_it_was_read_goes_on_at_its_progress(
         await reader.catch_up()
         writer.act("overwrite", 1)
         assert await reader.step(cancel_after=1)
-        pending = reader.scan._driver._pending
-        assert pending is not None
-        await asyncio.wrap_future(pending.found)
+        await under_way(reader)
         table.expire(2)
         await reader.catch_up()
 
@@ -280,9 +287,7 @@ def test_a_reader_whose_plan_expired_before_it_was_read_goes_on_at_its_progress(
 
 
 def test_a_start_that_expired_before_it_was_saved_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = CraftedTable(tmp_path / "w", keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
-    writer = CraftedWriter(table, buckets=0, producer="none", postponed=False)
-    writer.act("append", 1)
+    table, writer = crafted(tmp_path, keyed=False)
     file_io, asked, saved = through_faults(table, monkeypatch), threading.Event(), threading.Event()
 
     def held(call: Call) -> Any:
@@ -298,9 +303,7 @@ def test_a_start_that_expired_before_it_was_saved_is_believed(tmp_path: Path, mo
 
     async def read() -> None:
         assert await reader.step(cancel_after=1)
-        opened = reader.scan._driver._pending
-        assert opened is not None
-        await asyncio.wrap_future(opened.found)
+        await under_way(reader)
         assert await reader.step(cancel_after=1)
         assert await asyncio.to_thread(asked.wait, 60)
         for seed in (2, 3):
@@ -316,18 +319,14 @@ def test_a_start_that_expired_before_it_was_saved_is_believed(tmp_path: Path, mo
 
 def test_what_a_cancelled_call_passed_over_may_expire(tmp_path: Path) -> None:
     """The reader is given nothing of the second snapshot, and knows nothing of its end."""
-    table = CraftedTable(tmp_path / "w", keyed=True, partitioned=False, buckets=1, options={"bucket": "1"})
-    writer = CraftedWriter(table, buckets=1, producer="none", postponed=False)
-    writer.act("append", 1)
+    table, writer = crafted(tmp_path, keyed=True)
     reader = BelievingReader(table, StreamModel(True), False, Settings(least_key=KEYS))
 
     async def read() -> None:
         await reader.catch_up()
         writer.act("append", 2)
         assert await reader.step(cancel_after=1)
-        pending = reader.scan._driver._pending
-        assert pending is not None
-        await asyncio.wrap_future(pending.found)
+        await under_way(reader)
         writer.act("append", 3)
         table.expire(3)
         await reader.catch_up()
@@ -338,9 +337,7 @@ def test_what_a_cancelled_call_passed_over_may_expire(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_comes_back_reads_with_the_schema_of_that_moment(tmp_path: Path) -> None:
-    table = CraftedTable(tmp_path / "w", keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
-    writer = CraftedWriter(table, buckets=0, producer="none", postponed=False)
-    writer.act("append", 1)
+    table, writer = crafted(tmp_path, keyed=False)
     reader = BelievingReader(table, StreamModel(False, ordered=False), True, Settings())
     asyncio.run(reader.catch_up())
     for seed in (2, 3):

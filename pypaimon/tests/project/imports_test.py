@@ -116,6 +116,34 @@ def test_modules_import_modules_and_not_the_face(imports: list[Import]) -> None:
     assert [str(each) for each, part in of_ours if part not in parts and "cli" not in each.path.parts] == []
 
 
+def names_in(path: Path) -> set[str]:
+    """What a module defines, imports, or lists for others."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    made = {each.name for each in nodes if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+    made |= {each.asname or each.name for each in nodes if isinstance(each, ast.alias)}
+    made |= {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return made
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name of this repository is a module, or a name in one."""
+    path = ROOT.joinpath(*name.split("."))
+    if path.is_dir() or path.with_suffix(".py").is_file():
+        return True
+    module = path.parent / "__init__.py" if path.parent.is_dir() else path.parent.with_suffix(".py")
+    return module.is_file() and path.name in names_in(module)
+
+
+def test_what_benchmarks_and_examples_import_is_there() -> None:
+    """They are no part of the package, and the types of what they import are not checked."""
+    paths = [path for folder in ("benchmarks", "examples") for path in (ROOT / folder).glob("*.py")]
+    assert len(paths) > 10
+    ours = ("pypaimon.streaming", "pypaimon.spark", "benchmarks")
+    found = [each for path in paths for each in imports_of(path) if each.module.startswith(ours)]
+    assert found
+    assert [str(each) for each in found if not is_there(each.module)] == []
+
+
 def test_importing_the_package_imports_nothing_else() -> None:
     """What is not used costs nothing: a program that only loads tables does not pay for streams."""
     code = (
