@@ -370,7 +370,7 @@ def test_roaring_bitmaps_are_united() -> None:
     assert BitMap.deserialize(united) == BitMap([1, 5, 70_000])
 
 
-@pytest.mark.parametrize("function", ["max", "first_value", "listagg", "sum_of_squares", "rbm64"])
+@pytest.mark.parametrize("function", ["max", "first_value", "listagg", "sum_of_squares"])
 def test_what_is_not_supported_is_refused_by_its_name(function: str) -> None:
     with pytest.raises(UnsupportedTableError, match=f"'{function}' of field 'v'"):
         aggregate(function, pa.string(), ["a", "b"], [0, 3])

@@ -103,8 +103,8 @@ GROUP = {"fields__g__sequence_group": "a"}
         ({"merge_engine": "aggregation", "fields__a__aggregate_function": "median"}, UnsupportedTableError, "'median'"),
         (
             {"merge_engine": "aggregation", "fields__default_aggregate_function": "rbm64"},
-            UnsupportedTableError,
-            "rbm64",
+            StreamConfigError,
+            "rbm64.*VARBINARY",
         ),
         (
             {"merge_engine": "aggregation", "fields__b__aggregate_function": "sum"},

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.merge.functions.base import ADD, ADD_BEFORE, SKIP, Actions, FoldingAggregator, Values
 from pypaimon.streaming.merge.groups import Groups, Mask
 from pypaimon.streaming.merge.ordering import identity, python_order
@@ -259,7 +259,7 @@ class NestedPartialUpdate(FoldingAggregator):
 
 @dataclass(frozen=True)
 class ByteUnion(FoldingAggregator):
-    """Functions that unite two serialized sets: `rbm32`, `theta_sketch`, `hll_sketch`.
+    """Functions that unite two serialized sets: `rbm32`, `rbm64`, `theta_sketch`, `hll_sketch`.
 
     Attributes:
         name: The function.
@@ -272,7 +272,10 @@ class ByteUnion(FoldingAggregator):
     def add(self, accumulated: Any, value: Any) -> Any:
         if accumulated is None or value is None:
             return value if accumulated is None else accumulated
-        return self.unite(accumulated, value)
+        try:
+            return self.unite(accumulated, value)
+        except ValueError as error:
+            raise UnsupportedTableError(f"A value is none that '{self.name}' can unite: {error}.") from error
 
 
 def keyed(field: str, rows: Iterable[Any], key: tuple[str, ...], nulls: str) -> list[Any]:

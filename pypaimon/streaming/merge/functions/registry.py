@@ -77,7 +77,7 @@ def _aggregator(function: str, field: str, kind: pa.DataType, options: OptionVal
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         _suits(number, function, field, kind, "a number")
         return Sum(field, kind) if function == "sum" else Product(field, kind)
-    if function in ("rbm32", "theta_sketch", "hll_sketch"):
+    if function in ("rbm32", "rbm64", "theta_sketch", "hll_sketch"):
         _suits(pa.types.is_binary(kind) or pa.types.is_large_binary(kind), function, field, kind, "VARBINARY")
         return ByteUnion(function, union_of(function, field))
     return _container(function, field, kind, options)

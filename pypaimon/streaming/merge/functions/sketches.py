@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge.functions.bitmaps_64 import united_bitmaps
 
 Union = Callable[[bytes, bytes], bytes]
 
@@ -20,6 +21,8 @@ def union_of(function: str, field: str) -> Union:
     """
     if function == "rbm32":
         return _bitmaps
+    if function == "rbm64":
+        return united_bitmaps
     if find_spec("datasketches") is None:
         raise UnsupportedTableError(
             f"Aggregate function '{function}' of field '{field}' needs a package: pip install datasketches."

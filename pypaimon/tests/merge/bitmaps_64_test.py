@@ -1,0 +1,113 @@
+"""Unions of 64-bit bitmaps beside those of Java's library: the same bytes; and what is no bitmap."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from commit_seed import seeded
+from java_bitmaps import JavaBitmaps, java_bitmaps
+from merge_aggregation_test import aggregate
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge.functions.bitmaps_64 import united_bitmaps
+
+Range = tuple[int, int]
+LENGTHS = [1, 1, 1, 2, 3, 4, 6, 10, 5000, 65536]
+HIGHEST = (1 << 48) - 1
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaBitmaps]:
+    with java_bitmaps() as bitmaps:
+        yield bitmaps
+
+
+def upper_bits(drawn: random.Random) -> int:
+    """Upper 48 bits of values: close together, far apart, and above the largest signed number."""
+    spread = drawn.choice([256, 1 << 12, 1 << 48])
+    base = drawn.choice([0, 0x0102_0304_0000, HIGHEST - spread + 1 if spread < 1 << 48 else 0])
+    return min(HIGHEST, base + drawn.randrange(spread))
+
+
+def ranges(drawn: random.Random, known: list[int]) -> list[Range]:
+    found = []
+    for _ in range(drawn.choice([0, 1, 3, 10, 60])):
+        upper = drawn.choice(known) if known and drawn.random() < 0.5 else upper_bits(drawn)
+        known.append(upper)
+        first = drawn.choice([0, drawn.randrange(30), drawn.randrange(1 << 16)])
+        last = min(first + drawn.choice(LENGTHS), 1 << 16) - 1
+        # Java takes no range that ends where signed numbers do.
+        found.append((upper << 16 | first, min(upper << 16 | last, (1 << 64) - 2)))
+    return [each for each in found if each[1] != (1 << 63) - 1]
+
+
+def test_random_unions_are_java_s(java: JavaBitmaps) -> None:
+    """Unions of unions, of bitmaps that lost values, and of those whose runs are not stored as such."""
+    drawn = seeded("bitmaps")
+    for _ in range(12):
+        known: list[int] = []
+        united = java.of(ranges(drawn, known))
+        for _ in range(5):
+            added = ranges(drawn, known)
+            removed = [first for first, _ in added if drawn.random() < 0.2]
+            value = java.of(added, removed, optimized=drawn.random() < 0.5)
+            expected = java.union(united, value)
+            assert united_bitmaps(united, value) == expected
+            united = expected
+
+
+@pytest.mark.parametrize("count", [5, 17, 49, 256])
+def test_nodes_grow_as_java_s(java: JavaBitmaps, count: int) -> None:
+    """The byte that tells keys apart comes in any order, which the nodes of 48 children remember."""
+    drawn = seeded(f"nodes {count}")
+    keys = drawn.sample(range(256), count)
+    for shift in (16, 40):
+        united = expected = java.of([])
+        for start in range(0, count, 7):
+            value = java.of([(key << shift, key << shift) for key in keys[start : start + 7]])
+            united, expected = united_bitmaps(united, value), java.union(expected, value)
+            assert united == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([(0, 65535)], [(3, 3)]),
+        ([(n, n) for n in range(0, 9000, 2)], [(n, n) for n in range(1, 9000, 2)]),
+        ([(n, n) for n in range(0, 6000, 2)], [(n, n) for n in range(6001, 9000, 2)]),
+        ([(n, n + 1) for n in range(0, 900, 4)], [(n, n + 1) for n in range(900, 1200, 5)]),
+        ([(n, n + 1) for n in range(0, 16, 4)], [(n, n) for n in range(16, 40, 3)]),
+        ([(10, 500)], [(n, n) for n in range(600, 60_000, 3)]),
+    ],
+    ids=["full", "bits to runs", "values to bits", "runs and runs", "runs and values", "runs and bits"],
+)
+def test_containers_are_of_java_s_kinds(java: JavaBitmaps, first: list[Range], second: list[Range]) -> None:
+    for left, right in ((first, second), (second, first)):
+        for optimized in (True, False):
+            united, value = java.of(left, optimized=optimized), java.of(right, optimized=optimized)
+            assert united_bitmaps(united, value) == java.union(united, value)
+
+
+def test_a_column_is_united(java: JavaBitmaps) -> None:
+    one, other = java.of([(1, 5), (1 << 33, 1 << 33)]), java.of([(5, 9), ((1 << 64) - 3, (1 << 64) - 2)])
+    assert aggregate("rbm64", pa.binary(), [one, None, other]) == java.union(one, other)
+
+
+def test_what_is_no_bitmap_is_refused(java: JavaBitmaps) -> None:
+    """Cut anywhere, or with other bytes: an error that names the function, or another bitmap, never something else."""
+    drawn = seeded("damage")
+    whole = java.of([(1, 5), (1 << 33, 1 << 33), (1 << 60, (1 << 60) + 70_000)])
+    other = java.of([(7, 8)])
+    for length in range(len(whole)):
+        with pytest.raises(UnsupportedTableError, match="'rbm64'"):
+            aggregate("rbm64", pa.binary(), [other, whole[:length]])
+    for _ in range(500):
+        damaged = bytearray(whole)
+        damaged[drawn.randrange(len(whole))] = drawn.randrange(256)
+        try:
+            aggregate("rbm64", pa.binary(), [bytes(damaged), other])
+        except UnsupportedTableError:
+            continue
