@@ -88,7 +88,7 @@ def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], b
     """Check that a table is named, in one way.
 
     Args:
-        keys: The source's or the sink's own options.
+        own: The source's or the sink's own options.
         catalog: Those of the catalog.
         by_path: How a directory is named instead.
 

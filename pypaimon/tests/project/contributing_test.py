@@ -30,6 +30,12 @@ def test_commands_are_targets_of_the_makefile() -> None:
     assert told == targets - {"help"}
 
 
+def test_files_that_contributors_are_sent_to_are_there() -> None:
+    paths = re.findall(r"`((?:streaming|spark)/[\w/]+(?:\.py)?)`", text("CONTRIBUTING.md"))
+    assert len(paths) > 5
+    assert [path for path in paths if not (ROOT / "pypaimon" / path).exists()] == []
+
+
 def test_the_workflow_runs_what_a_change_must_pass_on_every_supported_python() -> None:
     (job,) = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"].values()
     supported = [found for each in PROJECT["classifiers"] if (found := each.rpartition(" :: ")[2]).startswith("3.")]
