@@ -201,13 +201,9 @@ def _row_converter(
         return None
 
     def convert(array: pa.StructArray) -> pa.Array:
-        children = []
-        for column in columns:
-            if column.source is None:
-                children.append(pa.nulls(len(array), column.target))
-                continue
-            child = array.field(column.source)
-            children.append(child if column.convert is None else column.convert(child))
+        # Where a row is null, its fields may hold anything, also what no converter takes: `flatten` makes them null.
+        parts = pa.RecordBatch.from_arrays(array.flatten(), schema=pa.schema(list(stored)))
+        children = [column.read(parts) for column in columns]
         return pa.StructArray.from_arrays(children, fields=list(arrow), mask=_null_mask(array))
 
     return convert
