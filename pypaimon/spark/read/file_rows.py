@@ -97,6 +97,7 @@ def file_rows(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> list
 
 
 def _file_row(builder: EngineReadBuilder, split: StreamSplit, file: DataFileMeta) -> dict[str, Any]:
+    _refuse_shredded_maps(builder, file.schema_id)
     columns = columns_of(
         builder,
         file.schema_id,
@@ -110,6 +111,15 @@ def _file_row(builder: EngineReadBuilder, split: StreamSplit, file: DataFileMeta
         "row_count": file.row_count,
         "file_size": file.file_size,
     }
+
+
+def _refuse_shredded_maps(builder: EngineReadBuilder, schema_id: int) -> None:
+    """Maps that a schema wants stored as columns. Of others, which only the file tells, Spark says what it finds."""
+    schema = builder.directory.schema(schema_id)
+    stored = {field.id: field.name for field in schema.fields}
+    for name in (stored[field.id] for field in builder.output_fields() if field.id in stored):
+        if str(schema.options.get(f"fields.{name}.map.storage-layout", "")).lower() == "shared-shredding":
+            raise unsupported(f"column '{name}' is stored in the layout 'shared-shredding'")
 
 
 def _missing_partition_columns(

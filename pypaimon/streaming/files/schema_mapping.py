@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, Convert, cast, to_unit
+from pypaimon.streaming.files.shared_shredding import shredded_map
 from pypaimon.streaming.internals import (
     ArrayType,
     AtomicType,
@@ -28,9 +30,6 @@ from pypaimon.streaming.internals import (
     is_shredded_variant,
 )
 from pypaimon.streaming.model.data_types import root
-
-_SHREDDED = "__field_mapping"
-"""The first column of a map whose values are stored as columns of their own, one for several keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +98,22 @@ def map_columns(
             columns.append(Column(None, target))
             continue
         try:
-            convert = _converter(stored.field(position).type, origin.type, field.type, exact, trim_char)
+            convert = _field_converter(stored.field(position), origin.type, field.type, exact, trim_char)
         except CastError as error:
             raise CastError(f"column {field.name}: {error}") from error
         columns.append(Column(origin.name, target, convert))
     return columns
+
+
+def _field_converter(
+    stored: pa.Field, source: DataType, target: DataType, exact: bool, trim_char: bool
+) -> Convert | None:
+    """From a column of a file; how a map is stored is told there, and not by its type alone."""
+    if isinstance(source, MapType) and isinstance(target, MapType) and pa.types.is_struct(stored.type):
+        values = partial(_converter, source=source.value, target=target.value, exact=exact, trim_char=trim_char)
+        key = _converter(pa.string(), source.key, target.key, exact, trim_char)
+        return shredded_map(stored, PyarrowFieldParser.from_paimon_type(target), key, values)
+    return _converter(stored.type, source, target, exact, trim_char)
 
 
 def _converter(stored: pa.DataType, source: DataType, target: DataType, exact: bool, trim_char: bool) -> Convert | None:
@@ -251,11 +261,6 @@ def _map_converter(
     stored: pa.DataType, source: MapType, target: MapType, exact: bool, trim_char: bool
 ) -> Convert | None:
     as_map = pa.types.is_map(stored)
-    if pa.types.is_struct(stored) and stored.get_field_index(_SHREDDED) >= 0:
-        raise UnsupportedTableError(
-            f"Maps in the storage layout 'shared-shredding' cannot be streamed: {source} is stored as columns. "
-            "Leave such columns out with with_projection(...)."
-        )
     if not as_map and not (_is_list(stored) and pa.types.is_struct(stored.value_type)):
         raise CastError(f"{source} is stored as {stored}")
     # Avro maps with keys other than text are lists of rows of key and value.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats.zstd import decompress_zstd
 
 DEFAULT_BLOCK_SIZE = 1 << 18
 
@@ -88,17 +89,6 @@ def _lz4_length(block: bytes, length: int, position: int) -> tuple[int, int]:
     return length, position
 
 
-def _zstd(block: bytes, block_size: int) -> bytes:
-    import zstandard
-
-    try:
-        if zstandard.frame_content_size(block) > block_size:
-            raise ValueError("a block is larger than the block size")
-        return zstandard.ZstdDecompressor().decompress(block, max_output_size=block_size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise ValueError(f"a block cannot be decompressed: {error}") from error
-
-
 def _by_arrow(codec: str, block: bytes, size: int, block_size: int) -> bytes:
     if size > block_size:
         raise ValueError("a block is larger than the block size")
@@ -106,4 +96,4 @@ def _by_arrow(codec: str, block: bytes, size: int, block_size: int) -> bytes:
 
 
 # By ORC's `CompressionKind`; 3 is LZO, which is not read here.
-_CODECS: dict[int, Callable[[bytes, int], bytes]] = {1: _zlib, 2: _snappy, 4: _lz4, 5: _zstd}
+_CODECS: dict[int, Callable[[bytes, int], bytes]] = {1: _zlib, 2: _snappy, 4: _lz4, 5: decompress_zstd}

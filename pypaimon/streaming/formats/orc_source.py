@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -18,14 +19,15 @@ from pypaimon.streaming.io.held_stream import HeldStream
 _ORC_EPOCH = 1_420_070_400
 """2015-01-01 in seconds: what ORC counts timestamps from."""
 _WRAP = 1 << 64
+_ARROW_SCHEMA = b"ARROW:schema"
 
 
 class OrcSource:
     """One open ORC file.
 
     Attributes:
-        schema: The columns of the file, as Arrow gives them; timestamps that nanoseconds cannot hold are of
-            microseconds.
+        schema: The columns of the file, as Arrow gives them, with what their writer said of each; timestamps that
+            nanoseconds cannot hold are of microseconds.
         num_rows: Rows in the file.
     """
 
@@ -38,7 +40,7 @@ class OrcSource:
         stream = self._held or stream
         self._checks, self._file = open_orc(stream, self._held.hold if self._held else reads_of(stream))
         self._seconds: orc.ORCFile | None = None
-        self.schema: pa.Schema = self._file.schema
+        self.schema: pa.Schema = _with_what_was_told(self._file.schema)
         self.num_rows: int = self._file.nrows
         if any(_holds_timestamps(field.type) for field in self.schema):
             self._mend(stream)
@@ -71,6 +73,16 @@ class OrcSource:
             self._seconds = orc.ORCFile(pa.BufferReader(tail.with_seconds(bytes(stream.read()), types)))
             pairs = zip(self.schema, self._seconds.schema, strict=True)
             self.schema = pa.schema([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
+
+
+def _with_what_was_told(schema: pa.Schema) -> pa.Schema:
+    """The schema with metadata of columns, which Arrow leaves where the writer put them."""
+    told = (schema.metadata or {}).get(_ARROW_SCHEMA)
+    if told is None or not any(map(pa.types.is_struct, schema.types)):
+        return schema
+    written = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(told, validate=True)))
+    metadata = {field.name: field.metadata for field in written}
+    return pa.schema([field.with_metadata(metadata.get(field.name, field.metadata)) for field in schema])
 
 
 def _holds_timestamps(kind: pa.DataType) -> bool:

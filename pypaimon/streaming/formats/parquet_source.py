@@ -25,7 +25,7 @@ class ParquetSource:
     """One open Parquet file.
 
     Attributes:
-        schema: The columns of the file, as Arrow gives them.
+        schema: The columns of the file, as Arrow gives them, with what their writer said of each.
         num_rows: Rows in the file.
     """
 
@@ -35,11 +35,13 @@ class ParquetSource:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._file = pq.ParquetFile(stream)
-        if any(_holds_vectors(kind) for kind in self._file.schema_arrow.types):
+        self.schema: pa.Schema = self._file.schema_arrow
+        if any(_holds_vectors(kind) for kind in self.schema.types):
             # Told by its writer that lists are vectors, Arrow refuses those that are null.
             self._stream = _without_arrow_schema(stream)
             self._file = pq.ParquetFile(self._stream)
-        self.schema: pa.Schema = self._file.schema_arrow
+            told = zip(self._file.schema_arrow, self.schema, strict=True)
+            self.schema = pa.schema([field.with_metadata(other.metadata) for field, other in told])
         self.num_rows: int = self._file.metadata.num_rows
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:

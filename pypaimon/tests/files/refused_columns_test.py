@@ -49,10 +49,3 @@ def test_a_blob_inside_of_a_row_is_found() -> None:
     assert layout(settings("BLOB", "INT"))
     with pytest.raises(UnsupportedTableError, match="BLOB"):
         layout(settings("x", "BLOB"))
-
-
-@pytest.mark.parametrize("scenario", ["map_shredded_append_parquet", "map_shredded_pk_none_orc"])
-def test_a_map_that_is_stored_as_columns_is_refused_by_the_name_of_its_layout(scenario: str) -> None:
-    with pytest.raises(UnsupportedTableError, match="'shared-shredding' cannot be streamed"):
-        rows(builder_of(scenario))
-    assert rows(builder_of(scenario).with_projection(["id"]))

@@ -288,3 +288,14 @@ def test_a_nested_change_of_a_type_that_spark_casts_otherwise_is_refused() -> No
     stored, wanted = (ArrayType(True, row(a=(1, AtomicType(kind)))) for kind in ("DOUBLE", "STRING"))
     with pytest.raises(UnsupportedTableError, match=r"column 'n\.a' was DOUBLE"):
         column_of(DataField(9, "n", wanted), DataField(9, "c", stored), {})
+
+
+def test_maps_that_are_stored_as_columns_are_refused(spark: Any, tmp_path: Path) -> None:
+    columns = pa.schema([("k", pa.int64()), ("m", pa.map_(pa.string(), pa.int64()))])
+    layout = {"fields.m.map.storage-layout": "shared-shredding", "fields.m.map.shared-shredding.max-columns": "2"}
+    catalog = created(tmp_path, columns, options=layout)
+    append(catalog, pa.Table.from_pylist([{"k": 1, "m": [("a", 1), ("b", 2), ("c", 3)]}], columns))
+    with pytest.raises(UnsupportedTableError, match=r"column 'm' is stored in the layout 'shared-shredding'\. Read it"):
+        native_read(spark, place(tmp_path))
+    assert shown(native_read(spark, place(tmp_path) | {"columns": "k"})) == ["{'k': 1}"]
+    assert own(spark, place(tmp_path)) == ["{'k': 1, 'm': {'a': 1, 'b': 2, 'c': 3}}"]

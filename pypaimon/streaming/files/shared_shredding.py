@@ -1,0 +1,242 @@
+"""Maps in the storage layout `shared-shredding`, whose values are stored as columns that many keys share.
+
+A file numbers the keys of a map from 0 on. In place of the map it has a row, which is null where the map is null:
+
+- `__field_mapping`: for each of the columns, the number of the key whose value it holds in this row; -1 for none;
+- `__col_0`, `__col_1`, ...: the columns;
+- `__overflow`: a map from numbers of keys to values, of the entries for which there was no column; null for none.
+
+What the numbers mean lies in the metadata of the field, in the Arrow schema that the file carries as `ARROW:schema` (a
+key-value pair of a Parquet file's footer, user metadata of an ORC file). Names begin with `paimon.map.`, values are
+text:
+
+- `storage-layout`: `shared-shredding`; a map without it is an ordinary one, whatever the options of the table say;
+- `shared-shredding.version`: 1;
+- `shared-shredding.num-columns`: how many columns there are;
+- `shared-shredding.field-dict`: the numbers of the keys as a JSON object, compressed, each byte as the character of its
+  number (ISO 8859-1);
+- `shared-shredding.field-dict-compression`: `zstd` (so too if it is missing), `lz4` or `none`;
+- `shared-shredding.field-dict-original-size`: bytes of that object.
+
+Others (`field-columns`, `overflow-set`, `max-row-width`) help those who want some keys only.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.files.casts import CastError, Convert
+from pypaimon.streaming.formats.zstd import decompress_zstd
+
+MAPPING, OVERFLOW = "__field_mapping", "__overflow"
+LAYOUT = b"paimon.map.storage-layout"
+_SHARED_SHREDDING = b"shared-shredding"
+_KEY = "paimon.map.shared-shredding."
+_VERSION = 1
+_MOST_BYTES, _MOST_KEYS = 1 << 28, 1 << 24
+"""Of the keys of a map in one file as JSON, and how many: far below what ends a process."""
+
+Integers = npt.NDArray[np.int64]
+
+
+def shredded_map(
+    stored: pa.Field, arrow: pa.MapType, key: Convert | None, item: Callable[[pa.DataType], Convert | None]
+) -> Convert:
+    """What makes maps of the rows that are stored for them.
+
+    Entries come in the order of the columns, those of the overflow behind them, as in Java.
+
+    Args:
+        stored: The column of the file.
+        arrow: The type of the maps.
+        key: From text to the type of keys in `arrow`; None: as it is.
+        item: Gives what leads from a stored type of values to that of values in `arrow`; None: as it is.
+
+    Raises:
+        ValueError: The column is no such row, or its metadata is damaged.
+        UnsupportedTableError: A newer version of the layout, or a compression that is not known.
+        CastError: `item` does, as there is no cast.
+    """
+    try:
+        return _Maps(stored, arrow, key, item)
+    except CastError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"column {stored.name}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """Entries of maps, those of the first row first.
+
+    Attributes:
+        counts: How many each row has.
+        keys: The number of the key of each.
+        sources: Where the value of each lies, among all values.
+    """
+
+    counts: Integers
+    keys: Integers
+    sources: Integers
+
+
+class _Maps:
+    def __init__(
+        self, stored: pa.Field, arrow: pa.MapType, key: Convert | None, item: Callable[[pa.DataType], Convert | None]
+    ) -> None:
+        metadata = stored.metadata or {}
+        if metadata.get(LAYOUT) != _SHARED_SHREDDING:
+            raise ValueError("a map is stored as a row, and the file lacks the metadata that explains it")
+        self._name = stored.name
+        self._arrow = arrow
+        names = pa.array(_names_by_number(metadata), pa.string())
+        # One more, without a name, stands for numbers that are none.
+        self._named = np.append(names.is_valid().to_numpy(zero_copy_only=False), False)
+        self._keys: pa.Array = names if key is None else key(names)
+        self._columns = _count_of_columns(stored.type, metadata)
+        types = [field.type for field in stored.type][1:]
+        values = types[: self._columns] + [overflow.item_type for overflow in types[self._columns :]]
+        self._items = list(map(item, values))
+
+    def __call__(self, rows: pa.StructArray) -> pa.Array:
+        mapping, *stored = rows.flatten()
+        columns = self._in_columns(mapping, rows.is_valid().to_numpy(zero_copy_only=False))
+        overflow, items = _in_overflow(stored[self._columns :], len(rows), self._columns * len(rows))
+        values = [
+            array if convert is None else convert(array)
+            for array, convert in zip([*stored[: self._columns], *items], self._items, strict=True)
+        ]
+        # Entries of a row lie together: those of the columns, then those of the overflow.
+        ends = np.cumsum(columns.counts + overflow.counts)
+        begins = np.concatenate([[0], ends])
+        keys, sources = np.empty((2, begins[-1]), np.int64)
+        for entries, first in ((columns, begins[:-1]), (overflow, begins[:-1] + columns.counts)):
+            indices = _ranges(first, entries.counts)
+            keys[indices], sources[indices] = entries.keys, entries.sources
+        pairs = pa.StructArray.from_arrays(
+            [self._named_by(keys), pa.concat_arrays(values).take(pa.array(sources))],
+            fields=[self._arrow.key_field, self._arrow.item_field],
+        )
+        offsets = pa.array(begins).cast(pa.int32()).buffers()[1]
+        validity = pa.array(rows.is_valid()).buffers()[1] if rows.null_count else None
+        return pa.Array.from_buffers(self._arrow, len(rows), [validity, offsets], rows.null_count, children=[pairs])
+
+    def _in_columns(self, mapping: pa.ListArray, valid: npt.NDArray[np.bool_]) -> _Entries:
+        lengths = np.diff(mapping.offsets.to_numpy())[valid]
+        flat = mapping.flatten()
+        if mapping.null_count + valid.sum() != len(valid) or (lengths != self._columns).any() or flat.null_count:
+            raise ValueError(f"column {self._name}: a row does not say which keys its {self._columns} columns hold")
+        numbers = flat.to_numpy().astype(np.int64).reshape(len(lengths), self._columns)
+        used = numbers >= 0
+        row, column = np.nonzero(used)
+        row = np.flatnonzero(valid)[row]
+        return _Entries(np.bincount(row, minlength=len(valid)), numbers[used], column * len(valid) + row)
+
+    def _named_by(self, numbers: Integers) -> pa.Array:
+        """The keys with these numbers."""
+        none = len(self._keys)
+        known = self._named[np.where((numbers < 0) | (numbers > none), none, numbers)]
+        if not known.all():
+            unknown = numbers[~known][0]
+            raise ValueError(f"column {self._name}: a row has a key of number {unknown}, which the file does not name")
+        return self._keys.take(pa.array(numbers))
+
+
+def _in_overflow(overflow: Sequence[pa.MapArray], rows: int, first: int) -> tuple[_Entries, list[pa.Array]]:
+    """Entries of the overflow, if there is one, and its values, which among all values begin with the first."""
+    if not overflow:
+        return _Entries(np.zeros(rows, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)), []
+    maps = overflow[0]
+    offsets = maps.offsets.to_numpy().astype(np.int64)
+    begin, length = offsets[0], offsets[-1] - offsets[0]
+    counts = np.where(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), 0)
+    indices = _ranges(offsets[:-1] - begin, counts)
+    keys = maps.keys.slice(begin, length).to_numpy()[indices].astype(np.int64)
+    return _Entries(counts, keys, first + indices), [maps.items.slice(begin, length)]
+
+
+def _ranges(begins: Integers, lengths: Integers) -> Integers:
+    """The integers from each beginning on, as many as its length, one range after the other."""
+    ends = np.cumsum(lengths)
+    return np.repeat(begins - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def _count_of_columns(stored: pa.StructType, metadata: Mapping[bytes, bytes]) -> int:
+    count = _integer(metadata, "num-columns")
+    names = [field.name for field in stored]
+    wanted = [MAPPING, *(f"__col_{index}" for index in range(min(count, len(names)))), OVERFLOW]
+    if count < 0 or names not in (wanted, wanted[:-1]):
+        raise ValueError(f"a map in {count} columns is stored as {names}")
+    mapping = stored.field(0).type
+    overflow = stored.field(names.index(OVERFLOW)).type if OVERFLOW in names else None
+    if not (pa.types.is_list(mapping) and pa.types.is_integer(mapping.value_type)) or not (
+        overflow is None or (pa.types.is_map(overflow) and pa.types.is_integer(overflow.key_type))
+    ):
+        raise ValueError(f"a map in columns is stored as {stored}")
+    return count
+
+
+def _names_by_number(metadata: Mapping[bytes, bytes]) -> list[str | None]:
+    version = _integer(metadata, "version")
+    if version != _VERSION:
+        raise UnsupportedTableError(f"Maps in version {version} of the layout 'shared-shredding' cannot be read.")
+    text = _decompressed(
+        _text(metadata, "field-dict").encode("latin-1"),
+        _integer(metadata, "field-dict-original-size"),
+        _text(metadata, "field-dict-compression", "zstd").lower(),
+    )
+    numbers = json.loads(text)
+    if not isinstance(numbers, dict) or not all(_is_number(number) for number in numbers.values()):
+        raise ValueError("the numbers of the keys of a map are no object of numbers")
+    names: list[str | None] = [None] * (1 + max(numbers.values(), default=-1))
+    for name, number in numbers.items():
+        if names[number] is not None:
+            raise ValueError(f"the keys {names[number]!r} and {name!r} of a map have the same number")
+        names[number] = name
+    return names
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < _MOST_KEYS
+
+
+def _decompressed(data: bytes, size: int, compression: str) -> bytes:
+    if not 0 <= size <= _MOST_BYTES:
+        raise ValueError(f"the keys of a map are told to take {size} bytes")
+    if compression == "zstd":
+        data = decompress_zstd(data, size)
+    elif compression == "lz4":
+        # Two sizes, compressed and not, as Java's block compression writes them.
+        if len(data) < 8 or struct.unpack_from("<ii", data) != (len(data) - 8, size):
+            raise ValueError("the keys of a map are cut off")
+        data = bytes(pa.Codec("lz4_raw").decompress(data[8:], size)) if size else b""
+    elif compression != "none":
+        raise UnsupportedTableError(f"Maps whose keys are compressed with {compression!r} cannot be read.")
+    if len(data) != size:
+        raise ValueError(f"the keys of a map take {len(data)} bytes instead of {size}")
+    return data
+
+
+def _text(metadata: Mapping[bytes, bytes], name: str, default: str | None = None) -> str:
+    value = metadata.get(f"{_KEY}{name}".encode())
+    if value is not None:
+        return value.decode()
+    if default is None:
+        raise ValueError(f"the metadata {_KEY}{name} is missing")
+    return default
+
+
+def _integer(metadata: Mapping[bytes, bytes], name: str) -> int:
+    value = _text(metadata, name)
+    try:
+        return int(value)
+    except ValueError as error:
+        raise ValueError(f"the metadata {_KEY}{name} is no integer: {value!r}") from error
