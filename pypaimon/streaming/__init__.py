@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.stream_status import StreamStatus as StreamStatus
     from pypaimon.streaming.builder.builder import StreamReadBuilder as StreamReadBuilder
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
+    from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
     from pypaimon.streaming.concurrency.clock import Clock as Clock
     from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
     from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager
@@ -50,11 +51,12 @@ if TYPE_CHECKING:
     from pypaimon.streaming.planning.follow_up import ChangelogFollowUpScanner as ChangelogFollowUpScanner
     from pypaimon.streaming.planning.follow_up import DeltaFollowUpScanner as DeltaFollowUpScanner
     from pypaimon.streaming.planning.follow_up import FollowUpScanner as FollowUpScanner
+    from pypaimon.streaming.planning.follow_up import SnapshotFiles as SnapshotFiles
+    from pypaimon.streaming.planning.follow_up import SnapshotReader as SnapshotReader
     from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner as IncrementalDiffScanner
     from pypaimon.streaming.reading.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.scanning.lag import Lag as Lag
     from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics
-    from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
 
 _EXPORTS = {
@@ -63,6 +65,7 @@ _EXPORTS = {
     "batches.batch_stream": ("BatchStream", "BlockingBatchStream"),
     "batches.stream_status": ("StreamStatus",),
     "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
+    "builder.scan": ("AsyncStreamingTableScan",),
     "concurrency.clock": ("Clock",),
     "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
     "errors": (
@@ -82,12 +85,17 @@ _EXPORTS = {
     "metadata.snapshots": ("Snapshot", "SnapshotManager"),
     "model.plan": ("Plan", "PlanKind", "SplitMode", "StreamSplit"),
     "model.position": ("Phase", "Position", "Unit"),
-    "planning.follow_up": ("ChangelogFollowUpScanner", "DeltaFollowUpScanner", "FollowUpScanner"),
+    "planning.follow_up": (
+        "ChangelogFollowUpScanner",
+        "DeltaFollowUpScanner",
+        "FollowUpScanner",
+        "SnapshotFiles",
+        "SnapshotReader",
+    ),
     "planning.incremental_diff": ("IncrementalDiffScanner",),
     "reading.read": ("StreamTableRead",),
     "scanning.lag": ("Lag",),
     "scanning.metrics": ("ScanMetrics",),
-    "scanning.scan": ("AsyncStreamingTableScan",),
     "telemetry": ("StreamMetrics",),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}

@@ -20,6 +20,7 @@ from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
 from pypaimon.read.reader.auth_masking_reader import apply_auth_masking, compile_auth_masking_rules
 from pypaimon.read.reader.iface.record_batch_reader import _polars_arrow_table as polars_table
+from pypaimon.read.scanner.changelog_follow_up_scanner import ChangelogFollowUpScanner as PaimonChangelogFollowUpScanner
 from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
 from pypaimon.read.split import DataSplit
 from pypaimon.read.stream_read_builder import StreamReadBuilder as PaimonStreamReadBuilder
@@ -63,6 +64,7 @@ __all__ = [
     "GenericRowSerializer",
     "MapType",
     "OffsetRow",
+    "PaimonChangelogFollowUpScanner",
     "PaimonFollowUpScanner",
     "PaimonPlan",
     "PaimonStreamReadBuilder",

@@ -11,12 +11,12 @@ from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.lag import Lag
-from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scanning.scan import StreamScan
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter, Observation
 
-Observed = AsyncStreamingTableScan | BatchStream | BlockingBatchStream
+Observed = StreamScan | BatchStream | BlockingBatchStream
 Values = Iterable[tuple[float, Mapping[str, str]]]
 _LAG_SECONDS = 1.0
 
@@ -83,7 +83,7 @@ class StreamMetrics:
         measured, lag = self._lags.get(observed, (float("-inf"), None))
         if now - measured >= _LAG_SECONDS:
             try:
-                position = None if isinstance(observed, AsyncStreamingTableScan) else observed.delivered
+                position = None if isinstance(observed, StreamScan) else observed.delivered
                 lag = _scan(observed).lag(position)
             except PaimonStreamError as error:
                 log = StreamLog.of(__name__, _scan(observed).table)
@@ -93,8 +93,8 @@ class StreamMetrics:
         return lag
 
 
-def _scan(observed: Observed) -> AsyncStreamingTableScan:
-    return observed if isinstance(observed, AsyncStreamingTableScan) else observed.scan
+def _scan(observed: Observed) -> StreamScan:
+    return observed if isinstance(observed, StreamScan) else observed.scan
 
 
 def _requests(observed: Observed) -> Values:
@@ -102,13 +102,13 @@ def _requests(observed: Observed) -> Values:
 
 
 def _rows(observed: Observed) -> Values:
-    if isinstance(observed, AsyncStreamingTableScan):
+    if isinstance(observed, StreamScan):
         return []
     return [(count, {"row_kind": kind}) for kind, count in observed.status.rows_by_kind.items()]
 
 
 def _read_ahead(observed: Observed) -> Values:
-    return [] if isinstance(observed, AsyncStreamingTableScan) else [(observed.status.read_ahead_bytes, {})]
+    return [] if isinstance(observed, StreamScan) else [(observed.status.read_ahead_bytes, {})]
 
 
 def _counter(field: str) -> Callable[[Observed], Values]:

@@ -21,7 +21,7 @@ from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.handover import Handover
 from pypaimon.streaming.scanning.lag import Lag
-from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scanning.scan import StreamScan
 
 B = TypeVar("B")
 
@@ -58,7 +58,7 @@ class _BatchLoop(Generic[B]):
 
     def __init__(
         self,
-        scan: AsyncStreamingTableScan,
+        scan: StreamScan,
         driver: ScanDriver,
         ahead: ReadAhead,
         on_progress: Callable[[StreamStatus], None] | None,

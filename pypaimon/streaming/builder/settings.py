@@ -15,7 +15,7 @@ from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import Predicate
+from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, choice, typed
 from pypaimon.streaming.options.end import end_of_arguments
@@ -241,9 +241,41 @@ class BuilderSettings:
         self._given = replace(self._given, limits=Limits(max_rows, max_bytes, max_splits))
         return self
 
-    def with_catch_up(self: B, mode: Literal["auto", "replay", "net"]) -> B:
-        """How to catch up when far behind: `"auto"`, `"replay"` or `"net"` (primary-key tables: one change per key)."""
-        self._given = replace(self._given, catch_up=choice(CatchUp, "with_catch_up", mode))
+    def with_catch_up(self: B, mode: Literal["auto", "replay", "net"], after: int | None = None) -> B:
+        """How to catch up when far behind.
+
+        Args:
+            mode: `"auto"`: several snapshots of an append table as one plan, where that is proven to hold what their
+                own plans would; `"replay"`: never; `"net"`: of primary-key tables one change per key.
+            after: From so many snapshots on (`"auto"`: that append) it happens at once; default 8, for `"net"` 2. At
+                most 256 are looked at together: a greater number replays. In mode `"auto"` rows do not depend on it.
+
+        Raises:
+            StreamConfigError: `mode` is no choice, or `after` is below 1 or given with `"replay"`.
+        """
+        chosen = choice(CatchUp, "with_catch_up", mode)
+        if after is not None:
+            at_least(1, "with_catch_up: after", after)
+            if chosen is CatchUp.REPLAY:
+                raise StreamConfigError("with_catch_up('replay', after=...): a replay never catches up at once")
+        self._given = replace(self._given, catch_up=chosen, catch_up_after=after)
+        return self
+
+    def with_follow_up_scanner(self: B, scanner: PaimonFollowUpScanner | None) -> B:
+        """Which snapshots are read after the start, and which files of them, by a rule of your own.
+
+        Several snapshots never come as one plan then. Where a stream begins is not changed, nor what
+        `with_on_overwrite` says.
+
+        Args:
+            scanner: See `FollowUpScanner`; one of pypaimon's works too. None: the table's own rule.
+
+        Raises:
+            StreamConfigError: It has no method `should_scan`.
+        """
+        if isinstance(scanner, type) or (scanner is not None and not hasattr(scanner, "should_scan")):
+            raise StreamConfigError(f"with_follow_up_scanner({scanner!r}): give an object with should_scan(snapshot)")
+        self._given = replace(self._given, follow_up_scanner=scanner)
         return self
 
     def with_prefetch(self: B, plans: int) -> B:

@@ -17,7 +17,7 @@ from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, list_consumers
 from pypaimon.streaming.scanning.lag import Lag
-from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scanning.scan import StreamScan
 
 ABOVE = 3
 _COLUMNS = ("consumer", "state", "snapshots", "rows", "seconds", "next_snapshot", "latest", "last_save")
@@ -115,7 +115,7 @@ def _progress_files(table: Any, consumer_ids: Sequence[str]) -> list[ConsumerInf
     ]
 
 
-def _record(info: ConsumerInfo, scan: AsyncStreamingTableScan) -> Record:
+def _record(info: ConsumerInfo, scan: StreamScan) -> Record:
     scan.restore(info.next_snapshot)
     lag = scan.lag()
     state = _state(info, lag)

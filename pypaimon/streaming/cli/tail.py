@@ -18,7 +18,7 @@ from pypaimon.streaming.cli.rows import FORMATS, row_writer
 from pypaimon.streaming.cli.settings import configure, save_progress, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.scanning.scan import AsyncStreamingTableScan
+from pypaimon.streaming.scanning.scan import StreamScan
 
 
 @click.command(
@@ -77,7 +77,7 @@ def _bar(form: str) -> Iterator[tuple[Console, CatchingUp]]:
 
 
 @contextmanager
-def _terminated(scan: AsyncStreamingTableScan) -> Iterator[None]:
+def _terminated(scan: StreamScan) -> Iterator[None]:
     """SIGTERM ends the stream after the plan in hand, with progress saved."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate, TableSchema
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
@@ -113,6 +113,8 @@ class StreamOptions:
         unmatched: See `Unmatched`.
         limits: Bounds of one plan.
         catch_up: See `CatchUp`.
+        catch_up_after: From so many snapshots on; None: from a number that suits the way.
+        follow_up_scanner: The user's own rule for what is read after the start, or None.
         prefetch: Plans made ahead of the caller; 0 is off.
         max_unconfirmed: `scan.max-snapshot.count`: plans handed out ahead of what is confirmed; None is unbounded.
         io_timeout: Seconds that one request may take.
@@ -136,6 +138,8 @@ class StreamOptions:
     unmatched: Unmatched = Unmatched.DELETE
     limits: Limits = field(default_factory=Limits)
     catch_up: CatchUp = CatchUp.AUTO
+    catch_up_after: int | None = None
+    follow_up_scanner: PaimonFollowUpScanner | None = None
     prefetch: int = 4
     max_unconfirmed: int | None = None
     io_timeout: float = 60.0
@@ -165,6 +169,8 @@ class GivenOptions:
     unmatched: Unmatched | None = None
     limits: Limits | None = None
     catch_up: CatchUp | None = None
+    catch_up_after: int | None = None
+    follow_up_scanner: PaimonFollowUpScanner | None = None
     prefetch: int | None = None
     io_timeout: float = 60.0
     raw: bool | None = None

@@ -19,7 +19,7 @@ from pypaimon.streaming.planning.planner_state import PlannerState
 from pypaimon.streaming.planning.schema_change import SchemaPolicy
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
-_FAR_BEHIND = 8
+_FAR_BEHIND, _FEWEST = 8, 2
 _WIDEST, _WIDEST_OF_REPLAY = 256, 64
 _WINDOW_TO_TRY = 8
 
@@ -42,7 +42,8 @@ class CaughtUp:
 class CatchUpScanner:
     """Tries to hand out a range of snapshots as one plan; where that is not proven the stream replays them.
 
-    A stream with limits always replays: a plan may then end anywhere.
+    A stream with limits always replays: a plan may then end anywhere. So does one with a follow-up scanner of the
+    user's own: what is proven is proven of the table's rule.
 
     Args:
         directory: The table.
@@ -73,9 +74,11 @@ class CatchUpScanner:
         traits = plans.traits
         self._net = options.catch_up is CatchUp.NET and traits.primary_key and not traits.postpone
         collapses = options.catch_up is not CatchUp.REPLAY and not traits.primary_key and not traits.data_evolution
-        self._enabled = not options.limits and (self._net or collapses)
+        replays = bool(options.limits) or options.follow_up_scanner is not None
+        self._enabled = not replays and (self._net or collapses)
         self._log = StreamLog.of(__name__, directory.table)
-        self.eager = self._enabled and self._net
+        self._after = max(options.catch_up_after or (0 if self._net else _FAR_BEHIND), _FEWEST)
+        self.eager = self._enabled and (self._net or self._after < _WINDOW_TO_TRY)
         self.widest = _WIDEST if self._enabled else _WIDEST_OF_REPLAY
         self._far_behind = 0
         self._told_of_replay = False
@@ -95,7 +98,7 @@ class CatchUpScanner:
             self._tell_of_replay(state.next_id)
         if not self._enabled or state.unit is not None or state.created_after is not None:
             return None
-        if not self._net and state.window < _WINDOW_TO_TRY:
+        if not self.eager and state.window < _WINDOW_TO_TRY:
             return None
         before = None
         if state.next_id > 1:
@@ -124,7 +127,7 @@ class CatchUpScanner:
             return False
 
     def _net_changes(self, before: Snapshot | None, ahead: tuple[Snapshot, ...]) -> CaughtUp | None:
-        if len(ahead) < 2:
+        if len(ahead) < self._after:
             return None
         planned = self._plans.net(before, ahead[-1])
         self._log_choice("net", ahead, "are handed out as one plan with one change per key", "catch_up='net'")
@@ -136,7 +139,7 @@ class CatchUpScanner:
         if most is not None and len(appends) > most:
             ahead = self._first_appends(ahead, most)
             appends = appends[:most]
-        if len(appends) < _FAR_BEHIND:
+        if len(appends) < self._after:
             return None
         reason = self._reason_not_collapsible(before, ahead[-1], appends)
         if reason is not None:
@@ -162,6 +165,8 @@ class CatchUpScanner:
         traits, options = self._plans.traits, self._options
         if options.limits:
             reason = "the stream has limits"
+        elif options.follow_up_scanner is not None:
+            reason = "it has a follow-up scanner of its own"
         elif options.catch_up is CatchUp.REPLAY:
             reason = "catch_up='replay'"
         elif traits.data_evolution:

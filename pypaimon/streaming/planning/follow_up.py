@@ -1,11 +1,14 @@
-"""Which snapshots a stream reads after its start (docs/java-semantics.md#follow-ups)."""
+"""Which snapshots a stream reads after its start, and which files of them (docs/java-semantics.md#follow-ups)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from pypaimon.streaming.internals import PaimonFollowUpScanner
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import PaimonChangelogFollowUpScanner, PaimonFollowUpScanner
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
@@ -20,18 +23,64 @@ class CommitKind(str, Enum):
     ANALYZE = "ANALYZE"
 
 
-class FollowUpScanner(PaimonFollowUpScanner, ABC):
-    """Decides which snapshots hold something for a stream.
+@dataclass(frozen=True, slots=True)
+class SnapshotFiles:
+    """Files of one snapshot that can make its plan.
 
     Attributes:
-        kind: The kind of plan that such a snapshot gives.
+        kind: The kind of that plan: DELTA or CHANGELOG.
+        manifest_list: The list that names them; None if the snapshot has none of them.
+        record_count: Records in them; None if that is not recorded.
     """
 
     kind: PlanKind
+    manifest_list: str | None
+    record_count: int | None
+
+
+class SnapshotReader:
+    """What a snapshot holds for a stream, for `FollowUpScanner.scan` to choose from. Asks for nothing.
+
+    Args:
+        snapshot: The snapshot.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def delta(self) -> SnapshotFiles:
+        """The data files that it added: records as they were written, by a compaction too."""
+        snapshot = self._snapshot
+        return SnapshotFiles(PlanKind.DELTA, snapshot.delta_manifest_list, snapshot.delta_record_count)
+
+    def changelog(self) -> SnapshotFiles:
+        """Its changelog files; without any it makes no plan."""
+        snapshot = self._snapshot
+        if not snapshot.changelog_manifest_list:
+            return SnapshotFiles(PlanKind.CHANGELOG, None, 0)
+        return SnapshotFiles(PlanKind.CHANGELOG, snapshot.changelog_manifest_list, snapshot.changelog_record_count)
+
+
+class FollowUpScanner(PaimonFollowUpScanner, ABC):
+    """Decides which snapshots hold something for a stream, and which files of them make its plan.
+
+    Java's interface of this name. One of your own (`with_follow_up_scanner`) has to decide by the snapshot alone:
+    it is asked again after an error or a restart, in the midst of a snapshot where limits cut it, for the lag, and on
+    threads of the stream.
+
+    Attributes:
+        kind: Which files `scan` chooses, unless you write one: DELTA (the default) or CHANGELOG.
+    """
+
+    kind: PlanKind = PlanKind.DELTA
 
     @abstractmethod
     def should_scan(self, snapshot: Snapshot) -> bool:
         """Whether the snapshot is read; if not, the stream passes over it."""
+
+    def scan(self, snapshot: Snapshot, snapshot_reader: SnapshotReader) -> SnapshotFiles:
+        """The files that make the plan of a snapshot that is read: what one of the reader's methods gives."""
+        return snapshot_reader.changelog() if self.kind is PlanKind.CHANGELOG else snapshot_reader.delta()
 
 
 class DeltaFollowUpScanner(FollowUpScanner):
@@ -54,8 +103,42 @@ class ChangelogFollowUpScanner(FollowUpScanner):
         return snapshot.changelog_manifest_list is not None
 
 
-def follow_up_scanner(traits: TableTraits) -> FollowUpScanner:
-    """The scanner for a table's changelog producer."""
+class _AdoptedScanner(FollowUpScanner):
+    """A scanner that knows nothing of ours, as pypaimon's: files are chosen as pypaimon does, unless it says which."""
+
+    def __init__(self, scanner: Any) -> None:
+        self._scanner = scanner
+        if isinstance(scanner, PaimonChangelogFollowUpScanner):
+            self.kind = PlanKind.CHANGELOG
+
+    def should_scan(self, snapshot: Snapshot) -> bool:
+        return bool(self._scanner.should_scan(snapshot))
+
+    def scan(self, snapshot: Snapshot, snapshot_reader: SnapshotReader) -> SnapshotFiles:
+        if hasattr(self._scanner, "scan"):
+            files: SnapshotFiles = self._scanner.scan(snapshot, snapshot_reader)
+            return files
+        return super().scan(snapshot, snapshot_reader)
+
+
+def follow_up_scanner(traits: TableTraits, given: Any = None) -> FollowUpScanner:
+    """The scanner that was given, else the one for a table's changelog producer."""
+    if given is not None:
+        return given if isinstance(given, FollowUpScanner) else _AdoptedScanner(given)
     if traits.producer is ChangelogProducer.NONE:
         return DeltaFollowUpScanner()
     return ChangelogFollowUpScanner()
+
+
+def files_of(scanner: FollowUpScanner, snapshot: Snapshot) -> SnapshotFiles:
+    """The files that make the plan of a snapshot that is read.
+
+    Raises:
+        StreamConfigError: A scanner of the user's own returned something else.
+    """
+    files = scanner.scan(snapshot, SnapshotReader(snapshot))
+    if not isinstance(files, SnapshotFiles):
+        raise StreamConfigError(
+            f"{type(scanner).__name__}.scan: expected what snapshot_reader.delta() or .changelog() gives, got {files!r}"
+        )
+    return files

@@ -31,7 +31,7 @@ from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions
 from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.planning.continuity import Continuity
 from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind, follow_up_scanner
+from pypaimon.streaming.planning.follow_up import CommitKind, files_of, follow_up_scanner
 from pypaimon.streaming.planning.look_ahead import LookAhead
 from pypaimon.streaming.planning.overwrites import overwritten
 from pypaimon.streaming.planning.planner_log import PlannerLog
@@ -80,7 +80,7 @@ class Planner:
         self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
         self.traits = self._plans_for(None, None).traits
         self._must_stand = needs_fixed_start(self.traits, options)
-        self._scanner = follow_up_scanner(self.traits)
+        self._scanner = follow_up_scanner(self.traits, options.follow_up_scanner)
         self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
         self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
         self._look_ahead = LookAhead(self._snapshots, self.checks, self._catch_up.widest, self._catch_up.eager)
@@ -163,9 +163,7 @@ class Planner:
         """Records that a stream is given for a snapshot, before filter and shard; None if that is not recorded."""
         if not self._is_read(snapshot):
             return 0
-        if self._scanner.kind is PlanKind.CHANGELOG:
-            return snapshot.changelog_record_count
-        return snapshot.delta_record_count
+        return files_of(self._scanner, snapshot).record_count
 
     def _bounded(self, state: PlannerState) -> PlannerState:
         """Find the end of a stream that ends at the snapshot that is the latest when it starts."""
@@ -308,16 +306,15 @@ class Planner:
         """Read the manifests of several snapshots ahead of time; what is wrong with them is told in their turn."""
         if len(snapshots) < 2:
             return
-        changelog = self._scanner.kind is PlanKind.CHANGELOG
         read = [snapshot for snapshot in snapshots if self._is_read(snapshot)]
-        lists = [each.changelog_manifest_list if changelog else each.delta_manifest_list for each in read]
+        lists = [files_of(self._scanner, snapshot).manifest_list for snapshot in read]
         with suppress(FileNotFoundError, CorruptTableError, StoreError):
             self._plans_for(None, None).prefetch([each for each in lists if each])
 
     def _is_read(self, snapshot: Snapshot) -> bool:
         if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
             return True
-        return self._scanner.should_scan(snapshot)
+        return bool(self._scanner.should_scan(snapshot))
 
     def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read a snapshot, or pass over it."""
@@ -336,8 +333,11 @@ class Planner:
                 kind = PlanKind.OVERWRITE
                 planned = overwritten(plans, self.checks, state, snapshot)
             else:
-                kind = self._scanner.kind
-                planned = (plans.changelog if kind is PlanKind.CHANGELOG else plans.delta)(snapshot, state.unit)
+                files = files_of(self._scanner, snapshot)
+                kind = files.kind
+                planned = PlannedSplits([])
+                if files.manifest_list is not None:
+                    planned = (plans.changelog if kind is PlanKind.CHANGELOG else plans.delta)(snapshot, state.unit)
         watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
         if planned.last is not None:
             after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)

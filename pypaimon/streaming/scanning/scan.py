@@ -1,8 +1,8 @@
-"""`AsyncStreamingTableScan`: a stream of plans for asyncio, scripts, threads and notebooks."""
+"""`StreamScan`: a stream of plans for asyncio, scripts, threads and notebooks."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.waits import run, run_async
@@ -14,17 +14,11 @@ from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream, PlanStream
 
+S = TypeVar("S", bound="StreamScan")
 
-class AsyncStreamingTableScan:
-    """Plans of a table, one after the other, for as long as the caller wants.
 
-    Made by `StreamReadBuilder.new_streaming_scan()`. Each plan is delivered at least once over restarts by consumer,
-    and exactly once over restarts by `Position`; within one scan nothing is repeated or left out, whatever errors,
-    cancellations or seeks happen between plans. One call drives it at a time (`stream`, `stream_sync`, `plan`); `stop`,
-    `commit`, `checkpoint`, `lag` and `metrics` may be called from any thread, but not in a forked process.
-
-    Requests: one per poll that finds nothing; for a new snapshot itself, its manifest list and its manifests, once
-    each, and the snapshot before it once more.
+class StreamScan:
+    """What `AsyncStreamingTableScan` does; its constructors are those of that one.
 
     Args:
         table: pypaimon's table.
@@ -168,13 +162,13 @@ class AsyncStreamingTableScan:
         """`close`, awaited as everywhere in Python; it waits for nothing."""
         self.close()
 
-    def __enter__(self) -> AsyncStreamingTableScan:
+    def __enter__(self: S) -> S:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def __aenter__(self) -> AsyncStreamingTableScan:
+    async def __aenter__(self: S) -> S:
         return self
 
     async def __aexit__(self, *_: object) -> None:

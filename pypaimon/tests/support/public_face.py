@@ -18,8 +18,8 @@ FILE = TESTS / "project" / "public_face.txt"
 PACKAGES = ("pypaimon.streaming", "pypaimon.spark")
 HANDED_OUT = frozenset(
     (
-        "AsyncStreamingTableScan Batch BatchStream BlockingBatch BlockingBatchStream ConsumerInfo Lag Plan ScanMetrics "
-        "Snapshot StreamSplit StreamStatus StreamTableRead"
+        "Batch BatchStream BlockingBatch BlockingBatchStream ConsumerInfo Lag Plan ScanMetrics "
+        "Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus StreamTableRead"
     ).split()
 )
 """Classes that no user makes, so that their constructors are not public."""

@@ -1,0 +1,229 @@
+"""`StreamAssembly`: settings of a stream, and the parts of scans and reads that are made of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from pypaimon.streaming.builder.checks import refuse_unstreamable
+from pypaimon.streaming.builder.settings import BuilderSettings
+from pypaimon.streaming.builder.table_facts import TableFacts
+from pypaimon.streaming.concurrency.bridge import on_event_loop
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.consumers.consumer_manager import consumers_of
+from pypaimon.streaming.consumers.consumer_names import reader_name
+from pypaimon.streaming.consumers.progress import Progress
+from pypaimon.streaming.consumers.start_group import StartSettings
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.filtering.filters import columns_of, conjunction
+from pypaimon.streaming.filtering.partition_option import chosen_partitions
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import of_table
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.stream_options import (
+    CatchUp,
+    CommitMode,
+    StreamOptions,
+    Unmatched,
+    options_of_table,
+    overwrite_policy,
+    refuse_unmergeable,
+    refuse_unshared_start,
+)
+from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.options.views import VIEWS, View
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.reading.read import ReadParts
+from pypaimon.streaming.reading.read_layout import ReadSettings
+from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.scanning.parts import ScanParts
+
+T = TypeVar("T")
+
+
+class StreamAssembly(BuilderSettings):
+    """What the builder and the scan's own constructor have in common: settings, and the parts that come of them.
+
+    Args:
+        table: pypaimon's table.
+        view: See `StreamReadBuilder`.
+        clock: Where time comes from.
+
+    Raises:
+        UnsupportedTableError: The table cannot be streamed.
+        TableChangedError: The table is gone.
+    """
+
+    def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
+        refuse_unstreamable(table)
+        if view is not None and view not in VIEWS:
+            raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
+        super().__init__(Deferred(partial(_facts_of, table)), view)
+        self.table = table
+        self._clock = clock or Clock()
+        self._asks: TableDirectory | None = None
+        if not on_event_loop():
+            self._facts.get()
+
+    def _scan_driver(self, commit: CommitMode | None = None) -> ScanDriver:
+        """What drives a scan with the settings as they are now.
+
+        Args:
+            commit: Who confirms its plans; None: as the settings say.
+        """
+        parts = self._deferred(lambda frozen: frozen._scan_parts(commit))
+        return ScanDriver(parts, self._given.start, self._clock)
+
+    def _deferred(self, make: Callable[[StreamAssembly], T]) -> Deferred[T]:
+        """What is made with the settings as they are now: at once, if the table is known."""
+        frozen = self.copy()
+        made: Deferred[T] = Deferred(partial(make, frozen))
+        if self._facts.known is not None:
+            made.get()
+        else:
+            # One for all attempts, so that requests which hang are counted together.
+            frozen._asks = TableDirectory.of(self.table, self._given.io_timeout)
+        return made
+
+    def _scan_parts(self, commit: CommitMode | None) -> ScanParts:
+        options = self._options()
+        self._check_read(options)
+        refuse_unshared_start(self._traits, options)
+        directory = self._directory()
+        planner = Planner(directory, self._schema, options, self._read_columns(), self._clock.time_millis)
+        return ScanParts.of(directory, planner, options, self._progress(options, directory, commit), self._clock)
+
+    def _read_parts(self) -> ReadParts:
+        options = self._options()
+        self._check_read(options)
+        if self._include_row_kind is False and self._traits.can_retract:
+            text = "with_include_row_kind(False): deletes and old rows come out as rows like any other"
+            StreamLog.of(__name__, self.table).warning("row_kinds_hidden", text)
+        settings = ReadSettings(
+            schema=self._schema,
+            projection=self._projection,
+            predicate=options.predicate,
+            unmatched=options.unmatched,
+            include_row_kind=self._includes_row_kind(),
+            view=self._view,
+        )
+        directory = self._directory()
+        directory.know(self._table_facts.newest)
+        return ReadParts.of(directory, settings)
+
+    @property
+    def _table_facts(self) -> TableFacts:
+        """The table; blocks while it is not known."""
+        return self._facts.get(self._asks or TableDirectory.of(self.table, self._given.io_timeout))
+
+    @property
+    def _schema(self) -> TableSchema:
+        return self._table_facts.schema
+
+    @property
+    def _traits(self) -> TableTraits:
+        return self._table_facts.traits
+
+    @property
+    def _identity(self) -> str:
+        return self._table_facts.identity
+
+    def _directory(self) -> TableDirectory:
+        """The table as one scan or read gets to know it."""
+        return TableDirectory.of(self.table, self._given.io_timeout, self._identity)
+
+    def _options(self) -> StreamOptions:
+        schema = self._schema
+        self._check_all_columns()
+        options = self._given.over(options_of_table(schema))
+        start = options.start
+        if start.position is not None:
+            start = replace(start, position=of_table(start.position, self._identity))
+        filters = (chosen_partitions(schema), options.predicate)
+        options = replace(
+            options,
+            start=start,
+            predicate=conjunction([each for each in filters if each is not None]),
+            read_overwrite=overwrite_policy(self._traits, OptionValues(schema.options), options.on_overwrite),
+        )
+        if options.shard is not None and options.bucket_filter is not None:
+            raise StreamConfigError(
+                "a shard and chosen buckets (with_buckets, scan.bucket) cannot be combined; give one"
+            )
+        if options.follow_up_scanner is not None and options.catch_up is CatchUp.NET:
+            raise StreamConfigError(
+                "with_catch_up('net') compares states and asks no follow-up scanner: leave it out, or "
+                "with_follow_up_scanner(...)"
+            )
+        refuse_unmergeable(self._traits, options.raw)
+        if self._view == "ro" and self._traits.primary_key:
+            raise UnsupportedTableError("Unsupported streaming scan for read optimized table with a primary key.")
+        return options
+
+    def _check_read(self, options: StreamOptions) -> None:
+        upserts = self._traits.primary_key and not self._traits.producer.complete
+        if options.predicate is None or not upserts:
+            return
+        keys = {*self._schema.primary_keys, *self._schema.partition_keys}
+        on_values = not columns_of(options.predicate) <= keys
+        if on_values and options.unmatched is Unmatched.DELETE:
+            if options.raw:
+                raise StreamConfigError("with_raw(True) and a filter on other columns than keys: give unmatched='drop'")
+            if self._include_row_kind is False:
+                raise StreamConfigError(
+                    "with_include_row_kind(False) would hide that rows are deletes: give unmatched='drop', "
+                    "or include the row kind"
+                )
+
+    def _includes_row_kind(self) -> bool:
+        if self._include_row_kind is not None:
+            return self._include_row_kind
+        return self._traits.can_retract and self._view is None
+
+    def _read_columns(self) -> frozenset[str] | None:
+        return None if self._projection is None else frozenset(self._projection)
+
+    def _progress(
+        self, options: StreamOptions, directory: TableDirectory, commit: CommitMode | None = None
+    ) -> Progress | None:
+        consumer = options.consumer
+        if consumer is None:
+            return None
+        name = reader_name(
+            consumer.consumer_id,
+            shard=options.shard,
+            member=consumer.member,
+            some_buckets=options.bucket_filter is not None,
+        )
+        manager = consumers_of(directory)
+        expiration = OptionValues(self._schema.options).duration_millis("consumer.expiration-time")
+        return Progress(
+            manager,
+            name,
+            owner=uuid.uuid4().hex,
+            commit=commit or consumer.commit,
+            poll_interval=options.poll_interval_ms / 1000,
+            expiration=None if expiration is None else expiration / 1000,
+            start=StartSettings(
+                options.start.text,
+                explicit=options.start.position is not None,
+                ignore_progress=consumer.ignore_progress,
+                rows_move=self._traits.rows_move,
+            ),
+        )
+
+
+def scan_driver(settings: StreamAssembly) -> ScanDriver:
+    """What drives a scan with these settings as they are now."""
+    return settings._scan_driver()
+
+
+def _facts_of(table: Any, directory: TableDirectory | None = None) -> TableFacts:
+    """What must be known of a table, asked through a directory of it; for a pickle with the default time limit."""
+    return TableFacts.of(directory or TableDirectory.of(table))

@@ -1,0 +1,86 @@
+"""`AsyncStreamingTableScan`: the plans of a table, by its own constructor or by the builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pypaimon.streaming.builder.assembly import StreamAssembly, scan_driver
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate
+from pypaimon.streaming.options.arguments import at_least
+from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
+from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.scanning.scan import StreamScan
+
+
+class AsyncStreamingTableScan(StreamScan):
+    """Plans of a table, one after the other, for as long as the caller wants.
+
+    Made by `StreamReadBuilder.new_streaming_scan()`, or as pypaimon's own with the arguments below: a face over the
+    builder, whose every other setting is left to the table's options. Each plan is delivered at least once over
+    restarts by consumer, and exactly once over restarts by `Position`; within one scan nothing is repeated or left out,
+    whatever errors, cancellations or seeks happen between plans. One call drives it at a time (`stream`, `stream_sync`,
+    `plan`); `stop`, `commit`, `checkpoint`, `lag` and `metrics` may be called from any thread, but not in a forked
+    process.
+
+    Requests: one per poll that finds nothing; for a new snapshot itself, its manifest list and its manifests, once
+    each, and the snapshot before it once more. Making it asks as making a builder does.
+
+    Args:
+        table: pypaimon's table.
+        predicate: As `with_filter`.
+        poll_interval_ms: As `with_poll_interval_ms`; 1000, the default, leaves it to the table's options.
+        follow_up_scanner: As `with_follow_up_scanner`; None: the table's own rule.
+        bucket_filter: As `with_bucket_filter`.
+        prefetch_enabled: False: as `with_prefetch(0)`.
+        diff_threshold: As `with_catch_up("auto", after=...)`; 0 is as 1.
+        consumer_id: As `with_consumer_id`.
+        shard_index: With `shard_count` as `with_shard`.
+        shard_count: With `shard_index` as `with_shard`.
+
+    Raises:
+        StreamConfigError: Arguments or table options contradict each other.
+        UnsupportedTableError: The table, or one of its options, cannot be streamed.
+        TableChangedError: The table is gone.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        predicate: Predicate | None = None,
+        poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
+        follow_up_scanner: PaimonFollowUpScanner | None = None,
+        bucket_filter: Callable[[int], bool] | None = None,
+        prefetch_enabled: bool = True,
+        diff_threshold: int = 10,
+        consumer_id: str | None = None,
+        shard_index: int | None = None,
+        shard_count: int | None = None,
+    ) -> None:
+        settings = StreamAssembly(table)
+        settings.with_filter(predicate).with_follow_up_scanner(follow_up_scanner)
+        if poll_interval_ms != DEFAULT_POLL_INTERVAL_MS:
+            settings.with_poll_interval_ms(poll_interval_ms)
+        if bucket_filter is not None:
+            settings.with_bucket_filter(bucket_filter)
+        if not prefetch_enabled:
+            settings.with_prefetch(0)
+        if follow_up_scanner is None:
+            settings.with_catch_up("auto", after=at_least(0, "diff_threshold", diff_threshold) or 1)
+        if consumer_id is not None:
+            settings.with_consumer_id(consumer_id)
+        if (shard_index is None) != (shard_count is None):
+            raise StreamConfigError(
+                f"shard_index={shard_index!r}, shard_count={shard_count!r}: give both, or neither for the whole table"
+            )
+        if shard_index is not None and shard_count is not None:
+            settings.with_shard(shard_index, shard_count)
+        super().__init__(table, scan_driver(settings))
+
+
+def driven_scan(table: Any, driver: ScanDriver) -> AsyncStreamingTableScan:
+    """A scan with a driver of its own."""
+    scan = AsyncStreamingTableScan.__new__(AsyncStreamingTableScan)
+    StreamScan.__init__(scan, table, driver)
+    return scan

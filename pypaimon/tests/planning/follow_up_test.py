@@ -1,0 +1,210 @@
+"""A follow-up scanner of the user's own: which snapshots are read, which files of them, and all that is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pypaimon.read.scanner.changelog_follow_up_scanner import ChangelogFollowUpScanner as PaimonChangelogScanner
+from pypaimon.read.scanner.delta_follow_up_scanner import DeltaFollowUpScanner as PaimonDeltaScanner
+from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
+from tables import Table, available, keys
+
+from pypaimon.streaming import (
+    AsyncStreamingTableScan,
+    ChangelogFollowUpScanner,
+    DeltaFollowUpScanner,
+    FollowUpScanner,
+    Plan,
+    PlanKind,
+    Position,
+    Snapshot,
+    SnapshotReader,
+    StreamConfigError,
+)
+
+
+class Even(PaimonFollowUpScanner):
+    """As somebody who knows only pypaimon writes it."""
+
+    def should_scan(self, snapshot: Any) -> bool:
+        return snapshot.id % 2 == 0
+
+
+class EvenOfOurs(FollowUpScanner):
+    def should_scan(self, snapshot: Snapshot) -> bool:
+        return snapshot.id % 2 == 0
+
+
+class Both(FollowUpScanner):
+    """Changelog where there is some, else what was added."""
+
+    def should_scan(self, snapshot: Snapshot) -> bool:
+        return True
+
+    def scan(self, snapshot: Snapshot, snapshot_reader: SnapshotReader) -> Any:
+        return snapshot_reader.changelog() if snapshot.id % 2 else snapshot_reader.delta()
+
+
+class BothUnrelated:
+    """The same without a base class."""
+
+    should_scan = Both.should_scan
+    scan = Both.scan
+
+
+class AlwaysChangelog(FollowUpScanner):
+    kind = PlanKind.CHANGELOG
+
+    def should_scan(self, snapshot: Snapshot) -> bool:
+        return True
+
+
+class Wrong(FollowUpScanner):
+    def should_scan(self, snapshot: Snapshot) -> bool:
+        return True
+
+    def scan(self, snapshot: Snapshot, snapshot_reader: SnapshotReader) -> Any:
+        return [snapshot]
+
+
+class Broken(FollowUpScanner):
+    """Fails the first time it is asked for snapshot 3."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def should_scan(self, snapshot: Snapshot) -> bool:
+        self.asked += snapshot.id == 3
+        if snapshot.id == 3 and self.asked == 1:
+            raise KeyError("a bug of the user's own")
+        return True
+
+
+@pytest.fixture
+def append(tmp_path: Path) -> Table:
+    table = Table(tmp_path / "a")
+    for number in range(1, 21):
+        table.commit([number])
+    return table
+
+
+@pytest.fixture
+def changelog(tmp_path: Path) -> Table:
+    table = Table(tmp_path / "c", primary_key=True, changelog_producer="input")
+    for number in range(1, 7):
+        table.commit([number])
+    return table
+
+
+def followed(table: Table, scanner: Any, **given: Any) -> list[Plan]:
+    """The plans from snapshot 1 on, by the constructor."""
+    with AsyncStreamingTableScan(table.handle(), follow_up_scanner=scanner, **given) as scan:
+        scan.next_snapshot_id = 1
+        return available(scan)
+
+
+def ids_and_kinds(plans: list[Plan]) -> list[tuple[int, str]]:
+    return [(plan.snapshot_id, plan.kind.value) for plan in plans]
+
+
+@pytest.mark.parametrize("scanner", [Even(), EvenOfOurs()])
+def test_a_scanner_of_the_users_own_decides_what_is_read_and_nothing_is_collapsed(append: Table, scanner: Any) -> None:
+    plans = followed(append, scanner, diff_threshold=2)
+    assert ids_and_kinds(plans) == [(number, "delta") for number in range(2, 21, 2)]
+    read = append.builder().new_read()
+    assert [keys(read, [plan]) for plan in plans] == [[number] for number in range(2, 21, 2)]
+
+
+def test_the_builder_takes_it_too(append: Table) -> None:
+    builder = append.builder().with_start("earliest").with_end(latest=True)
+    with builder.copy().with_follow_up_scanner(Even()).new_streaming_scan() as scan:
+        assert [plan.snapshot_id for plan in scan.stream_sync()] == list(range(2, 21, 2))
+    with builder.with_follow_up_scanner(Even()).with_follow_up_scanner(None).new_streaming_scan() as scan:
+        assert keys(append.builder().new_read(), available(scan)) == list(range(1, 21)), "None: the table's own rule"
+
+
+@pytest.mark.parametrize(
+    ("scanner", "kind"),
+    [
+        (PaimonDeltaScanner(), "delta"),
+        (DeltaFollowUpScanner(), "delta"),
+        (PaimonChangelogScanner(), "changelog"),
+        (ChangelogFollowUpScanner(), "changelog"),
+    ],
+)
+def test_scanners_of_both_libraries_read_their_own_files(changelog: Table, scanner: Any, kind: str) -> None:
+    assert ids_and_kinds(followed(changelog, scanner)) == [(number, kind) for number in range(1, 7)]
+
+
+@pytest.mark.parametrize("scanner", [Both(), BothUnrelated()])
+def test_scan_chooses_the_files_of_each_snapshot(changelog: Table, scanner: Any) -> None:
+    plans = followed(changelog, scanner)
+    assert ids_and_kinds(plans) == [(number, "changelog" if number % 2 else "delta") for number in range(1, 7)]
+    read = changelog.builder().new_read()
+    assert [keys(read, [plan]) for plan in plans] == [[number] for number in range(1, 7)]
+
+
+def test_a_snapshot_without_changelog_makes_no_plan_of_it(append: Table) -> None:
+    with AsyncStreamingTableScan(append.handle(), follow_up_scanner=AlwaysChangelog()) as scan:
+        scan.next_snapshot_id = 1
+        assert available(scan) == []
+        assert scan.next_snapshot_id == 21
+        scan.next_snapshot_id = 1
+        assert scan.lag().rows == 0
+
+
+def test_limits_and_positions_inside_a_snapshot_stay(tmp_path: Path) -> None:
+    table = Table(tmp_path / "w")
+    table.commit([1])
+    table.commit_files(range(10, 14))
+    table.commit_files(range(20, 24))
+    builder = table.builder().with_follow_up_scanner(Even()).with_limits(max_splits=1)
+    read = builder.new_read()
+    seen: list[int] = []
+    position: Position | None = None
+    for _ in range(4):
+        with builder.new_streaming_scan() as scan:
+            scan.restore(1 if position is None else Position.from_json(position.to_json()))
+            plan = scan.plan()
+            assert plan is not None
+            assert (plan.snapshot_id, len(plan.splits())) == (2, 1)
+            seen += keys(read, [plan])
+            position = scan.checkpoint()
+    assert sorted(seen) == [10, 11, 12, 13]
+    with builder.new_streaming_scan() as scan:
+        scan.restore(position)
+        assert available(scan) == [], "of snapshot 3 nothing is read"
+
+
+def test_the_lag_counts_the_rows_that_it_reads(append: Table) -> None:
+    with AsyncStreamingTableScan(append.handle(), follow_up_scanner=Even()) as scan:
+        scan.next_snapshot_id = 1
+        lag = scan.lag()
+    assert (lag.snapshots, lag.rows) == (20, 10)
+
+
+def test_an_error_in_it_comes_out_as_it_is_and_the_stream_goes_on(append: Table) -> None:
+    with AsyncStreamingTableScan(append.handle(), follow_up_scanner=Broken()) as scan:
+        scan.next_snapshot_id = 1
+        found = []
+        with pytest.raises(KeyError, match="a bug of the user's own"):
+            while (plan := scan.plan()) is not None:
+                found.append(plan.snapshot_id)
+        found += [plan.snapshot_id for plan in available(scan)]
+    assert found == list(range(1, 21))
+
+
+def test_what_it_returns_is_checked(append: Table) -> None:
+    with pytest.raises(StreamConfigError, match=r"Wrong.scan: expected what snapshot_reader.delta\(\)"):
+        followed(append, Wrong())
+
+
+def test_what_is_no_scanner_or_cannot_be_combined_is_refused(append: Table, changelog: Table) -> None:
+    with pytest.raises(StreamConfigError, match="should_scan"):
+        append.builder().with_follow_up_scanner(Even)  # type: ignore[arg-type]
+    with pytest.raises(StreamConfigError, match="should_scan"):
+        append.builder().with_follow_up_scanner("delta")  # type: ignore[arg-type]
+    with pytest.raises(StreamConfigError, match="with_catch_up"):
+        changelog.builder().with_follow_up_scanner(Even()).with_catch_up("net").new_streaming_scan()
