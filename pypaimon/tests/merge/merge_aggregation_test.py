@@ -10,35 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from aggregate_model import DELETES, Case, Function, Refused, check, engine_of, unless_null
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import Record, comparable, java_key, merge_columns, merge_rows, sorted_runs_of
+from merge_model import Record, java_key, merge_columns
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.merge import Aggregation
-from pypaimon.streaming.merge.functions.registry import field_aggregate
-from pypaimon.streaming.options.option_values import OptionValues
 
 Value = Any
 CONTEXT = Context(prec=100)
-
-
-class Refused(Exception):
-    """The model says that the value cannot be computed."""
-
-
-class Function:
-    """A function as Java has it: an accumulator, and a flag for those that keep the first value."""
-
-    def __init__(
-        self, add: Callable[[Value, Value], Value], retract: Callable[[Value, Value], Value] | None = None
-    ) -> None:
-        self.add = add
-        self.retract = retract
-
-
-def unless_null(combine: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
-    return lambda there, new: (new if there is None else there) if there is None or new is None else combine(there, new)
 
 
 def bounded(bits: int) -> Callable[[int], int]:
@@ -214,64 +194,16 @@ CASES: dict[str, tuple[str, pa.DataType, st.SearchStrategy[Any], Function, dict[
 }
 
 
-def model(
-    function: Function, records: list[Record], *, ignore_retract: bool, remove_on_delete: bool
-) -> tuple[int, Any] | None:
-    refused = function.retract is None and not ignore_retract
-    if refused and any(record.retracts and not (remove_on_delete and record.kind == 3) for record in records):
-        raise Refused(records)
-    if remove_on_delete:
-        # What a later delete removes cannot overflow any more; Java fails there.
-        last = max((index for index, record in enumerate(records) if record.kind == 3), default=0)
-        records = records[last:]
-    value, kind = None, 0
-    for record in records:
-        kind = 0
-        if remove_on_delete and record.kind == 3:
-            value, kind = record.values["v"], 3
-        elif not record.retracts:
-            value = function.add(value, record.values["v"])
-        elif function.retract is not None and not ignore_retract:
-            value = function.retract(value, record.values["v"])
-    return kind, {"k": records[-1].values["k"], "v": value}
+def in_order(value: Any) -> Any:
+    """Maps have no order."""
+    return sorted(value) if value and isinstance(value, list) and isinstance(value[0], tuple) else value
 
 
 @pytest.mark.parametrize("case", CASES)
-@given(data=st.data(), deletes=st.sampled_from(["retract", "ignore", "remove", "none"]))
+@given(data=st.data(), deletes=DELETES)
 @settings(max_examples=40, deadline=None)
 def test_function(case: str, deletes: str, data: st.DataObject) -> None:
-    name, kind, values, function, settings_ = CASES[case]
-    kinds = st.sampled_from([0, 2]) if deletes == "none" else st.integers(0, 3)
-    runs, cuts = data.draw(sorted_runs_of({"k": st.integers(0, 2)}, {"v": values}, kinds=kinds, max_runs=3, max_size=8))
-    options = {f"fields.v.{key}": value for key, value in settings_.items()}
-    options |= {"fields.v.ignore-retract": "true"} if deletes == "ignore" else {}
-    remove = deletes == "remove"
-    keys = OptionValues({})
-    engine = Aggregation(
-        ("k",),
-        aggregates={
-            "k": field_aggregate("primary_key", "k", pa.int32(), keys),
-            "v": field_aggregate(name, "v", kind, OptionValues(options)),
-        },
-        remove_on_delete=remove,
-    )
-    types = {"k": pa.int32(), "v": kind}
-
-    def by_rows(records: list[Record]) -> tuple[int, Any] | None:
-        return model(function, records, ignore_retract=deletes == "ignore", remove_on_delete=remove)
-
-    try:
-        expected = merge_rows(runs, ["k"], by_rows, keep_deletes=True)
-    except Refused:
-        with pytest.raises(UnsupportedTableError):
-            merge_columns(runs, types, engine, cuts, keep_deletes=True)
-        return
-    got = merge_columns(runs, types, engine, cuts, keep_deletes=True)
-    if "map" in case:
-        got, expected = (
-            [(kind_, {**row, "v": row["v"] and sorted(row["v"])}) for kind_, row in rows] for rows in (got, expected)
-        )
-    assert comparable(got) == comparable(expected)
+    check(Case(*CASES[case]), deletes, data, in_order)
 
 
 def aggregate(
@@ -282,14 +214,7 @@ def aggregate(
         Record(row_kind, number, {"k": 1, "v": value})
         for number, (row_kind, value) in enumerate(zip(kinds or [0] * len(values), values, strict=True))
     ]
-    given_options = OptionValues({f"fields.v.{key.replace('_', '-')}": value for key, value in options.items()})
-    engine = Aggregation(
-        ("k",),
-        aggregates={
-            "k": field_aggregate("primary_key", "k", pa.int32(), given_options),
-            "v": field_aggregate(function, "v", kind, given_options),
-        },
-    )
+    engine = engine_of(function, kind, {key.replace("_", "-"): value for key, value in options.items()})
     ((_, row),) = merge_columns([records], {"k": pa.int32(), "v": kind}, engine, [[]])
     return row["v"]
 

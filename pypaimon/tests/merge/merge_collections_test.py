@@ -7,16 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from aggregate_model import Case, Function, check, unless_null
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_aggregation_test import Function, Refused, model, unless_null
-from merge_model import Record, comparable, merge_columns, merge_rows, sorted_runs_of
 from pyroaring import BitMap
-
-from pypaimon.streaming import UnsupportedTableError
-from pypaimon.streaming.merge.engines.aggregation import Aggregation
-from pypaimon.streaming.merge.functions.registry import field_aggregate
-from pypaimon.streaming.options.option_values import OptionValues
 
 ITEM = pa.struct([("id", pa.int32()), ("seq", pa.int32()), ("v", pa.string())])
 TIMED = pa.struct([("v", pa.int32()), ("ts", pa.string())])
@@ -138,10 +132,10 @@ CASES: dict[str, tuple[str, pa.DataType, st.SearchStrategy[Any], Function, dict[
 }
 
 
-def in_order(row: dict[str, Any]) -> dict[str, Any]:
+def in_order(value: Any) -> Any:
     """Tables, maps and the names in a row have no order."""
-    value = row["v"].value if isinstance(row["v"], First) else row["v"]
-    return {**row, "v": sorted(map(text, value)) if isinstance(value, list) else value}
+    value = value.value if isinstance(value, First) else value
+    return sorted(map(text, value)) if isinstance(value, list) else value
 
 
 def text(item: Any) -> str:
@@ -154,26 +148,4 @@ def text(item: Any) -> str:
 @given(data=st.data(), deletes=st.sampled_from(["retract", "ignore", "none"]))
 @settings(max_examples=40, deadline=None)
 def test_function(case: str, deletes: str, data: st.DataObject) -> None:
-    name, kind, values, function, given_options = CASES[case]
-    kinds = st.sampled_from([0, 2]) if deletes == "none" else st.integers(0, 3)
-    runs, cuts = data.draw(sorted_runs_of({"k": st.integers(0, 2)}, {"v": values}, kinds=kinds, max_runs=3, max_size=8))
-    options = {f"fields.v.{key}": value for key, value in given_options.items()}
-    options |= {"fields.v.ignore-retract": "true"} if deletes == "ignore" else {}
-    aggregates = {
-        "k": field_aggregate("primary_key", "k", pa.int32(), OptionValues({})),
-        "v": field_aggregate(name, "v", kind, OptionValues(options)),
-    }
-    engine, types = Aggregation(("k",), aggregates=aggregates), {"k": pa.int32(), "v": kind}
-
-    def by_rows(records: list[Record]) -> tuple[int, Any] | None:
-        return model(function, records, ignore_retract=deletes == "ignore", remove_on_delete=False)
-
-    try:
-        expected = merge_rows(runs, ["k"], by_rows, keep_deletes=True)
-    except Refused:
-        with pytest.raises(UnsupportedTableError):
-            merge_columns(runs, types, engine, cuts, keep_deletes=True)
-        return
-    got = merge_columns(runs, types, engine, cuts, keep_deletes=True)
-    got, expected = ([(kind_, in_order(row)) for kind_, row in rows] for rows in (got, expected))
-    assert comparable(got) == comparable(expected)
+    check(Case(*CASES[case]), deletes, data, in_order)

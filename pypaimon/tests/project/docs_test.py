@@ -28,7 +28,7 @@ import pytest
 from corpus_deviations import all_deviations
 from orders import catalog, events, orders
 from repository import ROOT, TESTS
-from spark_session import NO_WORKER
+from spark_session import ATTEMPTS, NO_WORKER
 
 import pypaimon.spark
 import pypaimon.streaming
@@ -40,7 +40,6 @@ ON_SPARK = [page for page in PAGES if page.stem.startswith("spark")]
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _HOME = "/path/to"
-ATTEMPTS = 5
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from spark_session import NO_WORKER, QUICK, ROOT, quick_environment
+from spark_session import ATTEMPTS, NO_WORKER, QUICK, ROOT, quick_environment
 
-ATTEMPTS = 5
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 

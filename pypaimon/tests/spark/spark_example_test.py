@@ -8,9 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spark_session import NO_WORKER, QUICK, ROOT, quick_environment
-
-ATTEMPTS = 5
+from spark_session import ATTEMPTS, NO_WORKER, QUICK, ROOT, quick_environment
 
 
 def test_the_example_pipeline_goes_on_where_it_ended(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from spark_session import FEW_ROWS, NO_WORKER
+from spark_session import ATTEMPTS, FEW_ROWS, NO_WORKER
 
-ATTEMPTS = 5
 CONFIGURATION = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",

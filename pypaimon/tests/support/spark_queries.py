@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from spark_session import NO_WORKER
+from spark_session import ATTEMPTS, NO_WORKER
 from tables import Table
 
-ATTEMPTS = 5
 Rows = list[tuple[Any, ...]]
 
 

@@ -13,6 +13,8 @@ from repository import ROOT, SUPPORT
 WARM_DAEMON = SUPPORT.joinpath("spark_warm_daemon.py")
 NO_WORKER = "Python worker failed to connect back"
 """What Spark says where a Python process took more than ten seconds to start; no option makes that more."""
+ATTEMPTS = 20
+"""How often a query is begun: under a load of fifty on two cores five in a row have failed so."""
 CONFIGURATION = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",

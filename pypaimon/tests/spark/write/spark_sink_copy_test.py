@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
+from spark_session import ATTEMPTS
 from spark_sink_application import POINTS, Application
 
 from pypaimon.spark.write.commit import commit_batch
@@ -19,7 +20,7 @@ from pypaimon.streaming.model.system_columns import VALUE_KIND
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
 ROUNDS, KILLS = 5, 10
-COMMITS, ATTEMPTS = 2, 5
+COMMITS = 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
 
