@@ -16,6 +16,7 @@ from pypaimon.filesystem.oss_file_io import OssFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from pypaimon.filesystem.resolving_file_io import ResolvingFileIO
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
+from pypaimon.manifest.schema.manifest_entry import ManifestEntry
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
 from pypaimon.read.reader.auth_masking_reader import apply_auth_masking, compile_auth_masking_rules
@@ -62,6 +63,7 @@ __all__ = [
     "GenericRow",
     "GenericRowDeserializer",
     "GenericRowSerializer",
+    "ManifestEntry",
     "MapType",
     "OffsetRow",
     "PaimonChangelogFollowUpScanner",

@@ -106,6 +106,8 @@ class ConsumerManager:
         store: Requests go through this one, if given.
     """
 
+    CONSUMER_PREFIX = CONSUMER_PREFIX
+
     def __init__(self, file_io: Any, table_path: str, branch: str | None = None, *, store: Store | None = None) -> None:
         self._file_io = file_io
         self._table_path = table_path.rstrip("/")

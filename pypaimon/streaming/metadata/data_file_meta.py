@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import polars_works
-from pypaimon.streaming.formats.binary_row import decode_columns, rows_of
-from pypaimon.streaming.internals import DataField, DataFileMeta, SimpleStats, Timestamp
+from pypaimon.streaming.formats.binary_row import decode_columns, decode_rows, rows_of
+from pypaimon.streaming.internals import DataField, DataFileMeta, ManifestEntry, SimpleStats, TableSchema, Timestamp
 from pypaimon.streaming.metadata.file_paths import FilePaths
 
 if TYPE_CHECKING:
@@ -124,6 +124,27 @@ class FileRange:
     def make(self) -> list[DataFileMeta]:
         """Their value objects, made anew."""
         return self.files.make(self.start, self.stop)
+
+
+def manifest_entries(entries: pa.Table, paths: FilePaths, schema: TableSchema) -> list[ManifestEntry]:
+    """Entries as pypaimon's, in their order; of their files see `DataFiles`.
+
+    Args:
+        entries: Rows of `ENTRY_SCHEMA`.
+        paths: Where the table keeps its files.
+        schema: The table's.
+    """
+    fields = {field.name: field for field in schema.fields}
+    keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
+    partitions = entries["partition"].combine_chunks().dictionary_encode()
+    rows = decode_rows(partitions.dictionary, [fields[name] for name in schema.partition_keys])
+    files = DataFiles(entries, paths, keys).make(0, entries.num_rows)
+    places = ([rows[index] for index in partitions.indices.to_pylist()], *_columns(entries, "bucket", "total_buckets"))
+    return list(map(ManifestEntry, *_columns(entries, "kind"), *places, files))
+
+
+def _columns(entries: pa.Table, *names: str) -> list[list[Any]]:
+    return [entries[name].to_pylist() for name in names]
 
 
 def polars_frame(table: pa.Table) -> polars.DataFrame:

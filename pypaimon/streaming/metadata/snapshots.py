@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from typing import Any
 
-from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChangedError
+from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError, TableChangedError
 from pypaimon.streaming.internals import JSON, TableNoPermissionException, TableNotExistException
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.snapshot_files import Snapshot, SnapshotFiles, branch_directory, inside
@@ -21,19 +21,24 @@ class SnapshotManager:
     is dropped (`forget`) on restore, on a failed range check and when the table has changed. Thread-safe.
 
     Args:
-        store: A `Store`, or pypaimon's `FileIO`.
+        file_io: pypaimon's `FileIO`, or a `Store`.
         table_path: Root directory of the table.
-        branch: Name of the branch.
-        loader: pypaimon's `SnapshotLoader` of catalogs that know the latest snapshot themselves, or None.
+        branch: Name of the branch; None means `main`.
+        snapshot_loader: pypaimon's `SnapshotLoader` of catalogs that know the latest snapshot themselves, or None.
     """
 
-    def __init__(self, store: Any, table_path: str, branch: str | None = "main", loader: Any = None) -> None:
-        self._store = store if isinstance(store, Store) else Store(store)
-        self._loader = loader
+    def __init__(self, file_io: Any, table_path: str, branch: str | None = None, snapshot_loader: Any = None) -> None:
+        self._store = file_io if isinstance(file_io, Store) else Store(file_io)
+        self._loader = snapshot_loader
         self._table_path = table_path
         home = branch_directory(table_path, branch)
         self._snapshots = SnapshotFiles(self._store, f"{home}/snapshot", "snapshot-")
         self._changelogs = SnapshotFiles(self._store, f"{home}/changelog", "changelog-", are_changelogs=True)
+
+    def copy_with_branch(self, branch_name: str) -> SnapshotManager:
+        """The snapshots of another branch of the table."""
+        loader = None if self._loader is None else self._loader.copy_with_branch(branch_name)
+        return SnapshotManager(self._store, self._table_path, branch_name, loader)
 
     def get_snapshot_path(self, snapshot_id: int) -> str:
         """Path of a snapshot file."""
@@ -81,8 +86,8 @@ class SnapshotManager:
         """A long-lived changelog as it is in the store now, past the cache. One request."""
         return self._changelogs.refreshed(snapshot_id)
 
-    def get_snapshots_batch(self, snapshot_ids: Iterable[int], max_workers: int = 0) -> dict[int, Snapshot | None]:
-        """Several snapshots, asked for at the same time; None for those that are missing."""
+    def get_snapshots_batch(self, snapshot_ids: Iterable[int], max_workers: int = 4) -> dict[int, Snapshot | None]:
+        """Several snapshots, asked for at the same time; None for those that are missing. `max_workers` is not used."""
         return self._snapshots.fetch(snapshot_ids)
 
     def look_ahead(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
@@ -94,12 +99,13 @@ class SnapshotManager:
         return self._snapshots.refreshed_ahead(list(snapshot_ids))
 
     def find_next_scannable(
-        self, start_id: int, should_scan: Callable[[Snapshot], bool], lookahead_size: int = 10, max_workers: int = 0
+        self, start_id: int, should_scan: Callable[[Snapshot], bool], lookahead_size: int = 10, max_workers: int = 4
     ) -> tuple[Snapshot | None, int, int]:
         """The first snapshot from `start_id` on that is to be scanned, looking ahead in windows that grow.
 
         The first request asks for one snapshot; while all are there the window doubles, up to `lookahead_size`.
         No file is fetched twice, and one that cannot be read is an error only once all before it were passed over.
+        `max_workers` is not used.
 
         Returns:
             The snapshot or None, the id to go on with, and how many were passed over.
@@ -161,10 +167,12 @@ class SnapshotManager:
         except ValueError as error:
             raise CorruptTableError(table_path, f"the catalog's latest snapshot cannot be decoded: {error}") from error
 
-    def try_get_earliest_snapshot(self) -> Snapshot | None:
-        """The earliest snapshot that has not expired, or None."""
+    def try_get_earliest_snapshot(self, stop_snapshot_id: int | None = None) -> Snapshot | None:
+        """The earliest snapshot that has not expired; None if there is none, or it lies behind `stop_snapshot_id`."""
         earliest = self._snapshots.earliest()
-        return None if earliest is None else self._snapshots.get(earliest)
+        if earliest is None or (stop_snapshot_id is not None and earliest > stop_snapshot_id):
+            return None
+        return self._snapshots.get(earliest)
 
     def earliest_id(self) -> int | None:
         """Id of the earliest snapshot, None if there is none."""
@@ -178,6 +186,18 @@ class SnapshotManager:
     def hinted_latest_id(self) -> int | None:
         """What the hint LATEST says, unchecked; None without one. One request."""
         return self._snapshots.hint("LATEST")
+
+    def read_latest_file(self, max_retries: int = 5) -> str:
+        """What the hint LATEST says, unchecked; without one the greatest id there is. `max_retries` is not used.
+
+        Raises:
+            PaimonStreamError: There is no snapshot.
+        """
+        latest = self.hinted_latest_id()
+        latest = max(self.list_ids(), default=None) if latest is None else latest
+        if latest is None:
+            raise PaimonStreamError(f"{self._table_path} has no snapshot yet: commit one, or ask get_latest_snapshot()")
+        return str(latest)
 
     def list_ids(self) -> list[int]:
         """Ids of all snapshot files, ascending. One listing."""
@@ -235,6 +255,28 @@ class SnapshotManager:
                 best, low = snapshot, snapshot.id + 1
             else:
                 high = middle - 1
+        return best
+
+    def later_or_equal_watermark(self, watermark: int) -> Snapshot | None:
+        """The first snapshot with this watermark (epoch milliseconds) or a later one, by binary search.
+
+        Snapshots without a watermark are passed over. Watermarks do not fall from one snapshot to the next.
+
+        Returns:
+            None if no watermark is so late, or there is no snapshot.
+        """
+        low, high = self._snapshots.earliest(), self.latest_id()
+        best = None
+        there = _Listing(self, with_changelogs=False)
+        while low is not None and high is not None and low <= high:
+            middle = (low + high) // 2
+            snapshot = there.first(middle, high)
+            while snapshot is not None and snapshot.watermark is None:
+                snapshot = there.first(snapshot.id + 1, high) if snapshot.id < high else None
+            if snapshot is not None and snapshot.watermark is not None and snapshot.watermark < watermark:
+                low = snapshot.id + 1
+            else:
+                best, high = snapshot or best, middle - 1
         return best
 
     def try_get_any(self, snapshot_id: int, with_changelogs: bool) -> Snapshot | None:

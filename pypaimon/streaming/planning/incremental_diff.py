@@ -8,7 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import ManifestEntry
+from pypaimon.streaming.metadata.data_file_meta import manifest_entries
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -26,7 +29,8 @@ class IncrementalDiffScanner:
     Usable alone: `IncrementalDiffScanner(table).scan(5, 20)`. For a table without primary key the plan holds the data
     files that are there at the end and were not at the start, also those that a compaction or an overwrite wrote (a
     stream collapses a range only where there are none). For a primary-key table it gives one change per key, between
-    all that was committed at both ends, also what no compaction has made changelog of yet.
+    all that was committed at both ends, also what no compaction has made changelog of yet. Snapshots are given as ids,
+    or as they are, ours or pypaimon's.
 
     Args:
         table: pypaimon's table.
@@ -71,6 +75,18 @@ class IncrementalDiffScanner:
             commit_time_millis=end.time_millis,
         )
 
+    def compute_diff(self, start_snapshot: Snapshot | int, end_snapshot: Snapshot | int) -> list[ManifestEntry]:
+        """The data files that are there at the end and were not at the start, as pypaimon's entries.
+
+        Of any table; in no order, and without statistics.
+
+        Raises:
+            CorruptTableError: A snapshot, or a file of it, is missing or damaged.
+        """
+        entries = self.added(self._snapshot(start_snapshot), self._snapshot(end_snapshot))
+        paths = FilePaths.of(self._directory.table.table_path, self._plans.schema)
+        return manifest_entries(entries, paths, self._plans.schema)
+
     def added(self, start: Snapshot | None, end: Snapshot) -> pa.Table:
         """Entries of the data files that are there at the end and were not at the start (None: an empty table)."""
         reader = self._directory.manifests
@@ -89,5 +105,8 @@ class IncrementalDiffScanner:
         appended = added.filter(pc.equal(added["file_source"], _FROM_APPEND))
         return int(pc.sum(appended["row_count"]).as_py() or 0)
 
-    def _snapshot(self, snapshot: Snapshot | int) -> Snapshot:
-        return self._directory.snapshots.get(snapshot) if isinstance(snapshot, int) else snapshot
+    def _snapshot(self, snapshot: Any) -> Snapshot:
+        """Ours of an id, or of pypaimon's own."""
+        if isinstance(snapshot, Snapshot):
+            return snapshot
+        return self._directory.snapshots.get(snapshot if isinstance(snapshot, int) else snapshot.id)

@@ -468,7 +468,7 @@ class Catalog:
 
 def test_the_catalog_s_latest_snapshot_is_taken_without_asking_the_store(table: Table) -> None:
     theirs = JSON.from_json(json.dumps(document(7, watermark=3)), PaimonSnapshot)
-    manager = table.manager(loader=Catalog(SimpleNamespace(snapshot=theirs), None).loader())
+    manager = table.manager(snapshot_loader=Catalog(SimpleNamespace(snapshot=theirs), None).loader())
     latest = manager.get_latest_snapshot()
     assert latest == Snapshot.from_json(json.dumps(document(7, watermark=3)))
     assert manager.get(7) == latest
@@ -478,7 +478,7 @@ def test_the_catalog_s_latest_snapshot_is_taken_without_asking_the_store(table: 
 
 def test_a_catalog_that_does_not_know_leaves_it_to_the_store(table: Table) -> None:
     table.put(1, 2)
-    manager = table.manager(loader=Catalog(NotImplementedError()).loader())
+    manager = table.manager(snapshot_loader=Catalog(NotImplementedError()).loader())
     assert manager.latest_id() == 2
     assert manager.latest_id() == 2
 
@@ -491,7 +491,7 @@ def test_threads_that_find_out_together_that_a_catalog_does_not_know_all_ask_the
     sys.setswitchinterval(1e-6)
     with ThreadPoolExecutor(3) as threads:
         for _ in range(200):
-            manager = table.manager(loader=Catalog(*[NotImplementedError()] * 3).loader())
+            manager = table.manager(snapshot_loader=Catalog(*[NotImplementedError()] * 3).loader())
             found = [threads.submit(manager.latest_id) for _ in range(3)]
             assert [each.result() for each in found] == [2, 2, 2]
 
@@ -499,17 +499,17 @@ def test_threads_that_find_out_together_that_a_catalog_does_not_know_all_ask_the
 def test_a_catalog_that_fails_is_asked_again(table: Table) -> None:
     theirs = JSON.from_json(json.dumps(document(2)), PaimonSnapshot)
     failing = Catalog(ConnectionResetError(), ValueError("503"), SimpleNamespace(snapshot=theirs)).loader()
-    assert table.manager(loader=failing).latest_id() == 2
+    assert table.manager(snapshot_loader=failing).latest_id() == 2
     with pytest.raises(StoreError, match="503"):
-        table.manager(loader=Catalog(*[ValueError("503")] * 5).loader()).latest_id()
+        table.manager(snapshot_loader=Catalog(*[ValueError("503")] * 5).loader()).latest_id()
 
 
 def test_a_catalog_that_lost_the_table_or_refuses_it_says_so(table: Table) -> None:
     identifier = Identifier.create("d", "t")
     with pytest.raises(TableChangedError, match="dropped"):
-        table.manager(loader=Catalog(TableNotExistException(identifier)).loader()).latest_id()
+        table.manager(snapshot_loader=Catalog(TableNotExistException(identifier)).loader()).latest_id()
     with pytest.raises(CorruptTableError, match="permission"):
-        table.manager(loader=Catalog(TableNoPermissionException(identifier)).loader()).latest_id()
+        table.manager(snapshot_loader=Catalog(TableNoPermissionException(identifier)).loader()).latest_id()
 
 
 # The directory of a table.
