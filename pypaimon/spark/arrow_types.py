@@ -9,7 +9,17 @@ import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType, VectorType
+from pypaimon.streaming.internals import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    VectorType,
+)
+from pypaimon.streaming.model.arrow_types import counted
 from pypaimon.streaming.model.data_types import parameter, root
 
 _PLAIN = {
@@ -53,6 +63,8 @@ def spark_schema(fields: Iterable[DataField], not_null: Iterable[str]) -> spark.
 def _type(data_type: DataType, name: str) -> spark.DataType:
     if isinstance(data_type, (ArrayType, VectorType)):
         return spark.ArrayType(_type(data_type.element, name))
+    if isinstance(data_type, MultisetType):
+        data_type = counted(data_type)
     if isinstance(data_type, MapType):
         return spark.MapType(_type(data_type.key, name), _type(data_type.value, name))
     if isinstance(data_type, RowType):

@@ -15,7 +15,7 @@ from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, Sche
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SOURCES, FileSource
-from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldParser
+from pypaimon.streaming.internals import DataField, DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import open_local, step_by_step
@@ -23,6 +23,7 @@ from pypaimon.streaming.io.remote_files import open_remote
 from pypaimon.streaming.io.store import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def read_file(
         constants: Values of columns that are the same in the whole file, and so not read from it; by name.
 
     Yields:
-        Batches with the Arrow types of pypaimon (`PyarrowFieldParser`), then the system columns as int64, int8, int64.
+        Batches with the Arrow types of `arrow_types`, then the system columns as int64, int8, int64.
 
     Raises:
         FileNotFoundError: The file is missing.
@@ -120,7 +121,7 @@ def _check_count(path: str, found: int, recorded: int) -> None:
 
 
 def _output_schema(fields: Sequence[DataField], system_columns: Sequence[str]) -> pa.Schema:
-    schema = PyarrowFieldParser.from_paimon_schema(list(fields))
+    schema = arrow_schema(fields)
     for name in system_columns:
         schema = schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
     return schema

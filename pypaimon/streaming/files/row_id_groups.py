@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.internals import DataField, DataFileMeta, PyarrowFieldParser, TableSchema
+from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
+from pypaimon.streaming.model.arrow_types import arrow_schema
 
 ReadFields = Callable[[DataFileMeta, Sequence[DataField]], Iterator[pa.RecordBatch]]
 
@@ -86,7 +87,7 @@ def join(
     Raises:
         CorruptTableError: A file has fewer or more rows than the group.
     """
-    schema = PyarrowFieldParser.from_paimon_schema(list(fields))
+    schema = arrow_schema(fields)
     varying = [field for field in fields if field.name not in constants]
     parts = [_Part(file, read(file, owned)) for file, owned in owners(group, varying, schema_of)]
     position = 0

@@ -22,13 +22,14 @@ from pypaimon.streaming.internals import (
     DataField,
     DataType,
     MapType,
-    PyarrowFieldParser,
+    MultisetType,
     RowType,
     VectorType,
     assemble_shredded_column,
     build_variant_schema,
     is_shredded_variant,
 )
+from pypaimon.streaming.model.arrow_types import arrow_type, counted
 from pypaimon.streaming.model.data_types import root
 
 
@@ -88,7 +89,7 @@ def map_columns(
     names = {field.id: field for field in file_fields}
     columns = []
     for field in read_fields:
-        target = PyarrowFieldParser.from_paimon_type(field.type)
+        target = arrow_type(field.type)
         if constants and field.name in constants:
             columns.append(Column(None, target, constant=constants[field.name]))
             continue
@@ -112,12 +113,14 @@ def _field_converter(
     if isinstance(source, MapType) and isinstance(target, MapType) and pa.types.is_struct(stored.type):
         values = partial(_converter, source=source.value, target=target.value, exact=exact, trim_char=trim_char)
         key = _converter(pa.string(), source.key, target.key, exact, trim_char)
-        return shredded_map(stored, PyarrowFieldParser.from_paimon_type(target), key, values)
+        return shredded_map(stored, arrow_type(target), key, values)
     return _converter(stored.type, source, target, exact, trim_char)
 
 
 def _converter(stored: pa.DataType, source: DataType, target: DataType, exact: bool, trim_char: bool) -> Convert | None:
     """From an Arrow type of a file, which holds values of one Paimon type, to another Paimon type; None: as it is."""
+    if isinstance(source, MultisetType) and isinstance(target, MultisetType):
+        source, target = counted(source), counted(target)
     if isinstance(source, RowType) and isinstance(target, RowType):
         return _row_converter(stored, source, target, exact, trim_char)
     if isinstance(source, MapType) and isinstance(target, MapType):
@@ -145,7 +148,7 @@ def _atomic_converter(
 
 def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Convert | None:
     """From what a format gives for a type to Arrow's type for it."""
-    arrow = PyarrowFieldParser.from_paimon_type(source)
+    arrow = arrow_type(source)
     if trim_char and root(source) == "CHAR":
         return lambda array: pc.utf8_rtrim(array.cast(arrow), " ")
     if stored == arrow:
@@ -186,7 +189,7 @@ def _timestamps(array: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def _variant(array: pa.Array) -> pa.Array:
-    target = PyarrowFieldParser.from_paimon_type(AtomicType("VARIANT"))
+    target = arrow_type(AtomicType("VARIANT"))
     if is_shredded_variant(array.type):
         array = assemble_shredded_column(array, build_variant_schema(array.type))
     children = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
@@ -200,7 +203,7 @@ def _null_mask(array: pa.Array) -> pa.Array | None:
 def _row_converter(
     stored: pa.StructType, source: RowType, target: RowType, exact: bool, trim_char: bool
 ) -> Convert | None:
-    arrow = PyarrowFieldParser.from_paimon_type(target)
+    arrow = arrow_type(target)
     columns = map_columns(pa.schema(list(stored)), source.fields, target.fields, exact=exact, trim_char=trim_char)
     # Rows of the same names and types may still hold other fields: renamed, or dropped and added anew.
     in_place = (
@@ -226,7 +229,7 @@ def _list_converter(
     exact: bool,
     trim_char: bool,
 ) -> Convert | None:
-    arrow = PyarrowFieldParser.from_paimon_type(target)
+    arrow = arrow_type(target)
     element = _converter(stored.value_type, source.element, target.element, exact, trim_char)
     if stored == arrow and element is None:
         return None
@@ -262,10 +265,10 @@ def _map_converter(
 ) -> Convert | None:
     as_map = pa.types.is_map(stored)
     if not as_map and not (_is_list(stored) and pa.types.is_struct(stored.value_type)):
-        raise CastError(f"{source} is stored as {stored}")
+        raise ValueError(f"{source} is stored as {stored}")
     # Avro maps with keys other than text are lists of rows of key and value.
     stored_key, stored_item = (stored.key_type, stored.item_type) if as_map else (f.type for f in stored.value_type)
-    arrow = PyarrowFieldParser.from_paimon_type(target)
+    arrow = arrow_type(target)
     key = _converter(stored_key, source.key, target.key, exact, trim_char)
     item = _converter(stored_item, source.value, target.value, exact, trim_char)
     if stored == arrow and key is None and item is None:

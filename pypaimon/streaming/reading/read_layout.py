@@ -21,11 +21,11 @@ from pypaimon.streaming.internals import (
     DataType,
     MapType,
     Predicate,
-    PyarrowFieldParser,
     RowType,
     TableSchema,
     VectorType,
 )
+from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.options import views
 from pypaimon.streaming.options.stream_options import Unmatched
@@ -209,7 +209,7 @@ def _holds_blobs(data_type: DataType) -> bool:
 
 def _arrow(fields: Sequence[DataField]) -> pa.Schema:
     try:
-        return PyarrowFieldParser.from_paimon_schema(list(fields))
+        return arrow_schema(fields)
     except ValueError as error:
         raise UnsupportedTableError(f"the table cannot be read as Arrow: {error}") from error
 

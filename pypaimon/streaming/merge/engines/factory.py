@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import PyarrowFieldParser, TableSchema
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.merge.engines.aggregation import Aggregation
 from pypaimon.streaming.merge.engines.base import MergeEngine
 from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
@@ -16,6 +16,7 @@ from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, Seque
 from pypaimon.streaming.merge.functions.base import FieldAggregate
 from pypaimon.streaming.merge.functions.registry import DEFAULT_FUNCTION, field_aggregate
 from pypaimon.streaming.merge.ordering import is_ordered
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
@@ -58,7 +59,7 @@ class _EngineOptions:
         self._schema = schema
         self._options = OptionValues(schema.options)
         self._types: dict[str, pa.DataType] = {
-            field.name: PyarrowFieldParser.from_paimon_type(field.type) for field in schema.fields
+            field.name: arrow_type(field.type) for field in schema.fields
         }
         self._kind = merge_engine_of(schema.options)
         self._ignore_delete = next(

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from corpus_cases import load
 from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, MapType, RowType
 from pypaimon.schema.schema_change import SchemaChange
@@ -299,3 +300,12 @@ def test_maps_that_are_stored_as_columns_are_refused(spark: Any, tmp_path: Path)
         native_read(spark, place(tmp_path))
     assert shown(native_read(spark, place(tmp_path) | {"columns": "k"})) == ["{'k': 1}"]
     assert own(spark, place(tmp_path)) == ["{'k': 1, 'm': {'a': 1, 'b': 2, 'c': 3}}"]
+
+
+def test_multisets_are_maps_and_left_to_our_reader(spark: Any) -> None:
+    options = {"warehouse": str(load("java-2.1-more", "multiset_append_parquet").warehouse), "table": "d.t"}
+    with pytest.raises(UnsupportedTableError, match="column 's' has type MULTISET<STRING>"):
+        native_read(spark, options)
+    frame = spark.read.format("pypaimon").options(**options).load()
+    assert frame.schema["s"].dataType.simpleString() == "map<string,int>"
+    assert {row.id: row.s for row in frame.collect()} == {1: {"a": 2, "b": 1}, 2: None, 3: {}, 4: {"c": 3}}

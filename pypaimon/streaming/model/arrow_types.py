@@ -1,0 +1,61 @@
+"""Arrow's type for each type of Paimon: those of pypaimon, and MULTISET, for which it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+
+import pyarrow as pa
+
+from pypaimon.streaming.internals import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    PyarrowFieldParser,
+    RowType,
+)
+
+
+def arrow_type(data_type: DataType) -> pa.DataType:
+    """The type of columns. Of a MULTISET: a map from each element to how many times it is there, as int32.
+
+    Raises:
+        ValueError: There is none.
+    """
+    return PyarrowFieldParser.from_paimon_type(_without_multisets(data_type))
+
+
+def arrow_schema(fields: Iterable[DataField]) -> pa.Schema:
+    """The schema of batches with these columns.
+
+    Raises:
+        ValueError: There is no type for one.
+    """
+    return PyarrowFieldParser.from_paimon_schema(list(map(_with_arrow_type, fields)))
+
+
+def counted(multiset: MultisetType) -> MapType:
+    """The map that a multiset is in files and in Arrow."""
+    return MapType(multiset.nullable, multiset.element, AtomicType("INT", False))
+
+
+def _with_arrow_type(field: DataField) -> DataField:
+    changed = copy(field)
+    changed.type = _without_multisets(field.type)
+    return changed
+
+
+def _without_multisets(data_type: DataType) -> DataType:
+    if isinstance(data_type, MultisetType):
+        data_type = counted(data_type)
+    if isinstance(data_type, RowType):
+        return RowType(data_type.nullable, list(map(_with_arrow_type, data_type.fields)))
+    if isinstance(data_type, MapType):
+        key, value = _without_multisets(data_type.key), _without_multisets(data_type.value)
+        return MapType(data_type.nullable, key, value)
+    if isinstance(data_type, ArrayType):
+        return ArrayType(data_type.nullable, _without_multisets(data_type.element))
+    return data_type
