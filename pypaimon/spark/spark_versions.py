@@ -33,6 +33,7 @@ else:
             ReadMinRows,
             SupportsTriggerAvailableNow,
         )
+
         KNOWS_LIMITS = True
     except ImportError:  # Spark 4.0 and 4.1: nobody asks for limits, so nothing but their names is needed.
 

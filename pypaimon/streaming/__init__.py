@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.planning.follow_up import SnapshotFiles as SnapshotFiles
     from pypaimon.streaming.planning.follow_up import SnapshotReader as SnapshotReader
     from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner as IncrementalDiffScanner
+    from pypaimon.streaming.reading.blob import Blob as Blob
     from pypaimon.streaming.reading.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.scanning.lag import Lag as Lag
     from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics
@@ -93,6 +94,7 @@ _EXPORTS = {
         "SnapshotReader",
     ),
     "planning.incremental_diff": ("IncrementalDiffScanner",),
+    "reading.blob": ("Blob",),
     "reading.read": ("StreamTableRead",),
     "scanning.lag": ("Lag",),
     "scanning.metrics": ("ScanMetrics",),

@@ -7,6 +7,7 @@ from pypaimon.catalog.catalog_exception import TableNoPermissionException, Table
 from pypaimon.catalog.rest.rest_token_file_io import RESTTokenFileIO
 from pypaimon.catalog.table_query_auth import TableQueryAuthResult
 from pypaimon.common.json_util import JSON
+from pypaimon.common.map_blob_key_serializer import create_map_blob_key_serializer as map_key_serializer
 from pypaimon.common.predicate import Predicate
 from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.data.timestamp import Timestamp
@@ -41,11 +42,14 @@ from pypaimon.schema.data_types import (
 from pypaimon.schema.table_schema import TableSchema
 from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.table.row.binary_row import BinaryRow
+from pypaimon.table.row.blob import Blob as PaimonBlob
+from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 from pypaimon.table.row.offset_row import OffsetRow
 from pypaimon.table.row.row_kind import RowKind
 from pypaimon.table.source.deletion_file import DeletionFile
 from pypaimon.table.special_fields import SpecialFields
+from pypaimon.utils.blob_view_lookup import BlobViewLookup
 from pypaimon.utils.path import resolve_path, to_file_io_path
 from pypaimon.write.row_key_extractor import _bucket_from_hash as bucket_of_hash
 from pypaimon.write.row_key_extractor import _hash_bytes_by_words as hash_words
@@ -55,6 +59,9 @@ __all__ = [
     "ArrayType",
     "AtomicType",
     "BinaryRow",
+    "BlobDescriptor",
+    "BlobViewLookup",
+    "BlobViewStruct",
     "DataField",
     "DataFileMeta",
     "DataSplit",
@@ -68,6 +75,7 @@ __all__ = [
     "MapType",
     "MultisetType",
     "OffsetRow",
+    "PaimonBlob",
     "PaimonChangelogFollowUpScanner",
     "PaimonFollowUpScanner",
     "PaimonPlan",
@@ -97,6 +105,7 @@ __all__ = [
     "is_shredded_variant",
     "latest_auth_fields",
     "local_path",
+    "map_key_serializer",
     "polars_table",
     "resolve_path",
     "to_file_io_path",

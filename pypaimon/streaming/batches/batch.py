@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import polars
 
 
-
 class _Rows:
     """What both kinds of batches hold. Immutable."""
 

@@ -112,6 +112,8 @@ class StreamAssembly(BuilderSettings):
             unmatched=options.unmatched,
             include_row_kind=self._includes_row_kind(),
             view=self._view,
+            blob_descriptors=self._blob_descriptors,
+            blob_places=self._blob_places,
         )
         directory = self._directory()
         directory.know(self._table_facts.newest)

@@ -18,6 +18,7 @@ from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, choice, typed
+from pypaimon.streaming.options.blob_storage import places_of_arguments
 from pypaimon.streaming.options.end import end_of_arguments
 from pypaimon.streaming.options.start import start_of_arguments
 from pypaimon.streaming.options.stream_options import (
@@ -52,6 +53,8 @@ class BuilderSettings:
         self._given = GivenOptions()
         self._projection: tuple[str, ...] | None = None
         self._include_row_kind: bool | None = None
+        self._blob_descriptors: bool | None = None
+        self._blob_places: tuple[str, ...] | None = None
 
     def copy(self: B) -> B:
         """An independent builder with the same settings."""
@@ -98,6 +101,28 @@ class BuilderSettings:
     def with_include_row_kind(self: B, include: bool = True) -> B:
         """Whether `_row_kind` (`+I -U +U -D`) is the first column; by default where the stream can carry -U or -D."""
         self._include_row_kind = typed(bool, "with_include_row_kind", include)
+        return self
+
+    def with_blob_descriptors(self: B, descriptors: bool = True) -> B:
+        """Give out where blobs lie, as pypaimon's serialised descriptors, and fetch none.
+
+        `StreamTableRead.blobs` makes objects of them that read when they are asked. By default the table's option
+        `blob-as-descriptor` decides.
+        """
+        self._blob_descriptors = typed(bool, "with_blob_descriptors", descriptors)
+        return self
+
+    def with_blob_places(self: B, places: Iterable[str] | None) -> B:
+        """Where descriptors that writers stored in the table may point; elsewhere they are an error.
+
+        Args:
+            places: Directories, as paths or URIs, besides that of the table. None: the whole file system, or bucket,
+                of the table.
+
+        Raises:
+            StreamConfigError: One is of a kind that the table's FileIO cannot read.
+        """
+        self._blob_places = None if places is None else places_of_arguments("with_blob_places", places)
         return self
 
     def with_raw(self: B, raw: bool = True) -> B:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming.files.blob_files import is_blob_file
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_schema
 
 ReadFields = Callable[[DataFileMeta, Sequence[DataField]], Iterator[pa.RecordBatch]]
+
+
+class Part(Protocol):
+    """Some columns of the rows of a group, in pieces of any length."""
+
+    def available(self) -> int:
+        """Rows that can be taken now, at least one."""
+
+    def take(self, length: int) -> pa.RecordBatch:
+        """The next rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,37 +34,92 @@ class RowIdGroup:
     Attributes:
         first_row_id: Row id of the first row.
         row_count: Number of rows.
-        files: The files, newest first.
+        files: The files that hold columns of all of these rows, newest first.
+        blob_files: Those that hold a column of blobs, of some of these rows or of more.
     """
 
     first_row_id: int
     row_count: int
     files: tuple[DataFileMeta, ...]
+    blob_files: tuple[DataFileMeta, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The row id behind the last one."""
+        return self.first_row_id + self.row_count
+
+    @property
+    def newest(self) -> int:
+        """The sequence number of the newest file."""
+        return int((self.files or self.blob_files)[0].max_sequence_number)
 
 
 def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
     """Sort files into groups of the same row ids, in the order of those.
 
     Raises:
-        UnsupportedTableError: Row ids overlap in part only (columns that are kept in files of their own).
+        UnsupportedTableError: Row ids overlap in part only (vectors that are kept in files of their own).
     """
-    groups: dict[int, list[DataFileMeta]] = {}
     for file in files:
         if file.first_row_id is None:
             raise UnsupportedTableError(f"{file.file_name} has no row ids, which data evolution needs.")
+    newest_first = sorted(files, key=lambda file: file.max_sequence_number, reverse=True)
+    groups = _data_groups([file for file in newest_first if not is_blob_file(file)])
+    blob_files = [file for file in newest_first if is_blob_file(file)]
+    if not blob_files:
+        return groups
+    groups = sorted([*groups, *_left_over(blob_files, groups)], key=lambda group: group.first_row_id)
+    held: list[list[DataFileMeta]] = [[] for _ in groups]
+    for file in blob_files:
+        for index in _overlapping(groups, file.first_row_id, file.first_row_id + file.row_count):
+            held[index].append(file)
+    return [replace(group, blob_files=tuple(each)) for group, each in zip(groups, held, strict=True)]
+
+
+def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:
+    groups: dict[int, list[DataFileMeta]] = {}
+    for file in newest_first:
         groups.setdefault(file.first_row_id, []).append(file)
     result: list[RowIdGroup] = []
     for first, members in sorted(groups.items()):
-        newest_first = sorted(members, key=lambda file: file.max_sequence_number, reverse=True)
         counts = {file.row_count for file in members}
-        if len(counts) > 1 or (result and result[-1].first_row_id + result[-1].row_count > first):
+        if len(counts) > 1 or (result and result[-1].end > first):
             names = ", ".join(file.file_name for file in members)
             raise UnsupportedTableError(
-                "Files whose row ids overlap in part, as those of BLOB and VECTOR columns that are kept in files of "
-                f"their own, cannot be joined: {names}."
+                "Files whose row ids overlap in part, as those of VECTOR columns that are kept in files of their own, "
+                f"cannot be joined: {names}."
             )
-        result.append(RowIdGroup(first, counts.pop(), tuple(newest_first)))
+        result.append(RowIdGroup(first, counts.pop(), tuple(members)))
     return result
+
+
+def _left_over(blob_files: Sequence[DataFileMeta], groups: Sequence[RowIdGroup]) -> Iterator[RowIdGroup]:
+    """Rows of which there is nothing but blobs, as where a commit wrote those alone."""
+    for start, end in _merged((file.first_row_id, file.first_row_id + file.row_count) for file in blob_files):
+        position = start
+        for index in _overlapping(groups, start, end):
+            if groups[index].first_row_id > position:
+                yield RowIdGroup(position, groups[index].first_row_id - position, ())
+            position = max(position, groups[index].end)
+        if position < end:
+            yield RowIdGroup(position, end - position, ())
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of row ids, those that overlap as one."""
+    result: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if result and start < result[-1][1]:
+            result[-1] = result[-1][0], max(result[-1][1], end)
+        else:
+            result.append((start, end))
+    return result
+
+
+def _overlapping(groups: Sequence[RowIdGroup], start: int, end: int) -> range:
+    """Indexes of the groups, which are in order, that have row ids from `start` up to before `end`."""
+    first = bisect_right(groups, start, key=lambda group: group.end)
+    return range(first, bisect_left(groups, end, lo=first, key=lambda group: group.first_row_id))
 
 
 def owners(
@@ -78,18 +146,21 @@ def join(
     read: ReadFields,
     constants: Mapping[str, pa.Scalar],
     batch_size: int,
+    others: Mapping[str, Part],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a group, in the order of their ids; columns that no file of the group holds are null.
 
     Args:
         constants: Values of fields that are the same in all rows, whether a file holds them or not; by name.
+        others: What gives fields that lie in no file of this kind; by name.
 
     Raises:
         CorruptTableError: A file has fewer or more rows than the group.
     """
     schema = arrow_schema(fields)
-    varying = [field for field in fields if field.name not in constants]
-    parts = [_Part(file, read(file, owned)) for file, owned in owners(group, varying, schema_of)]
+    varying = [field for field in fields if field.name not in constants and field.name not in others]
+    parts: list[Part] = [_FilePart(file, read(file, owned)) for file, owned in owners(group, varying, schema_of)]
+    parts += others.values()
     position = 0
     while position < group.row_count:
         length = min([batch_size, group.row_count - position, *(part.available() for part in parts)])
@@ -102,7 +173,7 @@ def join(
         position += length
 
 
-class _Part:
+class _FilePart:
     """A file of a group that is being read, in pieces of any length."""
 
     def __init__(self, file: DataFileMeta, batches: Iterator[pa.RecordBatch]) -> None:

@@ -34,6 +34,13 @@ def columns_of(predicate: Predicate) -> set[str]:
     return {str(predicate.field)}
 
 
+def compares(predicate: Predicate, column: str) -> bool:
+    """Whether a predicate asks more of a column than whether it is null."""
+    if predicate.method in ("and", "or"):
+        return any(compares(part, column) for part in predicate.literals or [])
+    return predicate.field == column and predicate.method not in ("isNull", "isNotNull")
+
+
 def and_parts(predicate: Predicate) -> Iterator[Predicate]:
     """The parts that must all hold."""
     if predicate.method == "and":

@@ -18,6 +18,7 @@ from pypaimon.streaming.filtering.bucket_selection import BucketFunction, bucket
 from pypaimon.streaming.filtering.filters import split_and
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
 from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.table_traits import TableTraits
 
@@ -45,7 +46,7 @@ class Pruner:
     on append tables always, on primary-key tables in `full` per whole bucket and in `changelog` of the producers
     lookup and full-compaction. Where a row that fails the filter still has to come out as a delete (`delta`,
     `changelog` of the producer input, the pending bucket -2) only those AND-parts drop that name key and partition
-    columns alone. Data evolution: no value statistics, for a file holds some columns of its rows only.
+    columns alone. Data evolution: files of the same rows go together, if for some column none of them can match.
     Neither a missing statistic nor an unknown type ever drops a file.
 
     Args:
@@ -93,7 +94,7 @@ class Pruner:
         partition = frozenset(self._schema.partition_keys)
         return pa.array(evaluate(predicate, manifests.num_rows, self._leaf([(partition, stats)])))
 
-    def entries(self, entries: pa.Table, scan: Scan) -> pa.BooleanArray:
+    def entries(self, entries: pa.Table, scan: Scan, same_rows: _Numbers | None = None) -> pa.BooleanArray:
         """Which entries (ENTRY_SCHEMA) can hold a row that the stream delivers.
 
         The ADD and the DELETE entry of a file are never told apart in a way that brings the file back. For `full` all
@@ -104,6 +105,8 @@ class Pruner:
             entries: Entries of one plan.
             scan: `full`: files that are merged to a state. `delta`: records as written, and whatever is merged to
                 find out what changed. `changelog`: changelog files.
+            same_rows: Data evolution: a number for each entry, from 0, the same for all files of the same rows; without
+                it their statistics are not looked at.
         """
         everywhere = np.ones(entries.num_rows, dtype=bool)
         if self._predicate is None:
@@ -111,6 +114,8 @@ class Pruner:
         entries = entries.select(_COLUMNS)
         if not self._traits.primary_key:
             keep = self._matching(entries, everywhere, self._predicate, values=not self._traits.data_evolution)
+            if self._traits.data_evolution and same_rows is not None and "value" in self._by:
+                keep = keep & self._by_same_rows(entries, same_rows, self._predicate)
         elif scan == "changelog" and self._traits.producer.complete:
             keep = self._matching(entries, everywhere, self._predicate, values=True)
         elif scan != "full":
@@ -169,6 +174,30 @@ class Pruner:
                 sources.append((frozenset(self._fields), _stats(group, "value", file_schema, _value_columns(group))))
             keep[rows] = evaluate(predicate, group.num_rows, self._leaf(sources))
         return keep
+
+    def _by_same_rows(self, entries: pa.Table, same_rows: _Numbers, predicate: Predicate) -> Mask:
+        """By the value statistics of files that hold columns of the same rows: a column's may be in any of them."""
+        count = int(same_rows.max(initial=-1)) + 1
+        layouts = []
+        for rows, group in _groups(entries, values=True):
+            file_schema = self._file_schema(group["schema_id"][0].as_py())
+            written = group["write_cols"][0].as_py()
+            held = {field.id for field in file_schema.fields if written is None or field.name in written}
+            layouts.append((same_rows[rows], held, _stats(group, "value", file_schema, _value_columns(group))))
+
+        def leaf(part: Predicate) -> Mask | bool:
+            field = self._fields.get(str(part.field))
+            if field is None or holds_blobs(field.type) or field.name in self._schema.partition_keys:
+                return True
+            found, held_anywhere = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+            for numbers, held, stats in layouts:
+                if field.id in held:
+                    held_anywhere[numbers] = True
+                    found[numbers[np.broadcast_to(stats.may_hold(part, field), len(numbers))]] = True
+            # What no file holds is null.
+            return found | ~held_anywhere if part.method == "isNull" else found
+
+        return evaluate(predicate, count, leaf)[same_rows]
 
     def _whole_buckets(self, entries: pa.Table, among: Mask) -> Mask:
         """Value statistics where versions of a key are merged: a file alone may go only if no other holds its keys.

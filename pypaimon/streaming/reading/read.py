@@ -24,6 +24,8 @@ from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, ROWKIND
 from pypaimon.streaming.reading.binlog import Packing, unbroken
+from pypaimon.streaming.reading.blob import Blob, blobs_of
+from pypaimon.streaming.reading.blob_values import BlobValues
 from pypaimon.streaming.reading.query_auth import QueryAuth, Rules
 from pypaimon.streaming.reading.read_layout import Layout, ReadSettings, follow, layout
 from pypaimon.streaming.reading.split_files import deletion_files
@@ -147,16 +149,19 @@ class StreamTableRead(TableRead):
             schema_id, schema = bound.schema.id, self._arrow_schema(bound)
             if parts.auth is not None and schema_id not in allowed:
                 allowed[schema_id] = parts.auth.rules(bound)
+            blobs = BlobValues(parts.directory, bound, split, parts.settings)
             try:
                 for records in self._records(split, bound, allowed.get(schema_id), vectors):
-                    batch = (self._packed if bound.packed else self._output)(records, bound, schema)
-                    if batch.num_rows:
-                        yield batch
+                    columns = (self._packed if bound.packed else self._output)(records, bound, schema)
+                    if columns and len(columns[0]):
+                        yield from blobs.batches(columns, schema)
             except FileNotFoundError as error:
                 changelogs = TableTraits.of(bound.schema).decoupled_changelog
                 needed_by = split.needed_by(str(error.filename or ""))
                 fingerprint = split.fingerprint if needed_by == split.snapshot_id else None
                 raise RangeCheck(parts.directory, changelogs).missing_file(needed_by, error, fingerprint) from error
+            finally:
+                blobs.close()
 
     def _records(
         self, split: StreamSplit, bound: Layout, rules: Rules | None, vectors: PlanVectors
@@ -249,16 +254,33 @@ class StreamTableRead(TableRead):
         database.register(table_name, self.to_arrow(splits))
         return database
 
+    def blobs(self, descriptors: Iterable[bytes | None] | pa.Array | pa.ChunkedArray) -> list[Blob | None]:
+        """The blobs of a column that was read with `with_blob_descriptors(True)`, none of which is fetched yet.
+
+        Args:
+            descriptors: The column, or values of it.
+
+        Raises:
+            CorruptTableError: One of them is no descriptor.
+        """
+        if isinstance(descriptors, (pa.Array, pa.ChunkedArray)):
+            descriptors = descriptors.to_pylist()
+        return blobs_of(self._parts.get().directory, descriptors)
+
     def to_iterator(self, splits: Sequence[StreamSplit]) -> Iterator[OffsetRow]:
-        """Read row by row, as pypaimon's `InternalRow`: fields by place, the row kind beside them. Slow by nature."""
+        """Read row by row, as pypaimon's `InternalRow`: fields by place, the row kind beside them. Slow by nature.
+
+        `get_blob` gives pypaimon's `Blob` of a field.
+        """
         for batch in self.iter_batches(splits):
             kinds: Iterable[str] = ["+I"] * batch.num_rows
             if self.include_row_kind:
                 kinds = batch.column(0).to_pylist()
                 batch = batch.select(batch.schema.names[1:])
             codes = {name: code for code, name in enumerate(row_kinds.NAMES)}
+            blobs = [index for index, field in enumerate(batch.schema) if pa.types.is_large_binary(field.type)]
             for kind, values in zip(kinds, _tuples(batch), strict=True):
-                row = OffsetRow(values, 0, len(values))
+                row = OffsetRow(values, 0, len(values), self.table.file_io, blobs)
                 row.set_row_kind_byte(codes[kind])
                 yield row
 
@@ -279,7 +301,7 @@ class StreamTableRead(TableRead):
         schema = bound.arrow_schema()
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 
-    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
+    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> list[pa.Array]:
         batch, kinds = records.batch, records.kinds
         if bound.with_rowkind:
             batch = batch.append_column(ROWKIND, _names(kinds, batch.num_rows))
@@ -290,9 +312,9 @@ class StreamTableRead(TableRead):
         columns = bound.outputs_of(batch)
         if self.include_row_kind:
             columns.insert(0, _names(kinds, batch.num_rows))
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return columns
 
-    def _packed(self, records: Records, bound: Layout, schema: pa.Schema) -> pa.RecordBatch:
+    def _packed(self, records: Records, bound: Layout, schema: pa.Schema) -> list[pa.Array]:
         """Rows of `$binlog`; the rows of the view themselves are all +I, as those of an audit log."""
         packing = Packing.of(records)
         rowkind = row_kinds.to_names(pa.array(packing.kinds))
@@ -304,11 +326,10 @@ class StreamTableRead(TableRead):
                 columns.append(packing.arrays(output.take(records.batch), schema.field(len(columns)).type))
             else:
                 columns.append(packing.last(output.take(records.batch)))
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         if bound.on_rowkind is None:
-            return batch
-        kinds = pa.RecordBatch.from_arrays([rowkind], names=[ROWKIND])
-        return batch.filter(filters.mask(bound.on_rowkind, kinds))
+            return columns
+        wanted = filters.mask(bound.on_rowkind, pa.RecordBatch.from_arrays([rowkind], names=[ROWKIND]))
+        return [column.filter(wanted) for column in columns]
 
 
 def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamTableRead:

@@ -16,18 +16,16 @@ from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
 from pypaimon.streaming.filtering.field_paths import Path, find, ids_of
 from pypaimon.streaming.internals import (
     ArrayType,
-    AtomicType,
     DataField,
     DataType,
-    MapType,
     Predicate,
     RowType,
     TableSchema,
-    VectorType,
 )
 from pypaimon.streaming.model.arrow_types import arrow_schema
-from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.options import views
+from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.views import ROWKIND, View
 
@@ -44,6 +42,8 @@ class ReadSettings:
         include_row_kind: Whether the first column is `_row_kind`.
         view: `audit_log`, `binlog`, `row_tracking`, `ro`, or None for the table itself.
         batch_size: Rows per batch read, at most.
+        blob_descriptors: Whether descriptors come out in place of blobs; None: as the table's options say.
+        blob_places: Where stored descriptors may point, besides the table's directory; None: its whole file system.
     """
 
     schema: TableSchema
@@ -53,6 +53,15 @@ class ReadSettings:
     include_row_kind: bool = True
     view: View | None = None
     batch_size: int = DEFAULT_BATCH_SIZE
+    blob_descriptors: bool | None = None
+    blob_places: tuple[str, ...] | None = None
+
+    @property
+    def gives_descriptors(self) -> bool:
+        """Whether descriptors come out in place of blobs."""
+        if self.blob_descriptors is not None:
+            return self.blob_descriptors
+        return OptionValues(self.schema.options).boolean("blob-as-descriptor", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,7 @@ def layout(settings: ReadSettings) -> Layout:
 
     Raises:
         StreamConfigError: A column of the projection or the filter is not there, or the filter cannot be applied.
-        UnsupportedTableError: A column has a type that Arrow cannot hold, or holds blobs.
+        UnsupportedTableError: A column has a type that Arrow cannot hold, or blobs deep inside of it.
     """
     fields = views.fields(settings.schema, settings.view)
     names = settings.projection if settings.projection is not None else [field.name for field in fields]
@@ -176,7 +185,7 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: Sequen
         paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
     # Without any column a batch could not say how many rows it has.
     used = _pruned(fields, paths) or schema.fields[:1]
-    _refuse_blobs(used)
+    _check_blobs(used, predicate)
     if predicate is not None:
         filters.check(predicate, _arrow(used))
     on_rowkind, predicate = filters.split_and(predicate, [ROWKIND])
@@ -187,24 +196,17 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: Sequen
     return Layout(schema, stored, system_columns, tuple(outputs), predicate, on_keys, on_values, on_rowkind, packed)
 
 
-def _refuse_blobs(fields: Sequence[DataField]) -> None:
-    """What files hold of a BLOB may be a descriptor or a reference, which is not what the column means."""
+def _check_blobs(fields: Sequence[DataField], predicate: Predicate | None) -> None:
+    """Blobs are columns, or elements of arrays and maps that are; what is fetched last, no filter can look at."""
     for field in fields:
-        if _holds_blobs(field.type):
+        known = is_blob(field.type) or is_blob_collection(field.type)
+        if holds_blobs(field.type) and not known:
             raise UnsupportedTableError(
-                f"Columns of type BLOB cannot be streamed: {field.name} {field.type}. "
+                f"Columns with blobs deep inside of them cannot be streamed: {field.name} {field.type}. "
                 "Leave such columns out with with_projection(...)."
             )
-
-
-def _holds_blobs(data_type: DataType) -> bool:
-    if isinstance(data_type, RowType):
-        return any(_holds_blobs(field.type) for field in data_type.fields)
-    if isinstance(data_type, MapType):
-        return _holds_blobs(data_type.key) or _holds_blobs(data_type.value)
-    if isinstance(data_type, (ArrayType, VectorType)):
-        return _holds_blobs(data_type.element)
-    return isinstance(data_type, AtomicType) and root(data_type) == "BLOB"
+        if known and predicate is not None and filters.compares(predicate, field.name):
+            raise StreamConfigError(f"a filter may ask whether blobs are null, and nothing else of {field.name}")
 
 
 def _arrow(fields: Sequence[DataField]) -> pa.Schema:

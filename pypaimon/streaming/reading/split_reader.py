@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming.files.blob_files import BlobColumn
 from pypaimon.streaming.files.data_files import constant, read_file, row_ids
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.files.index_blocks import PlanVectors
@@ -35,9 +36,11 @@ from pypaimon.streaming.merge import (
 )
 from pypaimon.streaming.merge.stages import Begin
 from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.system_columns import LEVEL, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
@@ -118,6 +121,7 @@ class SplitReader:
         self._ignore_lost = options.boolean("scan.ignore-lost-files", False)
         self._ignore_corrupt = options.boolean("scan.ignore-corrupt-files", False)
         self._clustered = options.boolean("pk-clustering-override", False)
+        self._storage = BlobStorage.of(layout.schema)
 
     def read(self, split: StreamSplit) -> Iterator[Records]:
         """The records of a split, in order, filtered.
@@ -167,7 +171,18 @@ class SplitReader:
         kinds = records.kinds
         if kinds is None:
             kinds = pa.repeat(pa.scalar(row_kinds.INSERT, pa.int8()), records.batch.num_rows)
-        return Records(records.batch, pc.if_else(matches, kinds, pa.scalar(row_kinds.DELETE, pa.int8())))
+        kinds = pc.if_else(matches, kinds, pa.scalar(row_kinds.DELETE, pa.int8()))
+        return Records(self._without_blobs(records.batch, pc.invert(matches)), kinds)
+
+    def _without_blobs(self, batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+        """The same with null for the blobs of some rows, as deletes that are stored have them."""
+        for field in self._layout.fields:
+            if holds_blobs(field.type):
+                index = batch.schema.get_field_index(field.name)
+                column = batch.column(index)
+                cleared = pc.if_else(rows, pa.scalar(None, column.type), column)
+                batch = batch.set_column(index, batch.schema.field(index), cleared)
+        return batch
 
     def _files(self, split: StreamSplit) -> SplitFiles:
         return SplitFiles.of(split, self._layout.schema)
@@ -270,9 +285,15 @@ class SplitReader:
         def columns_of(file: DataFileMeta, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
             return self._file(file, None, fields, (), {})
 
-        position = group.first_row_id
-        newest = group.files[0].max_sequence_number
-        for batch in join(group, self._layout.fields, self._directory.schema, columns_of, constants, self._batch_size):
+        storage, fields = self._storage, self._layout.fields
+        blobs = {
+            field.name: BlobColumn(field, group.first_row_id, group.row_count, group.blob_files, self._directory)
+            for field in fields
+            if storage.in_blob_files(field)
+        }
+        position, newest = group.first_row_id, group.newest
+        read = [storage.as_read(field) for field in fields]
+        for batch in join(group, read, self._directory.schema, columns_of, constants, self._batch_size, blobs):
             for name in self._layout.system_columns:
                 column = row_ids(position, batch.num_rows) if name == ROW_ID else constant(newest, batch.num_rows)
                 batch = batch.append_column(name, column)

@@ -8,18 +8,11 @@ import pytest
 from corpus_cases import load
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import StreamReadBuilder, UnsupportedTableError, stream_read_builder
+from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.internals import AtomicType, DataField, RowType, TableSchema
 from pypaimon.streaming.reading.read_layout import ReadSettings, layout
 
 ARCHIVE = "java-2.1-more"
-BLOBS = {
-    "blob_append": "b BLOB",
-    "blob_pk_deduplicate": "b BLOB",
-    "blob_view": "ref BLOB",
-    "blob_collections": r"a ARRAY<BLOB>",
-    "blob_pk_collections": r"a ARRAY<BLOB>",
-}
 
 
 def builder_of(scenario: str) -> StreamReadBuilder:
@@ -33,14 +26,6 @@ def rows(builder: StreamReadBuilder) -> list[dict[str, Any]]:
     return [row for plan in plans for row in read.to_arrow(plan.splits()).to_pylist()]
 
 
-@pytest.mark.parametrize("scenario", BLOBS)
-def test_a_column_of_blobs_is_refused_before_a_row_and_others_are_read(scenario: str) -> None:
-    """What lies in a file may be a descriptor or a reference, which must not pass for the bytes."""
-    with pytest.raises(UnsupportedTableError, match=f"BLOB cannot be streamed: {BLOBS[scenario]}"):
-        builder_of(scenario).new_read()
-    assert rows(builder_of(scenario).with_projection(["id"]))
-
-
 def test_a_blob_inside_of_a_row_is_found() -> None:
     def settings(name: str, kind: str) -> ReadSettings:
         inner = RowType(True, [DataField(1, name, AtomicType(kind))])
@@ -49,3 +34,12 @@ def test_a_blob_inside_of_a_row_is_found() -> None:
     assert layout(settings("BLOB", "INT"))
     with pytest.raises(UnsupportedTableError, match="BLOB"):
         layout(settings("x", "BLOB"))
+
+
+def test_a_filter_asks_of_blobs_whether_they_are_null_and_nothing_else() -> None:
+    """Blobs are fetched when it is known which rows come out."""
+    builder = builder_of("blob_append")
+    tests = builder.new_predicate_builder()
+    assert {row["b"] for row in rows(builder.copy().with_filter(tests.is_null("b")))} == {None}
+    with pytest.raises(StreamConfigError, match="whether blobs are null"):
+        builder.with_filter(tests.equal("b", b"x")).new_read()

@@ -28,9 +28,7 @@ def file(table: Any, rows: list[tuple[int, str]], numbers: list[int], snapshot: 
     columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), KEYED.types, strict=True)]
     stored = records([0] * len(rows), pa.Table.from_arrays(columns, schema=KEYED))
     stored = stored.set_column(0, "_SEQUENCE_NUMBER", pa.array(numbers, pa.int64()))
-    bounds = {
-        name: GenericRow([rows[place][0]], table.fields[:1]) for name, place in (("min_key", 0), ("max_key", -1))
-    }
+    bounds = {name: GenericRow([rows[place][0]], table.fields[:1]) for name, place in (("min_key", 0), ("max_key", -1))}
     name = f"data-{snapshot}-{source}-{numbers[0]}.parquet"
     return put(
         table, name, stored, min_sequence_number=snapshot, max_sequence_number=snapshot, file_source=source, **bounds

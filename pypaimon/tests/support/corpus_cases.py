@@ -96,6 +96,7 @@ class Scenario:
     Attributes:
         fields: Names and SQL types of the latest schema of `main`.
         snapshots: What `expect.json` tells of them, for printing.
+        blob_directory: Where its data files say that its blobs lie; None: beside them.
     """
 
     archive: str
@@ -108,6 +109,7 @@ class Scenario:
     primary_keys: tuple[str, ...]
     snapshots: tuple[dict[str, Any], ...]
     reads: dict[str, Read]
+    blob_directory: Path | None
 
     def has_buckets(self) -> bool:
         """Whether rows have an order within a bucket in a full plan: all tables but append tables without buckets."""
@@ -172,6 +174,7 @@ def load(archive: str, name: str) -> Scenario:
         primary_keys=tuple(schema["primary_keys"]),
         snapshots=tuple(raw["snapshots"]),
         reads={read["name"]: _read(read, fields, on_file(warehouse, read.get("branch"))) for read in raw["reads"]},
+        blob_directory=Path(raw["place"]) if "place" in raw else None,
     )
 
 
@@ -198,6 +201,21 @@ def _fingerprints(files: Iterable[Path]) -> dict[int, str | None]:
 def copy_warehouse(scenario: Scenario, directory: Path) -> Path:
     """A copy of the tables that may be written to."""
     return Path(shutil.copytree(scenario.warehouse, directory / "wh"))
+
+
+def put_blobs_in_place(scenario: Scenario) -> None:
+    """Copy the blobs of a scenario to where its data files say that they lie, unless they are there."""
+    if scenario.blob_directory is None:
+        return
+    for path in (*scenario.warehouse.rglob("*.blob"), *scenario.warehouse.rglob("*.bin")):
+        target = scenario.blob_directory / path.relative_to(scenario.warehouse)
+        if target.exists() and target.stat().st_size == path.stat().st_size:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Others may do the same now: a file is there as a whole or not at all.
+        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as copy:
+            copy.write(path.read_bytes())
+        Path(copy.name).replace(target)
 
 
 def _read(raw: dict[str, Any], fields: Sequence[tuple[str, str]], files: OnFile = OnFile()) -> Read:

@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 FILE = TESTS / "deviations.toml"
-STEPS = set("like own_first keep_buckets drop_row reorder filter columns end without_raw refused".split())
+STEPS = set("like own_first keep_buckets drop_row reorder filter columns nulls end without_raw refused".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class Deviation:
             outcome = replace(outcome, columns=names)
         if "filter" in expect:
             outcome = _filtered(outcome, base, read, as_deletes=expect["filter"] == "delete")
+        if "nulls" in expect:
+            outcome = _nulled(outcome, expect["nulls"])
         if "end" in expect:
             outcome = replace(outcome, end=End(expect["end"]), message=None)
         return outcome
@@ -149,6 +151,13 @@ def _drop_row(outcome: Outcome, position: int, row: Row) -> Outcome:
 
     def change(split: BucketRows) -> BucketRows:
         return replace(split, rows=[other for other in split.rows if other != row]) if split is held[0] else split
+
+    return _map_splits(outcome, change)
+
+
+def _nulled(outcome: Outcome, text: str) -> Outcome:
+    def change(split: BucketRows) -> BucketRows:
+        return replace(split, rows=[[None if value == text else value for value in row] for row in split.rows])
 
     return _map_splits(outcome, change)
 

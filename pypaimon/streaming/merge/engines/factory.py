@@ -58,9 +58,7 @@ class _EngineOptions:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
         self._options = OptionValues(schema.options)
-        self._types: dict[str, pa.DataType] = {
-            field.name: arrow_type(field.type) for field in schema.fields
-        }
+        self._types: dict[str, pa.DataType] = {field.name: arrow_type(field.type) for field in schema.fields}
         self._kind = merge_engine_of(schema.options)
         self._ignore_delete = next(
             (self._options.boolean(key, False) for key in _IGNORE_DELETE if self._options.text(key) is not None), False

@@ -1,0 +1,71 @@
+"""`BlobStorage`: where a table keeps the blobs of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import DataField, TableSchema
+from pypaimon.streaming.model.blob_types import BLOB, is_blob, is_blob_collection
+from pypaimon.streaming.options.arguments import typed
+from pypaimon.streaming.options.option_values import OptionValues
+
+
+@dataclass(frozen=True, slots=True)
+class BlobStorage:
+    """Where a table keeps its blobs.
+
+    Attributes:
+        dedicated: Whether columns have blob files of their own, but for those that are named here.
+        descriptors: Columns whose data files hold descriptors that the writer gave.
+        views: Columns whose data files hold references to rows of other tables.
+        resolves_views: Whether these are followed, else they come out as they are.
+    """
+
+    dedicated: bool
+    descriptors: frozenset[str]
+    views: frozenset[str]
+    resolves_views: bool
+
+    @staticmethod
+    def of(schema: TableSchema) -> BlobStorage:
+        """What a schema says."""
+        options = OptionValues(schema.options)
+        return BlobStorage(
+            dedicated=not schema.primary_keys and options.boolean("data-evolution.enabled", False),
+            descriptors=_names(options.text("blob-descriptor-field", "blob.stored-descriptor-fields")),
+            views=_names(options.text("blob-view-field")),
+            resolves_views=options.boolean("blob-view.resolve.enabled", True),
+        )
+
+    def in_blob_files(self, field: DataField) -> bool:
+        """Whether the values of a field lie in blob files."""
+        if not self.dedicated or field.name in self.descriptors or field.name in self.views:
+            return False
+        return is_blob(field.type) or is_blob_collection(field.type)
+
+    def as_read(self, field: DataField) -> DataField:
+        """The field as what is read of it first, which says where its values lie: a collection in one place."""
+        if not (self.in_blob_files(field) and is_blob_collection(field.type)):
+            return field
+        return DataField(field.id, field.name, BLOB, field.description, field.default_value)
+
+
+def _names(text: str | None) -> frozenset[str]:
+    return frozenset(filter(None, (name.strip() for name in (text or "").split(","))))
+
+
+def places_of_arguments(call: str, given: Iterable[str]) -> tuple[str, ...]:
+    """Directories in which blobs may lie, as `with_blob_places` takes them.
+
+    Raises:
+        StreamConfigError: One is none, or of a kind that FileIOs do not read.
+    """
+    if isinstance(given, (str, dict)) or not isinstance(given, Iterable):
+        raise StreamConfigError(f"{call}({given!r}): give a list of directories")
+    found = tuple(typed(str, call, each) for each in given)
+    for each in found:
+        if not each or each.lower().startswith(("http:", "https:")):
+            raise StreamConfigError(f"{call}: {each!r} is no directory that the table's FileIO can read")
+    return found

@@ -1,0 +1,195 @@
+"""Blobs that are not where they should be: an error that names the place, and no row half filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from blob_tables import BlobTable, batches, rows
+from fault_file_io import Call, FaultFileIO
+from pypaimon.table.row.blob import BlobDescriptor
+
+from pypaimon.streaming import CorruptTableError, PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.reading.blob_places import BlobPlaces
+
+SIZE = 5000
+
+
+@pytest.fixture(params=["local", "store"])
+def file_io(request: pytest.FixtureRequest) -> FaultFileIO | None:
+    return None if request.param == "local" else FaultFileIO()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> BlobTable:
+    made = BlobTable(tmp_path)
+    made.write([(key, "n", bytes([key]) * SIZE) for key in range(6)])
+    return made
+
+
+def stored(tmp_path: Path, *descriptors: bytes) -> BlobTable:
+    """A table whose blobs lie where these say."""
+    made = BlobTable(tmp_path, blob_descriptor_field="b")
+    made.write([(key, "n", each) for key, each in enumerate(descriptors)])
+    return made
+
+
+def descriptor(path: object, offset: int = 0, length: int = SIZE) -> bytes:
+    return bytes(BlobDescriptor(str(path), offset, length).serialize())
+
+
+@pytest.mark.parametrize("kept", [0, 3, 100, SIZE, 3 * SIZE + 7, -5, -1])
+def test_a_blob_file_that_was_cut_is_damaged(table: BlobTable, file_io: FaultFileIO | None, kept: int) -> None:
+    (path,) = table.files(".blob")
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(CorruptTableError) as raised:
+        batches(table.builder(file_io))
+    assert raised.value.path.endswith(path.name)
+
+
+def test_a_blob_file_that_is_cut_while_it_is_read_is_damaged(table: BlobTable, file_io: FaultFileIO | None) -> None:
+    """Its index was read before."""
+    builder = table.builder(file_io).with_blob_descriptors()
+    read = builder.new_read()
+    with builder.new_streaming_scan() as scan:
+        splits = [split for plan in scan.stream_sync() for split in plan.splits()]
+    blobs = read.blobs(read.to_arrow(splits)["b"])
+    (path,) = table.files(".blob")
+    path.write_bytes(path.read_bytes()[: 3 * SIZE])
+    assert blobs[0] is not None and blobs[0].read() == bytes(SIZE)
+    last = blobs[5]
+    assert last is not None
+    with pytest.raises(CorruptTableError, match="ends before byte"):
+        last.read()
+    with last.open() as file, pytest.raises(CorruptTableError, match="ends before byte"):
+        file.read()
+
+
+def test_another_file_in_its_place_is_damage(table: BlobTable, file_io: FaultFileIO | None) -> None:
+    table.write([(9, "n", b"x" * SIZE)])
+    first, second = table.files(".blob")
+    sizes = first.stat().st_size, second.stat().st_size
+    first.write_bytes(second.read_bytes().ljust(sizes[0], b"\0")[: sizes[0]])
+    with pytest.raises(CorruptTableError, match=first.name):
+        batches(table.builder(file_io))
+
+
+def test_a_missing_blob_file_is_damage_while_its_snapshot_is_there(
+    table: BlobTable, file_io: FaultFileIO | None
+) -> None:
+    (path,) = table.files(".blob")
+    path.unlink()
+    with pytest.raises(CorruptTableError, match=path.name):
+        batches(table.builder(file_io))
+    assert len(rows(table.builder(file_io).with_projection(["id"]))) == 6
+
+
+def test_a_store_that_fails_is_no_damage(table: BlobTable) -> None:
+    store = FaultFileIO()
+
+    def failing(call: Call) -> Any:
+        if call.name.endswith(".blob"):
+            raise OSError("try again")
+        return call.answer()
+
+    store.wherever(failing)
+    with pytest.raises(PaimonStreamError) as raised:
+        batches(table.builder(store))
+    assert raised.value.retriable
+
+
+def test_stored_descriptors_are_followed_and_none_of_them_comes_out(tmp_path: Path) -> None:
+    place = tmp_path / "a place"
+    place.write_bytes(bytes(range(256)) * 40)
+    table = stored(tmp_path, descriptor(place, 3, 5), descriptor(place, 10_000, -1), descriptor(f"file:{place}", 7, 0))
+    found = [row["b"] for row in rows(table.builder())]
+    assert found == [bytes([3, 4, 5, 6, 7]), place.read_bytes()[10_000:], b""]
+    lengths = [BlobDescriptor.deserialize(row["b"]).length for row in rows(table.builder().with_blob_descriptors())]
+    assert lengths == [5, 240, 0]
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda place: descriptor(place.parent / "none"), "no such file"),
+        (lambda place: descriptor(place.parent / "none", length=-1), "no such file"),
+        (lambda place: descriptor(place, 9_000, 2_000), "ends before byte 11000"),
+        (lambda place: descriptor(place, 20_000, -1), "a descriptor of a blob says 20000"),
+        (lambda place: descriptor(place, 0, 1 << 45), "a descriptor of a blob says 0 to"),
+        (lambda place: descriptor(place, 1 << 62, 1 << 62), "a descriptor of a blob says"),
+        (lambda place: descriptor(place.parent), "may not be read"),
+    ],
+    ids=["nowhere", "nowhere, to its end", "over the end", "behind the end", "huge", "beyond integers", "a directory"],
+)
+def test_a_descriptor_that_points_to_nothing_names_the_place(
+    tmp_path: Path, made: Callable[[Path], bytes], said: str
+) -> None:
+    place = tmp_path / "place"
+    place.write_bytes(bytes(10_000))
+    table = stored(tmp_path, descriptor(place), made(place))
+    with pytest.raises(CorruptTableError, match=said) as raised:
+        batches(table.builder())
+    assert raised.value.path.startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no descriptor", descriptor("/x")[:-3], descriptor("/x", -1), descriptor("/x", 0, -7)]
+)
+def test_what_is_no_descriptor_is_damage(tmp_path: Path, content: bytes) -> None:
+    table = BlobTable(tmp_path, blob_descriptor_field="b")
+    table.write([(1, "n", descriptor(tmp_path))])
+    (file,) = table.files(".parquet")
+    held = pq.read_table(file)
+    index = held.schema.get_field_index("b")
+    pq.write_table(
+        held.set_column(index, held.schema.field(index), pa.array([content], held.schema.field(index).type)), file
+    )
+    with pytest.raises(CorruptTableError, match="descriptor"):
+        batches(table.builder())
+
+
+def test_places_outside_of_those_that_are_allowed_are_refused(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside" / "place", tmp_path / "inside2" / "place"
+    for place in (inside, outside):
+        place.parent.mkdir()
+        place.write_bytes(bytes(SIZE))
+    table = stored(tmp_path, descriptor(inside), descriptor(outside))
+    assert len(rows(table.builder())) == 2
+    assert len(rows(table.builder().with_blob_places([str(inside.parent), f"file://{outside.parent}"]))) == 2
+    for asked in (table.builder(), table.builder().with_blob_descriptors()):
+        with pytest.raises(UnsupportedTableError, match=r"inside2.*with_blob_places"):
+            batches(asked.with_blob_places([str(inside.parent)]))
+    hidden = stored(tmp_path / "other", descriptor(f"{inside.parent}/../inside2/place"))
+    with pytest.raises(UnsupportedTableError, match="inside2"):
+        batches(hidden.builder().with_blob_places([str(inside.parent)]))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "place", "inside"),
+    [
+        (None, "s3://lake/other/x", True),
+        (None, "S3://lake/x", True),
+        (None, "s3://pond/x", False),
+        (None, "/etc/passwd", False),
+        (None, "file:/etc/passwd", False),
+        (None, "http://host/x", False),
+        (["s3://pond/a"], "s3://pond/a/b", True),
+        (["s3://pond/a"], "s3://pond/ab", False),
+        (["s3://pond/a"], "s3://pond/a/../b", False),
+        (["s3://pond"], "s3://pond/b", True),
+        ([], "s3://lake/db.db/t/bucket-0/x", True),
+        ([], "s3://lake/db.db/u/x", False),
+        (["/data"], "file:///data/x", True),
+    ],
+)
+def test_places_are_compared_directory_by_directory(allowed: list[str] | None, place: str, inside: bool) -> None:
+    places = BlobPlaces.of("s3://lake/db.db/t", allowed)
+    if inside:
+        places.check(place)
+        return
+    with pytest.raises(UnsupportedTableError):
+        places.check(place)
