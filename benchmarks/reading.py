@@ -6,10 +6,12 @@ Every side reads the same files (Parquet, ZSTD, as pypaimon writes them) and the
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -31,6 +33,9 @@ FOLLOW_UPS: dict[str, tuple[dict[str, Any], float]] = {
     "primary-key follow-ups": (KEYED, 0.8),
     "changelog": ({"primary_keys": ["id"], "options": {"bucket": "1", "changelog-producer": "input"}}, 0.8),
 }
+MAP_ROWS = 50_000
+MAPS = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), pa.int64()))])
+SHREDDED = {"fields.m.map.storage-layout": "shared-shredding", "fields.m.map.shared-shredding.max-columns": "8"}
 ENGINES: dict[str, dict[str, str]] = {
     "deduplicate": {},
     "partial-update": {"merge-engine": "partial-update"},
@@ -48,6 +53,7 @@ def figures(directory: Path) -> list[Figure]:
         found += _follow_up(warehouse, name, arguments, goal)
     for engine, options in ENGINES.items():
         found.append(_first_plan(warehouse, engine, options))
+    found += _shredded_maps(warehouse)
     return found + (_native(home) if rust_peer.is_there() else [])
 
 
@@ -133,6 +139,35 @@ def _our_state(table: Any) -> tuple[Any, Any]:
     plan = builder.new_streaming_scan().plan()
     assert plan is not None
     return builder.new_read(), plan.splits()
+
+
+def _shredded_maps(warehouse: Any) -> list[Figure]:
+    """Maps of 6 out of 50 keys in 8 columns, beside pypaimon on the same files, and beside ours on ordinary maps."""
+    rows, sides = _some_maps(MAP_ROWS), {}
+    for name, options in (("shredded", SHREDDED), ("ordinary", {})):
+        table = create(warehouse, f"maps_{name}", MAPS, options=options)
+        commit(table, rows)
+        sides[name] = (table, *_our_follow_up(table, False))
+    table, read, splits = sides["shredded"]
+    peer = table.new_read_builder()
+    peer_read, peer_splits = peer.new_read(), peer.new_scan().plan().splits()
+    assert peer_read.to_arrow(peer_splits).num_rows == _read_all(read, splits) == MAP_ROWS
+    ours = partial(_read_all, read, splits)
+    seconds, share = compared({"ours": ours, "peer": lambda: peer_read.to_arrow(peer_splits)})
+    _, slower = compared({"ours": ours, "ordinary": partial(_read_all, *sides["ordinary"][1:])})
+    rate, measure = MAP_ROWS / seconds / 1e6, "read shredded maps"
+    return [
+        Figure(measure, rate, "M rows/s", "faster", share > 1, rate / share, PEER, more_is_better=True),
+        Figure(measure, rate, "M rows/s", "-", None, rate / slower, "ours, ordinary maps", more_is_better=True),
+    ]
+
+
+def _some_maps(count: int) -> pa.Table:
+    rng = np.random.default_rng(0)
+    keys = rng.random((count, 50)).argsort(axis=1)[:, :6].ravel()
+    entries = pa.array(np.char.add("key-", keys.astype(str))), pa.array(rng.integers(0, 1 << 40, len(keys)))
+    maps = pa.MapArray.from_arrays(pa.array(range(0, len(keys) + 1, 6), pa.int32()), *entries)
+    return pa.table({"id": pa.array(range(count), pa.int64()), "m": maps}, schema=MAPS)
 
 
 def _native(home: Path) -> list[Figure]:
