@@ -21,6 +21,7 @@ from pypaimon.manifest.schema.manifest_entry import ManifestEntry
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
 from pypaimon.read.reader.auth_masking_reader import apply_auth_masking, compile_auth_masking_rules
+from pypaimon.read.reader.format_row_reader import FormatRowReader
 from pypaimon.read.reader.iface.record_batch_reader import _polars_arrow_table as polars_table
 from pypaimon.read.scanner.changelog_follow_up_scanner import ChangelogFollowUpScanner as PaimonChangelogFollowUpScanner
 from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
@@ -68,6 +69,7 @@ __all__ = [
     "DataType",
     "DeletionFile",
     "FileStoreTable",
+    "FormatRowReader",
     "GenericRow",
     "GenericRowDeserializer",
     "GenericRowSerializer",

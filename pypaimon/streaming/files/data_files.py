@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, SchemaChangedError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SOURCES, FileSource
+from pypaimon.streaming.files.stored_fields import stored_fields
+from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SCHEMALESS_SOURCES, SOURCES, FileSource
 from pypaimon.streaming.internals import DataField, DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
@@ -69,7 +70,7 @@ def read_file(
         UnsupportedTableError: The format cannot be read.
     """
     path = located(directory, file.file_path)
-    with _errors(path, schema_id, file.schema_id), _opened(directory, path, file.file_size) as source:
+    with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size) as source:
         _check_count(path, source.num_rows, file.row_count)
         columns = map_columns(
             source.schema,
@@ -110,7 +111,7 @@ def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str
         StoreError: The store kept failing (retriable).
     """
     path = located(directory, file.file_path)
-    with _errors(path, file.schema_id, file.schema_id), _opened(directory, path, None) as source:
+    with _errors(path, file.schema_id, file.schema_id), _opened(directory, file, path, None) as source:
         return frozenset(source.schema.names)
 
 
@@ -164,18 +165,26 @@ def constant(value: int, length: int) -> pa.Array:
 
 
 @contextmanager
-def _opened(directory: TableDirectory, path: str, size: int | None) -> Iterator[FileSource]:
+def _opened(directory: TableDirectory, file: DataFileMeta, path: str, size: int | None) -> Iterator[FileSource]:
     part = merged_changelog_range(path)
     file_format = part.format if part else path.rpartition(".")[2].lower()
-    open_source = SOURCES.get(file_format)
-    if open_source is None:
-        raise UnsupportedTableError(
-            f"{path}: files of format {file_format!r} cannot be streamed; supported are {', '.join(sorted(SOURCES))}."
-        )
+    open_source = _source_of(directory, file, path, file_format)
     with _bytes(directory, part.path if part else path, None if part else size) as stream:
         with one_request(decodes=True) if is_local(path) else nullcontext():
             source = open_source(stream if part is None else _content(stream, part))
         yield source
+
+
+def _source_of(
+    directory: TableDirectory, file: DataFileMeta, path: str, file_format: str
+) -> Callable[[Any], FileSource]:
+    if file_format in SOURCES:
+        return SOURCES[file_format]
+    if file_format in SCHEMALESS_SOURCES:
+        fields = stored_fields(directory.schema(file.schema_id), file.write_cols)
+        return lambda stream: SCHEMALESS_SOURCES[file_format](stream, fields)
+    known = ", ".join(sorted([*SOURCES, *SCHEMALESS_SOURCES]))
+    raise UnsupportedTableError(f"{path}: files of format {file_format!r} cannot be streamed; supported are {known}.")
 
 
 def _content(stream: Any, part: ByteRange) -> pa.BufferReader:

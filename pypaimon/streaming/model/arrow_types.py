@@ -34,7 +34,12 @@ def arrow_schema(fields: Iterable[DataField]) -> pa.Schema:
     Raises:
         ValueError: There is no type for one.
     """
-    return PyarrowFieldParser.from_paimon_schema(list(map(_with_arrow_type, fields)))
+    return PyarrowFieldParser.from_paimon_schema(with_arrow_types(fields))
+
+
+def with_arrow_types(fields: Iterable[DataField]) -> list[DataField]:
+    """The fields with types for which pypaimon has one of Arrow."""
+    return list(map(_with_arrow_type, fields))
 
 
 def counted(multiset: MultisetType) -> MapType:

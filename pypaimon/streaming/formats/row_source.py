@@ -1,0 +1,94 @@
+"""Data files of Paimon's format `row`, read by pypaimon: rows one after the other in compressed blocks."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from pypaimon.streaming.formats.zstd import decompress_zstd
+from pypaimon.streaming.internals import DataField, FormatRowReader
+from pypaimon.streaming.model.arrow_types import arrow_schema, with_arrow_types
+
+_MOST_BYTES = 1 << 30
+"""Of one block, decompressed; writers begin a new one from 64 KB on."""
+
+
+class RowSource:
+    """One file, whose blocks are read one at a time.
+
+    Such a file does not say which columns it holds.
+
+    Args:
+        stream: The file, which can seek.
+        fields: The columns that it holds, in order.
+
+    Attributes:
+        schema: Its columns.
+        num_rows: Rows in the file.
+    """
+
+    pads_char: ClassVar[bool] = False
+    damage_words: ClassVar[tuple[str, ...]] = ("ow file",)
+
+    def __init__(self, stream: Any, fields: Sequence[DataField]) -> None:
+        self._stream = stream
+        self._fields = with_arrow_types(fields)
+        self.schema: pa.Schema = arrow_schema(self._fields)
+        self.num_rows: int = self._reader(self.schema.names)._total_row_count
+
+    def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+        """All rows in stored order; of the columns named, at least one.
+
+        Raises:
+            ValueError: A block is damaged.
+        """
+        reader = self._reader(list(columns))
+        while True:
+            try:
+                block = reader.read_arrow_batch()
+            except (struct.error, ArithmeticError) as error:
+                raise ValueError(f"a block cannot be decoded: {error}") from error
+            if block is None:
+                return
+            for start in range(0, block.num_rows, batch_size):
+                yield block.slice(start, batch_size)
+
+    def _reader(self, columns: list[str]) -> _BoundedReader:
+        return _BoundedReader(_OneFile(self._stream), "", columns, self._fields, None)
+
+
+class _BoundedReader(FormatRowReader):
+    """pypaimon's reader, but that no block grows beyond the size which the file says it has."""
+
+    def _read_and_decompress_block(self, block_idx: int) -> bytes:
+        size = self._block_uncompressed_sizes[block_idx]
+        if size > _MOST_BYTES:
+            raise ValueError(f"block {block_idx} is said to hold {size} bytes")
+        with self._file_io.new_input_stream(self._file_path) as stream:
+            stream.seek(self._block_offsets[block_idx])
+            data = stream.read(self._block_compressed_sizes[block_idx])
+        return decompress_zstd(bytes(data), size)
+
+
+class _OneFile:
+    """As much of a FileIO as the reader needs, for a file that is open and stays so."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Any:
+        return self._stream
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get_file_size(self, _: str) -> int:
+        self._stream.seek(0, io.SEEK_END)
+        return int(self._stream.tell())
+
+    def new_input_stream(self, _: str) -> _OneFile:
+        return self

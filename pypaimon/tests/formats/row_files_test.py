@@ -1,0 +1,162 @@
+"""Data files of the format `row`: as pypaimon writes them, merged, of some columns; damaged ones."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import struct
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from commit_seed import seeded
+from pypaimon.write.writer.format_row_writer import FormatRowWriter
+from stream_files import create, current_files, reader, split, write
+
+from pypaimon.streaming import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming.files.stored_fields import stored_fields
+from pypaimon.streaming.model.plan import SplitMode
+
+ALL = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("s", pa.string()),
+        ("b", pa.bool_()),
+        ("d", pa.decimal128(20, 3)),
+        ("t", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("x", pa.binary()),
+        ("l", pa.list_(pa.int32())),
+        ("m", pa.map_(pa.string(), pa.float64())),
+        ("r", pa.struct([("a", pa.int16()), ("c", pa.string())])),
+    ]
+)
+KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+
+
+def value_of(kind: pa.DataType, number: int) -> Any:
+    if pa.types.is_struct(kind):
+        return {field.name: value_of(field.type, number + place) for place, field in enumerate(kind)}
+    if pa.types.is_map(kind):
+        return [(f"k{place}", value_of(kind.item_type, number + place)) for place in range(number % 4)]
+    if pa.types.is_list(kind):
+        return [value_of(kind.value_type, number + place) for place in range(number % 5)]
+    if number % 7 == 6:
+        return None
+    return {
+        pa.bool_(): number % 2 == 0,
+        pa.string(): "é" * (number % 300),
+        pa.binary(): b"\0" * (number % 3),
+        pa.decimal128(20, 3): Decimal(number).scaleb(-3) * (-1) ** number,
+        pa.timestamp("us"): dt.datetime(1969, 12, 31) + dt.timedelta(hours=number, seconds=number),
+        pa.date32(): dt.date(1969, 12, 1) + dt.timedelta(days=number),
+    }.get(kind, number)
+
+
+def rows(count: int) -> pa.Table:
+    """Values of every type, nulls and empty ones among them."""
+    made = {
+        field.name: pa.array(
+            [None if (number + place) % 11 == 10 else value_of(field.type, number) for number in range(count)],
+            field.type,
+        )
+        for place, field in enumerate(ALL)
+    }
+    return pa.table(made, schema=ALL)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of many blocks."""
+    monkeypatch.setattr(FormatRowWriter.__init__, "__defaults__", (2048, 1))
+
+
+@pytest.fixture
+def table(warehouse: Any, small_blocks: None) -> Any:
+    return create(warehouse, "t", ALL, options={"file.format": "row"})
+
+
+@pytest.mark.parametrize("projection", [None, ("id",), ("r", "m"), ("s", "id")])
+def test_values_of_every_type(table: Any, projection: tuple[str, ...] | None) -> None:
+    written = rows(500)
+    files = write(table, written)
+    assert Path(files[0].file_path).suffix == ".row"
+    read = reader(table, projection=projection, include_row_kind=False, batch_size=7)
+    batches = list(read.iter_batches([split(SplitMode.ROWS, files)]))
+    assert max(batch.num_rows for batch in batches) == 7
+    assert pa.Table.from_batches(batches).to_pylist() == written.select(projection or ALL.names).to_pylist()
+
+
+def test_files_of_a_primary_key_table_are_merged(warehouse: Any, small_blocks: None) -> None:
+    """Java's own merge of such files loses keys."""
+    table = create(warehouse, "k", KEYED, primary_keys=["id"], options={"file.format": "row", "bucket": "1"})
+    for batch, start in enumerate((0, 100)):
+        write(table, pa.table({"id": range(start, start + 200), "v": [f"{batch}"] * 200}, schema=KEYED))
+    read = reader(table, include_row_kind=False).to_arrow([split(SplitMode.MERGE, current_files(table))])
+    assert read.to_pylist() == [{"id": number, "v": "0" if number < 100 else "1"} for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("options", "write_cols", "names"),
+    [
+        ({}, None, ["_KEY_id", "_SEQUENCE_NUMBER", "_VALUE_KIND", "id", "v"]),
+        ({"data-file.thin-mode": "true"}, None, ["_SEQUENCE_NUMBER", "_VALUE_KIND", "id", "v"]),
+        ({}, ["v", "_ROW_ID"], ["v", "_ROW_ID"]),
+    ],
+    ids=["whole", "thin", "some"],
+)
+def test_columns_of_a_file_follow_from_its_schema(
+    warehouse: Any, options: dict[str, str], write_cols: list[str] | None, names: list[str]
+) -> None:
+    """pypaimon writes no thin files, Java does."""
+    table = create(warehouse, "k", KEYED, primary_keys=["id"], options=options)
+    assert [field.name for field in stored_fields(table.table_schema, write_cols)] == names
+
+
+def damaged(data: bytes, drawn: random.Random) -> bytes:
+    if drawn.random() < 0.2:
+        return data[: drawn.randrange(len(data))]
+    changed = bytearray(data)
+    for _ in range(drawn.choice([1, 1, 4])):
+        # Half of it in the index and the footer.
+        place = drawn.randrange(len(data)) if drawn.random() < 0.5 else len(data) - 1 - drawn.randrange(100)
+        changed[place] = drawn.randrange(256)
+    return bytes(changed)
+
+
+def test_a_damaged_file_is_an_error_with_its_path_or_read_as_many_rows(table: Any) -> None:
+    drawn, (file,) = seeded("row files"), write(table, rows(100))
+    path = Path(file.file_path)
+    data = path.read_bytes()
+    told = []
+    for _ in range(200):
+        path.write_bytes(damaged(data, drawn))
+        try:
+            assert reader(table).to_arrow([split(SplitMode.ROWS, [file])]).num_rows == 100
+        except CorruptTableError as error:
+            told.append(error.path)
+    assert set(told) == {str(path)}
+    assert len(told) > 100
+
+
+def test_a_block_does_not_grow_beyond_what_the_file_says(table: Any) -> None:
+    """A frame tells its own size, for which memory would be taken."""
+    (file,) = write(table, rows(10))
+    path = Path(file.file_path)
+    data = bytearray(path.read_bytes())
+    assert data[:4] == struct.pack("<I", 0xFD2FB528)
+    # A window descriptor, and a content size of 8 bytes: 64 GB.
+    path.write_bytes(bytes(data[:4]) + b"\xe0" + struct.pack("<Q", 64 << 30) + bytes(data[13:]))
+    with pytest.raises(CorruptTableError, match="holds more than"):
+        reader(table).to_arrow([split(SplitMode.ROWS, [file])])
+
+
+def test_a_format_that_is_not_known_is_refused(table: Any) -> None:
+    (file,) = write(table, rows(1))
+    path = Path(file.file_path)
+    renamed = path.rename(path.with_suffix(".csv"))
+    file.file_path, file.file_name = str(renamed), renamed.name
+    with pytest.raises(UnsupportedTableError, match=r"format 'csv'.*avro, orc, parquet, row"):
+        reader(table).to_arrow([split(SplitMode.ROWS, [file])])
