@@ -40,6 +40,25 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
     return runs
 
 
+def in_key_order(batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Records in any order as a run, all of them in memory.
+
+    Args:
+        batches: The records.
+        keys: What they are to be sorted by; those that are equal keep their order.
+        rows: Records per batch, at most.
+    """
+    found = list(batches)
+    if not found:
+        return
+    records, codec = concat(found), KeyCodec(len(keys))
+    columns = [records.column(name) for name in keys]
+    codec.fit(columns)
+    records = records.take(pa.array(np.argsort(codec.encode(columns), kind="stable")))
+    for start in range(0, records.num_rows, rows):
+        yield records.slice(start, rows)
+
+
 def _key(row: Any) -> tuple[Any, ...]:
     return tuple(python_order(value) for value in row.values)
 

@@ -29,6 +29,7 @@ from pypaimon.streaming.merge import (
     MergeEngine,
     UnsortedRunError,
     differing_rows,
+    in_key_order,
     merge_batches,
     merge_engine,
     net_changes,
@@ -318,14 +319,16 @@ class SplitReader:
         columns = (SEQUENCE_NUMBER, VALUE_KIND)
         deletion_of = {file.file_name: each for file, each in files.files}
 
-        runs = sorted_runs(files.metas)
+        # Files that are clustered by other columns are sorted by the key here, each by itself.
+        runs = [[file] for file in files.metas] if self._clustered else sorted_runs(files.metas)
         # The more runs there are, the less each may hold in memory.
         rows = max(1, self._batch_size * min(_LARGE_RUNS, len(runs)) // min(MOST_RUNS, len(runs)))
 
         def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
             for file in members:
                 deletions = deletion_of[file.file_name]
-                for batch in self._file(file, deletions, fields, columns, files.constants, rows):
+                batches = self._file(file, deletions, fields, columns, files.constants, rows)
+                for batch in in_key_order(batches, engine.keys, rows) if self._clustered else batches:
                     if self._layout.on_keys is not None:
                         batch = batch.filter(filters.mask(self._layout.on_keys, batch))
                     if engine.wants_levels:
