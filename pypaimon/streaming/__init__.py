@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.stream_status import StreamStatus as StreamStatus
     from pypaimon.streaming.builder.builder import StreamReadBuilder as StreamReadBuilder
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
+    from pypaimon.streaming.builder.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
     from pypaimon.streaming.concurrency.clock import Clock as Clock
     from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from pypaimon.streaming.planning.follow_up import SnapshotReader as SnapshotReader
     from pypaimon.streaming.planning.incremental_diff import IncrementalDiffScanner as IncrementalDiffScanner
     from pypaimon.streaming.reading.blob import Blob as Blob
-    from pypaimon.streaming.reading.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.scanning.lag import Lag as Lag
     from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
@@ -66,6 +66,7 @@ _EXPORTS = {
     "batches.batch_stream": ("BatchStream", "BlockingBatchStream"),
     "batches.stream_status": ("StreamStatus",),
     "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
+    "builder.read": ("StreamTableRead",),
     "builder.scan": ("AsyncStreamingTableScan",),
     "concurrency.clock": ("Clock",),
     "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
@@ -95,7 +96,6 @@ _EXPORTS = {
     ),
     "planning.incremental_diff": ("IncrementalDiffScanner",),
     "reading.blob": ("Blob",),
-    "reading.read": ("StreamTableRead",),
     "scanning.lag": ("Lag",),
     "scanning.metrics": ("ScanMetrics",),
     "telemetry": ("StreamMetrics",),

@@ -23,10 +23,10 @@ from pypaimon.streaming.model.system_columns import ROW_KIND
 if TYPE_CHECKING:
     from pypaimon.spark.options.source_options import SourceOptions
     from pypaimon.spark.read.tasks import Part, Task
-    from pypaimon.streaming.reading.read import StreamTableRead
+    from pypaimon.streaming.reading.read import StreamRead
 
 _KEPT = 8
-_reads: OrderedDict[tuple[object, ...], StreamTableRead] = OrderedDict()
+_reads: OrderedDict[tuple[object, ...], StreamRead] = OrderedDict()
 _lock = ForkSafeLock(_reads.clear)
 
 
@@ -53,7 +53,7 @@ def read_task(
         yield from _read_part(read, part, target)
 
 
-def _read_part(read: StreamTableRead, part: Part, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_part(read: StreamRead, part: Part, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     ordinal = part.ordinal
     for batch in read.iter_batches([part.split]):
         if batch.schema.equals(target):
@@ -81,7 +81,7 @@ def _as_spark_wants(batch: pa.RecordBatch, target: pa.Schema, snapshot_id: int, 
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamTableRead:
+def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamRead:
     """The reader of a table; a Python worker serves many tasks and keeps the last few."""
     key = (frozenset(options.items()), columns, task.table, task.schema_id, batch)
     with _lock.held:

@@ -12,7 +12,7 @@ from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Phase, Position, of_table
-from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.reading.read import StreamRead
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
 
@@ -55,7 +55,7 @@ class ChunkReader:
         timeout: Seconds that one request may take.
     """
 
-    def __init__(self, driver: ScanDriver, read: StreamTableRead, chunk_bytes: int, timeout: float) -> None:
+    def __init__(self, driver: ScanDriver, read: StreamRead, chunk_bytes: int, timeout: float) -> None:
         self._driver = driver
         self._read = read
         self._chunk_bytes = chunk_bytes

@@ -108,6 +108,8 @@ class StreamAssembly(BuilderSettings):
         settings = ReadSettings(
             schema=self._schema,
             projection=self._projection,
+            output_names=self._output_names,
+            nested=self._read_type is not None,
             predicate=options.predicate,
             unmatched=options.unmatched,
             include_row_kind=self._includes_row_kind(),
@@ -224,6 +226,11 @@ class StreamAssembly(BuilderSettings):
 def scan_driver(settings: StreamAssembly) -> ScanDriver:
     """What drives a scan with these settings as they are now."""
     return settings._scan_driver()
+
+
+def read_parts(settings: StreamAssembly) -> Deferred[ReadParts]:
+    """What a read with these settings as they are now works with."""
+    return settings._deferred(StreamAssembly._read_parts)
 
 
 def _facts_of(table: Any, directory: TableDirectory | None = None) -> TableFacts:

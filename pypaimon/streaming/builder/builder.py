@@ -9,13 +9,14 @@ from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchSt
 from pypaimon.streaming.batches.chunks import BATCH_BYTES, ChunkReader
 from pypaimon.streaming.batches.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
-from pypaimon.streaming.builder.assembly import StreamAssembly
+from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
+from pypaimon.streaming.builder.read import StreamTableRead
 from pypaimon.streaming.builder.scan import AsyncStreamingTableScan, driven_scan
 from pypaimon.streaming.internals import PaimonStreamReadBuilder, PredicateBuilder
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.options.views import View, fields
-from pypaimon.streaming.reading.read import StreamTableRead
+from pypaimon.streaming.reading.read import made_read
 from pypaimon.streaming.scanning.driver import ScanDriver
 
 
@@ -62,7 +63,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        return StreamTableRead(self.table, self._given.io_timeout, self._deferred(StreamAssembly._read_parts))
+        return made_read(StreamTableRead, self.table, self._given.io_timeout, read_parts(self))
 
     def open(
         self,
@@ -109,7 +110,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         return PredicateBuilder(fields(self._schema, self._view))
 
     def read_type(self) -> list[Any]:
-        """The columns that are read, as pypaimon's fields."""
+        """The columns that come out, as pypaimon's fields: what `with_read_type` takes."""
         return list(self.new_read().read_type)
 
 

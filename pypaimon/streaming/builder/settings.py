@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from pypaimon.streaming.builder.checks import known_columns
+from pypaimon.streaming.builder.projections import check_types, named_columns, read_type_paths
 from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate
+from pypaimon.streaming.internals import DataField, PaimonFollowUpScanner, Predicate
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, choice, typed
 from pypaimon.streaming.options.blob_storage import places_of_arguments
@@ -52,6 +53,8 @@ class BuilderSettings:
         self._view = view
         self._given = GivenOptions()
         self._projection: tuple[str, ...] | None = None
+        self._output_names: tuple[str, ...] | None = None
+        self._read_type: tuple[DataField, ...] | None = None
         self._include_row_kind: bool | None = None
         self._blob_descriptors: bool | None = None
         self._blob_places: tuple[str, ...] | None = None
@@ -81,21 +84,40 @@ class BuilderSettings:
         self._given = replace(self._given, predicate=predicate, unmatched=chosen)
         return self
 
-    def with_projection(self: B, projection: Iterable[str] | None) -> B:
+    def with_projection(self: B, projection: Iterable[str] | Mapping[str, str] | None) -> B:
         """Read only these columns, in this order; fields of rows as `row.field`. None: all.
+
+        Args:
+            projection: Their names; or a mapping from the names that they come out under to them.
 
         Raises:
             StreamConfigError: A column is not there, or named twice.
         """
-        if projection is None:
-            self._projection = None
-            return self
-        if isinstance(projection, (str, dict)) or not isinstance(projection, Iterable):
-            raise StreamConfigError(f"with_projection({projection!r}): give a list of column names")
-        names = self._check_columns("with_projection", projection)
-        if len(set(names)) != len(names):
-            raise StreamConfigError(f"with_projection: a column is named twice in {list(names)}")
-        self._projection = names
+        names: tuple[str, ...] | None = None
+        columns: Iterable[str] | None = projection
+        if isinstance(projection, Mapping):
+            names, columns = named_columns(projection)
+        elif projection is not None and (isinstance(projection, str) or not isinstance(projection, Iterable)):
+            raise StreamConfigError(f"with_projection({projection!r}): give a list of column names, or a mapping")
+        chosen = None if columns is None else self._check_columns("with_projection", columns)
+        if names is None and chosen is not None and len(set(chosen)) != len(chosen):
+            raise StreamConfigError(f"with_projection: a column is named twice in {list(chosen)}")
+        self._projection, self._output_names, self._read_type = chosen, names, None
+        return self
+
+    def with_read_type(self: B, read_type: Iterable[DataField]) -> B:
+        """Read only these columns, in this order; of a row only the fields that its type has. Like `with_projection`.
+
+        Args:
+            read_type: pypaimon's fields, as `table.fields` or `read_type()` has them.
+
+        Raises:
+            StreamConfigError: A column is not there, has another type, or is named twice.
+        """
+        given = tuple(read_type) if isinstance(read_type, Iterable) else read_type
+        paths = self._check_columns("with_read_type", read_type_paths(given))
+        self._projection, self._output_names, self._read_type = paths, None, given
+        self._check_types()
         return self
 
     def with_include_row_kind(self: B, include: bool = True) -> B:
@@ -346,8 +368,14 @@ class BuilderSettings:
             return tuple(typed(str, what, name) for name in names)
         return known_columns(what, names, {field.name for field in fields(facts.schema, self._view)})
 
+    def _check_types(self) -> None:
+        facts = self._facts.known
+        if facts is not None and self._read_type is not None:
+            check_types(self._read_type, fields(facts.schema, self._view))
+
     def _check_all_columns(self) -> None:
         """Check what was given before the table was known, now that it is."""
         predicate = self._given.predicate
         self._check_columns("with_filter", () if predicate is None else columns_of(predicate))
         self._check_columns("with_projection", self._projection or ())
+        self._check_types()

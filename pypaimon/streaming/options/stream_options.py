@@ -16,6 +16,7 @@ from pypaimon.streaming.options.start import Start, start_of_options
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
 DEFAULT_POLL_INTERVAL_MS = 1000
+DEFAULT_IO_TIMEOUT = 60.0
 
 
 class OnExpired(str, Enum):
@@ -142,7 +143,7 @@ class StreamOptions:
     follow_up_scanner: PaimonFollowUpScanner | None = None
     prefetch: int = 4
     max_unconfirmed: int | None = None
-    io_timeout: float = 60.0
+    io_timeout: float = DEFAULT_IO_TIMEOUT
     raw: bool = False
     on_expired: OnExpired = OnExpired.FAIL
     on_schema_change: OnSchemaChange = OnSchemaChange.FAIL
@@ -172,7 +173,7 @@ class GivenOptions:
     catch_up_after: int | None = None
     follow_up_scanner: PaimonFollowUpScanner | None = None
     prefetch: int | None = None
-    io_timeout: float = 60.0
+    io_timeout: float = DEFAULT_IO_TIMEOUT
     raw: bool | None = None
     on_expired: OnExpired | None = None
     on_schema_change: OnSchemaChange | None = None

@@ -1,4 +1,4 @@
-"""`StreamTableRead`: the splits of a plan as Arrow batches, tables, data frames or rows."""
+"""`StreamRead`: the splits of a plan as Arrow batches, tables, data frames or rows."""
 
 from __future__ import annotations
 
@@ -75,18 +75,8 @@ class ReadParts:
         return known
 
 
-class StreamTableRead(TableRead):
-    """Reads what a stream planned.
-
-    A subclass of pypaimon's `TableRead`. Columns are those of the read schema, with pypaimon's Arrow types; before them
-    stands `_row_kind` (`+I`, `-U`, `+U`, `-D`) where row kinds are included. Rows are in the order of the splits, and
-    in stored order in each of them. Reading keeps no state: a split may be read again, also after an error.
-
-    All reading methods raise:
-        PositionExpiredError: A data file is gone, and so is its snapshot.
-        CorruptTableError: A data file is damaged, or missing though its snapshot is there.
-        SchemaChangedError: A value does not fit the type that is read.
-        UnsupportedTableError: A file has a format, or a split a mode, that cannot be read.
+class StreamRead(TableRead):
+    """What `StreamTableRead` does; its constructors are those of that one.
 
     Args:
         table: pypaimon's table.
@@ -109,7 +99,7 @@ class StreamTableRead(TableRead):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy elsewhere has threads and caches of its own."""
-        return _unpickled, (self.table, self._io_timeout, self._settings)
+        return _unpickled, (type(self), self.table, self._io_timeout, self._settings)
 
     @property
     def predicate(self) -> Predicate | None:
@@ -123,8 +113,8 @@ class StreamTableRead(TableRead):
 
     @property
     def read_type(self) -> list[DataField]:
-        """The columns that are read, as pypaimon's fields."""
-        return list(self._layout_of(self._settings.schema).fields)
+        """The columns that come out, as pypaimon's fields: fields of rows inside of them, under their own names."""
+        return list(self._layout_of(self._settings.schema).request)
 
     @property
     def schema(self) -> pa.Schema:
@@ -332,16 +322,25 @@ class StreamTableRead(TableRead):
         return [column.filter(wanted) for column in columns]
 
 
-def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamTableRead:
+R = TypeVar("R", bound=StreamRead)
+
+
+def made_read(kind: type[R], table: Any, io_timeout: float, parts: Deferred[ReadParts]) -> R:
+    """A read of some class with parts of its own; arguments: see `StreamRead`."""
+    read = kind.__new__(kind)
+    StreamRead.__init__(read, table, io_timeout, parts)
+    return read
+
+
+def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamRead:
     """A read of a table that is known."""
-    parts = ReadParts.of(directory, settings)
-    return StreamTableRead(directory.table, directory.store.pool.timeout, Deferred.of(parts))
+    return StreamRead(directory.table, directory.store.pool.timeout, Deferred.of(ReadParts.of(directory, settings)))
 
 
-def _unpickled(table: Any, io_timeout: float, settings: ReadSettings) -> StreamTableRead:
+def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSettings) -> R:
     directory = TableDirectory.of(table, io_timeout)
     directory.know(settings.schema)
-    return read_of(directory, settings)
+    return made_read(kind, table, io_timeout, Deferred.of(ReadParts.of(directory, settings)))
 
 
 def _key(schema: TableSchema) -> tuple[int, int]:

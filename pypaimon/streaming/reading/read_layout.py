@@ -28,6 +28,7 @@ from pypaimon.streaming.options import views
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.views import ROWKIND, View
+from pypaimon.streaming.reading.nested_columns import narrowed, requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class ReadSettings:
     Attributes:
         schema: The schema to read with.
         projection: Columns to give out, in this order, fields of rows as `row.field`; None: all.
+        output_names: What those of the projection are called; None: as they are, fields of rows `row_field`.
+        nested: Whether fields of rows stay inside of them, instead of coming out as columns of their own.
         predicate: Which rows; names are those of `schema`, fields of rows as `row.field`.
         unmatched: What becomes of records of an upsert stream that do not match: a -D with their values, or nothing.
         include_row_kind: Whether the first column is `_row_kind`.
@@ -48,6 +51,8 @@ class ReadSettings:
 
     schema: TableSchema
     projection: tuple[str, ...] | None = None
+    output_names: tuple[str, ...] | None = None
+    nested: bool = False
     predicate: Predicate | None = None
     unmatched: Unmatched = Unmatched.DELETE
     include_row_kind: bool = True
@@ -85,7 +90,7 @@ class Output:
         array = batch.column(self.path[0])
         for name in self.path[1:]:
             array = pc.struct_field(array, name)
-        return array
+        return narrowed(array, self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class Layout:
         fields: What is read from files, in the order of the schema: rows hold only the fields that are needed.
         system_columns: System columns that are read behind the fields.
         outputs: What is given out.
+        request: The columns that are given out, with the rows that fields are in.
         predicate: The filter, but for `on_rowkind`.
         on_keys: Its AND-parts on key and partition columns alone.
         on_values: The rest of it.
@@ -108,6 +114,7 @@ class Layout:
     fields: tuple[DataField, ...]
     system_columns: tuple[str, ...]
     outputs: tuple[Output, ...]
+    request: tuple[DataField, ...]
     predicate: Predicate | None
     on_keys: Predicate | None
     on_values: Predicate | None
@@ -159,6 +166,15 @@ def layout(settings: ReadSettings) -> Layout:
     return _layout(settings, fields, [_resolve(name, fields) for name in names])
 
 
+def _named(outputs: list[Output], request: Sequence[DataField], settings: ReadSettings) -> list[Output]:
+    """What is given out for the columns of the projection, as it is asked for."""
+    if settings.nested:
+        return [_output((field,)) for field in request]
+    if settings.output_names is None:
+        return outputs
+    return [replace(output, name=name) for output, name in zip(outputs, settings.output_names, strict=True)]
+
+
 def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
     """Bind settings to a newer schema: by field ids, so that renamed columns are found, under their new name.
 
@@ -178,9 +194,11 @@ def follow(settings: ReadSettings, schema: TableSchema) -> Layout:
         raise SchemaChangedError(settings.schema.id, schema.id, str(error)) from error
 
 
-def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: Sequence[Output]) -> Layout:
+def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[Output]) -> Layout:
     schema, predicate = settings.schema, settings.predicate
     paths = [output.path for output in outputs]
+    request = requested(fields, paths)
+    given_out = _named(outputs, request, settings)
     if predicate is not None:
         paths += [_resolve(name, fields).path for name in sorted(filters.columns_of(predicate))]
     # Without any column a batch could not say how many rows it has.
@@ -193,7 +211,18 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: Sequen
     stored = tuple(field for field in used if field.name not in (*SYSTEM_TYPES, ROWKIND))
     system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
     packed = settings.view == "binlog"
-    return Layout(schema, stored, system_columns, tuple(outputs), predicate, on_keys, on_values, on_rowkind, packed)
+    return Layout(
+        schema,
+        stored,
+        system_columns,
+        tuple(given_out),
+        tuple(request),
+        predicate,
+        on_keys,
+        on_values,
+        on_rowkind,
+        packed,
+    )
 
 
 def _check_blobs(fields: Sequence[DataField], predicate: Predicate | None) -> None:

@@ -27,7 +27,7 @@ from pypaimon.streaming.errors import (
 )
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.reading.read import StreamTableRead, read_of
+from pypaimon.streaming.reading.read import StreamRead, read_of
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
@@ -363,7 +363,7 @@ class HeldFileIO:
 def test_a_cancelled_read_leaves_the_reader_usable(append: Any) -> None:
     files = write(append, rows((1, "a")))
     append.file_io = held = HeldFileIO(append.file_io)
-    read: StreamTableRead = reader(append)
+    read: StreamRead = reader(append)
 
     async def go() -> pa.Table:
         loop = asyncio.get_running_loop()

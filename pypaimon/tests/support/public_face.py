@@ -19,7 +19,7 @@ PACKAGES = ("pypaimon.streaming", "pypaimon.spark")
 HANDED_OUT = frozenset(
     (
         "Batch BatchStream BlockingBatch BlockingBatchStream ConsumerInfo Lag Plan ScanMetrics "
-        "Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus StreamTableRead"
+        "Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus"
     ).split()
 )
 """Classes that no user makes, so that their constructors are not public."""

@@ -16,7 +16,7 @@ from pypaimon.table.row.generic_row import GenericRow
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
-from pypaimon.streaming.reading.read import StreamTableRead, read_of
+from pypaimon.streaming.reading.read import StreamRead, read_of
 from pypaimon.streaming.reading.read_layout import ReadSettings
 
 
@@ -88,7 +88,7 @@ def split(mode: SplitMode, files: Sequence[DataFileMeta], **arguments: Any) -> S
     return StreamSplit(mode, list(files), GenericRow([], []), 0, snapshot_id=1, **arguments)
 
 
-def reader(table: Any, **settings: Any) -> StreamTableRead:
+def reader(table: Any, **settings: Any) -> StreamRead:
     """A read of a table with its own schema."""
     settings.setdefault("schema", table.table_schema)
     return read_of(TableDirectory.of(table), ReadSettings(**settings))

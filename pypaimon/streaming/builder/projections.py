@@ -1,0 +1,76 @@
+"""What `with_projection({...})` and `with_read_type` are given, checked and told as names of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.field_paths import find
+from pypaimon.streaming.internals import DataField, DataType, RowType
+from pypaimon.streaming.model import row_kinds
+from pypaimon.streaming.options.arguments import typed
+
+
+def named_columns(projection: Mapping[Any, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names that columns come out under, and the columns.
+
+    Raises:
+        StreamConfigError: There is none, or one cannot be read or called so.
+    """
+    if not projection:
+        raise StreamConfigError("with_projection({}): the mapping is empty, so nothing would come out")
+    for name, column in projection.items():
+        if not typed(str, "with_projection: a name", name) or name == row_kinds.ROW_KIND_FIELD.name:
+            raise StreamConfigError(f"with_projection: a column cannot be called {name!r}")
+        if "(" in typed(str, f"with_projection: column {name!r}", column):
+            raise StreamConfigError(f"with_projection: {column!r}: a stream reads columns, not expressions of them")
+    return tuple(projection), tuple(projection.values())
+
+
+def read_type_paths(read_type: Any) -> tuple[str, ...]:
+    """The columns of a read type, of rows their fields (`row.field`).
+
+    Raises:
+        StreamConfigError: It is no list of fields, or names a column twice.
+    """
+    if not isinstance(read_type, Iterable):
+        raise StreamConfigError(f"with_read_type({read_type!r}): give a list of pypaimon's DataField")
+    fields = [typed(DataField, "with_read_type", field) for field in read_type]
+    names = [field.name for field in fields]
+    if len(set(names)) != len(names):
+        raise StreamConfigError(f"with_read_type: a column is named twice in {names}")
+    return tuple(path for field in fields for path in _leaves(field))
+
+
+def _leaves(field: DataField) -> Iterator[str]:
+    if isinstance(field.type, RowType) and field.type.fields:
+        for inner in field.type.fields:
+            yield from (f"{field.name}.{path}" for path in _leaves(inner))
+    else:
+        yield field.name
+
+
+def check_types(read_type: Sequence[DataField], columns: Sequence[DataField], where: str = "") -> None:
+    """Check that columns are there, and asked for with the types that they have.
+
+    Raises:
+        StreamConfigError: One is not.
+    """
+    for field in read_type:
+        path = find(field.name, columns)
+        if path is None:
+            known = ", ".join(each.name for each in columns)
+            raise StreamConfigError(f"with_read_type: there is no column {where + field.name!r}; columns: {known}")
+        found = path[-1].type
+        if isinstance(found, RowType) and isinstance(field.type, RowType):
+            check_types(field.type.fields, found.fields, f"{where}{field.name}.")
+        elif _nullable(field.type) != _nullable(found):
+            raise StreamConfigError(
+                f"with_read_type: column {where + field.name!r} is {found}, not {field.type}: a stream reads columns "
+                "with the types of the table"
+            )
+
+
+def _nullable(data_type: DataType) -> str:
+    return str(data_type).removesuffix(" NOT NULL")
