@@ -29,7 +29,7 @@ from pypaimon.streaming.internals import (
     build_variant_schema,
     is_shredded_variant,
 )
-from pypaimon.streaming.model.arrow_types import arrow_type, counted
+from pypaimon.streaming.model.arrow_types import arrow_type, counted, map_entries
 from pypaimon.streaming.model.data_types import root
 
 
@@ -280,8 +280,7 @@ def _map_converter(
         keys, items = (array.keys, array.items) if as_map else (array.values.field(0), array.values.field(1))
         keys = keys if key is None else key(keys)
         items = items if item is None else item(items)
-        entries = pa.StructArray.from_arrays([keys, items], fields=[arrow.key_field, arrow.item_field])
-        return _rebuilt(arrow, array, entries)
+        return _rebuilt(arrow, array, map_entries(arrow, keys, items))
 
     return convert
 

@@ -35,6 +35,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, Convert
 from pypaimon.streaming.formats.zstd import decompress_zstd
+from pypaimon.streaming.model.arrow_types import map_entries
 
 MAPPING, OVERFLOW = "__field_mapping", "__overflow"
 LAYOUT = b"paimon.map.storage-layout"
@@ -107,12 +108,13 @@ class _Maps:
         self._items = list(map(item, values))
 
     def __call__(self, rows: pa.StructArray) -> pa.Array:
+        valid = rows.is_valid().to_numpy(zero_copy_only=False)
         mapping, *stored = rows.flatten()
-        columns = self._in_columns(mapping, rows.is_valid().to_numpy(zero_copy_only=False))
-        overflow, items = _in_overflow(stored[self._columns :], len(rows), self._columns * len(rows))
+        columns = self._in_columns(mapping, valid)
+        overflow, more = _in_overflow(stored[self._columns :], len(rows), self._columns * len(rows))
         values = [
             array if convert is None else convert(array)
-            for array, convert in zip([*stored[: self._columns], *items], self._items, strict=True)
+            for array, convert in zip([*stored[: self._columns], *more], self._items, strict=True)
         ]
         # Entries of a row lie together: those of the columns, then those of the overflow.
         ends = np.cumsum(columns.counts + overflow.counts)
@@ -121,12 +123,10 @@ class _Maps:
         for entries, first in ((columns, begins[:-1]), (overflow, begins[:-1] + columns.counts)):
             indices = _ranges(first, entries.counts)
             keys[indices], sources[indices] = entries.keys, entries.sources
-        pairs = pa.StructArray.from_arrays(
-            [self._named_by(keys), pa.concat_arrays(values).take(pa.array(sources))],
-            fields=[self._arrow.key_field, self._arrow.item_field],
-        )
+        items = pa.concat_arrays(values).take(pa.array(sources))
+        pairs = map_entries(self._arrow, self._named_by(keys), items)
         offsets = pa.array(begins).cast(pa.int32()).buffers()[1]
-        validity = pa.array(rows.is_valid()).buffers()[1] if rows.null_count else None
+        validity = pa.array(valid).buffers()[1] if rows.null_count else None
         return pa.Array.from_buffers(self._arrow, len(rows), [validity, offsets], rows.null_count, children=[pairs])
 
     def _in_columns(self, mapping: pa.ListArray, valid: npt.NDArray[np.bool_]) -> _Entries:

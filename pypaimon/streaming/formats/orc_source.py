@@ -15,6 +15,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.orc_checks import open_orc
 from pypaimon.streaming.formats.orc_tail import reads_of
 from pypaimon.streaming.io.held_stream import HeldStream
+from pypaimon.streaming.model.arrow_types import map_entries
 
 _ORC_EPOCH = 1_420_070_400
 """2015-01-01 in seconds: what ORC counts timestamps from."""
@@ -116,8 +117,7 @@ def _mended(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
         children = [_mended(*pair) for pair in zip(wrapped.flatten(), seconds.flatten(), strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=wrapped.is_null())
     if pa.types.is_map(kind):
-        entries = [_mended(wrapped.keys, seconds.keys), _mended(wrapped.items, seconds.items)]
-        values = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
+        values = map_entries(kind, _mended(wrapped.keys, seconds.keys), _mended(wrapped.items, seconds.items))
     else:
         values = _mended(wrapped.values, seconds.values)
     buffers = wrapped.buffers()[:2]

@@ -7,6 +7,7 @@ from copy import copy
 
 import pyarrow as pa
 
+from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import (
     ArrayType,
     AtomicType,
@@ -45,6 +46,18 @@ def with_arrow_types(fields: Iterable[DataField]) -> list[DataField]:
 def counted(multiset: MultisetType) -> MapType:
     """The map that a multiset is in files and in Arrow."""
     return MapType(multiset.nullable, multiset.element, AtomicType("INT", False))
+
+
+def map_entries(kind: pa.MapType, keys: pa.Array, items: pa.Array) -> pa.StructArray:
+    """Keys and values as the entries of maps. Arrow ends the process where a map has a null key.
+
+    Raises:
+        UnsupportedTableError: A key is null, as Paimon allows where a key's type does.
+    """
+    # Counting also makes the count known: older Arrow takes an unknown one for nulls.
+    if keys.null_count:
+        raise UnsupportedTableError("A map has a null key, which maps of Arrow cannot have.")
+    return pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
 
 
 def _with_arrow_type(field: DataField) -> DataField:

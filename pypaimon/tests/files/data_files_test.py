@@ -165,6 +165,24 @@ def test_avro_timestamps_without_fractions_are_stored_in_milliseconds(warehouse:
     assert read["z"].cast(pa.int64()).to_pylist() == [-86_401, None]
 
 
+@pytest.mark.parametrize("key", [pa.int32(), pa.int64()], ids=["as it is", "cast"])
+def test_a_null_key_of_a_map_is_refused(warehouse: Any, key: pa.DataType) -> None:
+    """Paimon's maps may have one. Arrow ends the process where it finds one."""
+    table = create(warehouse, "t", pa.schema([("m", pa.map_(key, pa.int32()))]))
+    path = Path(str(table.table_path)) / "bucket-0" / "a.avro"
+    path.parent.mkdir(parents=True)
+    pair = {"type": "record", "name": "p", "fields": [{"name": each, "type": optional("int")} for each in "kv"]}
+    schema = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "m", "type": optional({"type": "array", "items": pair})}],
+    }
+    with path.open("wb") as out:
+        fastavro.writer(out, schema, [{"m": [{"k": 1, "v": 2}, {"k": None, "v": 3}]}, {"m": None}])
+    with pytest.raises(UnsupportedTableError, match="a null key"):
+        read_all(table, meta(path, 2))
+
+
 @pytest.mark.parametrize("names", [list(AVRO_FIELDS)[:4], list(AVRO_FIELDS)], ids=["polars", "fastavro"])
 def test_avro_decimals_arrays_and_maps(warehouse: Any, names: list[str]) -> None:
     table = create(warehouse, "t", pa.schema([(name, AVRO_FIELDS[name][1]) for name in names]))
