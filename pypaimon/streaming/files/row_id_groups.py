@@ -14,6 +14,8 @@ from pypaimon.streaming.files.blob_files import is_blob_file
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_schema
 
+_VECTOR_FILE = ".vector."
+
 ReadFields = Callable[[DataFileMeta, Sequence[DataField]], Iterator[pa.RecordBatch]]
 
 
@@ -36,12 +38,14 @@ class RowIdGroup:
         row_count: Number of rows.
         files: The files that hold columns of all of these rows, newest first.
         blob_files: Those that hold a column of blobs, of some of these rows or of more.
+        vector_files: Those that hold columns of vectors alone, of some of these rows or of more.
     """
 
     first_row_id: int
     row_count: int
     files: tuple[DataFileMeta, ...]
     blob_files: tuple[DataFileMeta, ...] = ()
+    vector_files: tuple[DataFileMeta, ...] = ()
 
     @property
     def end(self) -> int:
@@ -51,29 +55,37 @@ class RowIdGroup:
     @property
     def newest(self) -> int:
         """The sequence number of the newest file."""
-        return int((self.files or self.blob_files)[0].max_sequence_number)
+        return int((self.files or self.blob_files or self.vector_files)[0].max_sequence_number)
 
 
 def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
     """Sort files into groups of the same row ids, in the order of those.
 
     Raises:
-        UnsupportedTableError: Row ids overlap in part only (vectors that are kept in files of their own).
+        UnsupportedTableError: A file has no row ids, or those of two files overlap in part only.
     """
     for file in files:
         if file.first_row_id is None:
             raise UnsupportedTableError(f"{file.file_name} has no row ids, which data evolution needs.")
     newest_first = sorted(files, key=lambda file: file.max_sequence_number, reverse=True)
-    groups = _data_groups([file for file in newest_first if not is_blob_file(file)])
-    blob_files = [file for file in newest_first if is_blob_file(file)]
-    if not blob_files:
+    apart = [file for file in newest_first if is_blob_file(file) or is_vector_file(file)]
+    groups = _data_groups([file for file in newest_first if not is_blob_file(file) and not is_vector_file(file)])
+    if not apart:
         return groups
-    groups = sorted([*groups, *_left_over(blob_files, groups)], key=lambda group: group.first_row_id)
+    groups = sorted([*groups, *_left_over(apart, groups)], key=lambda group: group.first_row_id)
     held: list[list[DataFileMeta]] = [[] for _ in groups]
-    for file in blob_files:
+    for file in apart:
         for index in _overlapping(groups, file.first_row_id, file.first_row_id + file.row_count):
             held[index].append(file)
-    return [replace(group, blob_files=tuple(each)) for group, each in zip(groups, held, strict=True)]
+    return [
+        replace(group, blob_files=tuple(filter(is_blob_file, each)), vector_files=tuple(filter(is_vector_file, each)))
+        for group, each in zip(groups, held, strict=True)
+    ]
+
+
+def is_vector_file(file: DataFileMeta) -> bool:
+    """Whether a file holds columns of vectors alone, as Java's writers name them."""
+    return _VECTOR_FILE in str(file.file_name)
 
 
 def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:
@@ -86,16 +98,15 @@ def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:
         if len(counts) > 1 or (result and result[-1].end > first):
             names = ", ".join(file.file_name for file in members)
             raise UnsupportedTableError(
-                "Files whose row ids overlap in part, as those of VECTOR columns that are kept in files of their own, "
-                f"cannot be joined: {names}."
+                f"Files whose row ids overlap in part cannot be joined, but for those of blobs and vectors: {names}."
             )
         result.append(RowIdGroup(first, counts.pop(), tuple(members)))
     return result
 
 
-def _left_over(blob_files: Sequence[DataFileMeta], groups: Sequence[RowIdGroup]) -> Iterator[RowIdGroup]:
-    """Rows of which there is nothing but blobs, as where a commit wrote those alone."""
-    for start, end in _merged((file.first_row_id, file.first_row_id + file.row_count) for file in blob_files):
+def _left_over(apart: Sequence[DataFileMeta], groups: Sequence[RowIdGroup]) -> Iterator[RowIdGroup]:
+    """Rows of which there is nothing but blobs or vectors, as where a commit wrote those alone."""
+    for start, end in _merged((file.first_row_id, file.first_row_id + file.row_count) for file in apart):
         position = start
         for index in _overlapping(groups, start, end):
             if groups[index].first_row_id > position:
@@ -129,14 +140,16 @@ def owners(
     result: dict[int, list[DataField]] = {}
     for field in fields:
         for index, file in enumerate(group.files):
-            if field.id in _written(file, schema_of(file.schema_id)):
+            if is_written(field, file, schema_of):
                 result.setdefault(index, []).append(field)
                 break
     return [(group.files[index], owned) for index, owned in result.items()]
 
 
-def _written(file: DataFileMeta, schema: TableSchema) -> set[int]:
-    return {field.id for field in schema.fields if file.write_cols is None or field.name in file.write_cols}
+def is_written(field: DataField, file: DataFileMeta, schema_of: Callable[[int], TableSchema]) -> bool:
+    """Whether a file was written with a column."""
+    fields = schema_of(file.schema_id).fields
+    return any(each.id == field.id and (file.write_cols is None or each.name in file.write_cols) for each in fields)
 
 
 def join(

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
-from pypaimon.streaming.files.blob_files import BlobColumn
-from pypaimon.streaming.files.data_files import constant, read_file, row_ids
+from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.files.index_blocks import PlanVectors
-from pypaimon.streaming.files.row_id_groups import RowIdGroup, join, row_id_groups
+from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.internals import DataField, DataFileMeta, DeletionFile
 from pypaimon.streaming.io.conditional_writes import is_local
@@ -40,11 +39,11 @@ from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.model.system_columns import LEVEL, ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
-from pypaimon.streaming.options.blob_storage import BlobStorage
+from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.options.table_traits import TableTraits
+from pypaimon.streaming.reading.joined_rows import joined_rows
 from pypaimon.streaming.reading.read_layout import Layout
 from pypaimon.streaming.reading.run_starts import begun
 from pypaimon.streaming.reading.snapshot_ordering import numbered_by_snapshot
@@ -122,7 +121,6 @@ class SplitReader:
         self._ignore_lost = options.boolean("scan.ignore-lost-files", False)
         self._ignore_corrupt = options.boolean("scan.ignore-corrupt-files", False)
         self._clustered = options.boolean("pk-clustering-override", False)
-        self._storage = BlobStorage.of(layout.schema)
 
     def read(self, split: StreamSplit) -> Iterator[Records]:
         """The records of a split, in order, filtered.
@@ -277,29 +275,18 @@ class SplitReader:
         for group in row_id_groups(files.metas):
             vectors = [self._vector(deletions[file.file_name], file.row_count) for file in group.files]
             position = 0
-            for batch in self._joined(group, files.constants):
+            rows = joined_rows(
+                group,
+                self._layout,
+                self._directory,
+                lambda file, fields: self._file(file, None, fields, (), {}),
+                constants=files.constants,
+                batch_size=self._batch_size,
+            )
+            for batch in rows:
                 masks = [each.keep_mask(position, batch.num_rows) for each in vectors if each is not None]
                 position += batch.num_rows
                 yield Records(batch.filter(reduce(pc.and_, masks)) if masks else batch)
-
-    def _joined(self, group: RowIdGroup, constants: Mapping[str, pa.Scalar]) -> Iterator[pa.RecordBatch]:
-        def columns_of(file: DataFileMeta, fields: Sequence[DataField]) -> Iterator[pa.RecordBatch]:
-            return self._file(file, None, fields, (), {})
-
-        storage, fields = self._storage, self._layout.fields
-        blobs = {
-            field.name: BlobColumn(field, group.first_row_id, group.row_count, group.blob_files, self._directory)
-            for field in fields
-            if storage.in_blob_files(field)
-        }
-        position, newest = group.first_row_id, group.newest
-        read = [storage.as_read(field) for field in fields]
-        for batch in join(group, read, self._directory.schema, columns_of, constants, self._batch_size, blobs):
-            for name in self._layout.system_columns:
-                column = row_ids(position, batch.num_rows) if name == ROW_ID else constant(newest, batch.num_rows)
-                batch = batch.append_column(name, column)
-            position += batch.num_rows
-            yield batch
 
     @cached_property
     def _merge_engine(self) -> MergeEngine:

@@ -1,0 +1,106 @@
+"""Columns of vectors that lie in files of their own: for each row the newest file that was written with the column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.files.row_id_groups import Part, ReadFields, RowIdGroup, is_written
+from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
+from pypaimon.streaming.model.arrow_types import arrow_type
+
+
+def vector_columns(
+    group: RowIdGroup, fields: Sequence[DataField], schema_of: Callable[[int], TableSchema], read: ReadFields
+) -> dict[str, Part]:
+    """Those of the fields for which a vector file of the group counts, by name.
+
+    A data file may have several vector files beside it, each of some of its rows, or newer ones that a later commit
+    wrote; and older ones than itself, if it holds the column too.
+    """
+    found: dict[str, Part] = {}
+    for field in fields if group.vector_files else ():
+        files = [file for file in (*group.files, *group.vector_files) if is_written(field, file, schema_of)]
+        files.sort(key=lambda file: file.max_sequence_number, reverse=True)
+        if files and files[0] not in group.files:
+            found[field.name] = _VectorColumn(field, _stretches(group, files), read)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Rows that follow each other and lie in the same file, or in none.
+
+    Attributes:
+        first_row_id: Row id of the first one.
+        row_count: How many they are.
+        file: The file.
+    """
+
+    first_row_id: int
+    row_count: int
+    file: DataFileMeta | None
+
+
+def _stretches(group: RowIdGroup, newest_first: Sequence[DataFileMeta]) -> list[_Stretch]:
+    bounds = {group.first_row_id, group.end}
+    for file in newest_first:
+        bounds |= {file.first_row_id, file.first_row_id + file.row_count}
+    ordered = [bound for bound in sorted(bounds) if group.first_row_id <= bound <= group.end]
+    result = []
+    for first, end in pairwise(ordered):
+        file = next((each for each in newest_first if _covers(each, first)), None)
+        result.append(_Stretch(first, end - first, file))
+    return result
+
+
+def _covers(file: DataFileMeta, row_id: int) -> bool:
+    return bool(file.first_row_id <= row_id < file.first_row_id + file.row_count)
+
+
+class _VectorColumn:
+    """A column that is read file after file; null where none holds it.
+
+    Args:
+        field: The column.
+        stretches: Where its rows lie, in order.
+        read: Reads columns of a file.
+    """
+
+    def __init__(self, field: DataField, stretches: Sequence[_Stretch], read: ReadFields) -> None:
+        self._field = field
+        self._batches = (batch for stretch in stretches for batch in _rows(stretch, field, read))
+        self._batch: pa.RecordBatch | None = None
+
+    def available(self) -> int:
+        while self._batch is None or not self._batch.num_rows:
+            self._batch = next(self._batches)
+        return int(self._batch.num_rows)
+
+    def take(self, length: int) -> pa.RecordBatch:
+        assert self._batch is not None
+        taken = self._batch.slice(0, length)
+        self._batch = self._batch.slice(length)
+        return taken
+
+
+def _rows(stretch: _Stretch, field: DataField, read: ReadFields) -> Iterator[pa.RecordBatch]:
+    """Exactly the rows of a stretch."""
+    left = stretch.row_count
+    if stretch.file is None:
+        yield pa.RecordBatch.from_arrays([pa.nulls(left, arrow_type(field.type))], names=[field.name])
+        return
+    skip = stretch.first_row_id - int(stretch.file.first_row_id)
+    for batch in read(stretch.file, [field]):
+        kept = batch.slice(min(skip, batch.num_rows), left)
+        skip -= min(skip, batch.num_rows)
+        left -= kept.num_rows
+        if kept.num_rows:
+            yield kept
+        if not left:
+            return
+    raise CorruptTableError(str(stretch.file.file_path), f"it holds fewer than {stretch.file.row_count} rows")

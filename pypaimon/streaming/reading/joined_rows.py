@@ -1,0 +1,59 @@
+"""Rows of data evolution: the columns of a group of files, with those that lie in files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pypaimon.streaming.files.blob_files import BlobColumn
+from pypaimon.streaming.files.data_files import constant, row_ids
+from pypaimon.streaming.files.row_id_groups import Part, ReadFields, RowIdGroup, join
+from pypaimon.streaming.files.vector_files import vector_columns
+from pypaimon.streaming.model.system_columns import ROW_ID
+from pypaimon.streaming.options.blob_storage import BlobStorage
+from pypaimon.streaming.reading.read_layout import Layout
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+
+def joined_rows(
+    group: RowIdGroup,
+    layout: Layout,
+    directory: TableDirectory,
+    read: ReadFields,
+    *,
+    constants: Mapping[str, pa.Scalar],
+    batch_size: int,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a group, in the order of their ids; none is left out.
+
+    Args:
+        group: The files.
+        layout: The columns that are read.
+        directory: The table.
+        read: Reads columns of a data file or a vector file.
+        constants: Values of columns that are the same in all rows; by name.
+        batch_size: Rows per batch, at most.
+
+    Raises:
+        CorruptTableError: A file has fewer or more rows than the group.
+    """
+    storage = BlobStorage.of(layout.schema)
+    others: dict[str, Part] = {
+        field.name: BlobColumn(field, group.first_row_id, group.row_count, group.blob_files, directory)
+        for field in layout.fields
+        if storage.in_blob_files(field)
+    }
+    fields = [storage.as_read(field) for field in layout.fields]
+    stored = [field for field in fields if field.name not in others and field.name not in constants]
+    others |= vector_columns(group, stored, directory.schema, read)
+    position, newest = group.first_row_id, group.newest
+    for batch in join(group, fields, directory.schema, read, constants, batch_size, others):
+        for name in layout.system_columns:
+            column = row_ids(position, batch.num_rows) if name == ROW_ID else constant(newest, batch.num_rows)
+            batch = batch.append_column(name, column)
+        position += batch.num_rows
+        yield batch
