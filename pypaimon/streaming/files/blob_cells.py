@@ -6,7 +6,6 @@ Batches carry cells through filters, merges and joins, so that of rows that are 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,9 @@ from pypaimon.streaming.internals import BlobDescriptor
 
 _NUMBERS = 16
 """Bytes of offset and length, at the end of a cell that is made here."""
+
+_FILES = 16
+"""Files whose cells are told together; those of more are parsed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,35 +68,45 @@ def references_of(cells: pa.Array) -> References:
     Raises:
         ValueError: One of them is no descriptor.
     """
-    known: dict[str, int] = {}
-    prefixes: dict[bytes, int] = {}
-    place = np.full(len(cells), -1, np.int64)
+    missing = cells.is_null().to_numpy(zero_copy_only=False)
+    place = np.where(missing, -1, 0)
     offsets, lengths = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)
-    for index, cell in enumerate(_contents(cells)):
-        if cell is None:
-            continue
-        # Cells of one file differ in their numbers only.
-        found = prefixes.get(bytes(cell[:-_NUMBERS]))
-        if found is None:
-            descriptor = _parsed(bytes(cell))
-            found = known.setdefault(descriptor.uri, len(known))
-            offsets[index], lengths[index] = descriptor.offset, descriptor.length
-            if descriptor.serialize() == cell:
-                prefixes[bytes(cell[:-_NUMBERS])] = found
-        else:
-            offsets[index], lengths[index] = struct.unpack("<qq", cell[-_NUMBERS:])
-        place[index] = found
+    known: dict[str, int] = {}
+    starts, sizes, content = _contents(cells)
+    for size in np.unique(sizes[~missing]).tolist():
+        rows = np.flatnonzero((sizes == size) & ~missing)
+        # Cells of one file differ in their numbers only: all of them are told by the first one.
+        for _ in range(_FILES):
+            if not len(rows):
+                break
+            first = content[starts[rows[0]] : starts[rows[0]] + size]
+            descriptor = _parsed(bytes(first))
+            alike = np.zeros(len(rows), bool)
+            alike[0] = True
+            if descriptor.serialize() == bytes(first):
+                prefix = starts[rows][:, np.newaxis] + np.arange(size - _NUMBERS)
+                alike = (content[prefix] == first[: size - _NUMBERS]).all(axis=1)
+            found = rows[alike]
+            place[found] = known.setdefault(descriptor.uri, len(known))
+            if alike.sum() == 1:
+                offsets[found], lengths[found] = descriptor.offset, descriptor.length
+            else:
+                numbers = content[starts[found][:, np.newaxis] + np.arange(size - _NUMBERS, size)]
+                offsets[found], lengths[found] = numbers.view("<i8").T
+            rows = rows[~alike]
+        for row in rows.tolist():
+            descriptor = _parsed(bytes(content[starts[row] : starts[row] + size]))
+            place[row] = known.setdefault(descriptor.uri, len(known))
+            offsets[row], lengths[row] = descriptor.offset, descriptor.length
     if (offsets < 0).any() or (lengths < -1).any():
         raise ValueError("a descriptor of a blob has a negative offset or length")
     return References(tuple(known), place, offsets, lengths)
 
 
-def _contents(cells: pa.Array) -> Sequence[memoryview | None]:
-    """The bytes of each cell, without a copy of each."""
-    offsets = np.frombuffer(cells.buffers()[1], np.int64)[cells.offset : cells.offset + len(cells) + 1].tolist()
-    data = memoryview(cells.buffers()[2] or b"")
-    valid: npt.NDArray[np.bool_] = cells.is_valid().to_numpy(zero_copy_only=False)
-    return [data[offsets[index] : offsets[index + 1]] if each else None for index, each in enumerate(valid.tolist())]
+def _contents(cells: pa.Array) -> tuple[Numbers, Numbers, npt.NDArray[np.uint8]]:
+    """Where each cell begins, its bytes, and what both are about."""
+    ends = np.frombuffer(cells.buffers()[1], np.int64)[cells.offset : cells.offset + len(cells) + 1]
+    return ends[:-1], np.diff(ends), np.frombuffer(cells.buffers()[2] or b"", np.uint8)
 
 
 def _parsed(cell: bytes) -> BlobDescriptor:

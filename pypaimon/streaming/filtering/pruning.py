@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.bucket_selection import BucketFunction, bucket_function, candidate_keys
 from pypaimon.streaming.filtering.filters import split_and
+from pypaimon.streaming.filtering.row_ranges import row_ranges
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
 from pypaimon.streaming.internals import Predicate, TableSchema
 from pypaimon.streaming.model.blob_types import holds_blobs
@@ -32,6 +33,7 @@ _COLUMNS = [
     "bucket",
     "total_buckets",
     "row_count",
+    "first_row_id",
     "schema_id",
     "level",
     "value_stats_cols",
@@ -94,7 +96,7 @@ class Pruner:
         partition = frozenset(self._schema.partition_keys)
         return pa.array(evaluate(predicate, manifests.num_rows, self._leaf([(partition, stats)])))
 
-    def entries(self, entries: pa.Table, scan: Scan, same_rows: _Numbers | None = None) -> pa.BooleanArray:
+    def entries(self, entries: pa.Table, scan: Scan) -> pa.BooleanArray:
         """Which entries (ENTRY_SCHEMA) can hold a row that the stream delivers.
 
         The ADD and the DELETE entry of a file are never told apart in a way that brings the file back. For `full` all
@@ -105,8 +107,6 @@ class Pruner:
             entries: Entries of one plan.
             scan: `full`: files that are merged to a state. `delta`: records as written, and whatever is merged to
                 find out what changed. `changelog`: changelog files.
-            same_rows: Data evolution: a number for each entry, from 0, the same for all files of the same rows; without
-                it their statistics are not looked at.
         """
         everywhere = np.ones(entries.num_rows, dtype=bool)
         if self._predicate is None:
@@ -114,8 +114,8 @@ class Pruner:
         entries = entries.select(_COLUMNS)
         if not self._traits.primary_key:
             keep = self._matching(entries, everywhere, self._predicate, values=not self._traits.data_evolution)
-            if self._traits.data_evolution and same_rows is not None and "value" in self._by:
-                keep = keep & self._by_same_rows(entries, same_rows, self._predicate)
+            if self._traits.data_evolution and "value" in self._by:
+                keep = keep & self._by_same_rows(entries, self._predicate)
         elif scan == "changelog" and self._traits.producer.complete:
             keep = self._matching(entries, everywhere, self._predicate, values=True)
         elif scan != "full":
@@ -175,8 +175,9 @@ class Pruner:
             keep[rows] = evaluate(predicate, group.num_rows, self._leaf(sources))
         return keep
 
-    def _by_same_rows(self, entries: pa.Table, same_rows: _Numbers, predicate: Predicate) -> Mask:
+    def _by_same_rows(self, entries: pa.Table, predicate: Predicate) -> Mask:
         """By the value statistics of files that hold columns of the same rows: a column's may be in any of them."""
+        same_rows = _same_rows(entries)
         count = int(same_rows.max(initial=-1)) + 1
         layouts = []
         for rows, group in _groups(entries, values=True):
@@ -253,6 +254,19 @@ class Pruner:
             for each in (schema, self._schema)
         )
         return bucket_function(schema) if fixed and written == read else None
+
+
+def _same_rows(entries: pa.Table) -> _Numbers:
+    """A number for each entry, from 0: the same for those of a bucket whose row ids overlap."""
+    partition = _column(entries, "partition").dictionary_encode().indices.to_numpy().astype(np.int64)
+    bucket = _numbers(entries, "bucket")
+    first = pc.fill_null(_column(entries, "first_row_id"), -1).to_numpy().astype(np.int64)
+    order = np.lexsort((first, bucket, partition))
+    apart = np.ones(len(order), dtype=bool)
+    apart[1:] = (np.diff(partition[order]) != 0) | (np.diff(bucket[order]) != 0)
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = row_ranges(first[order], _numbers(entries, "row_count")[order], apart)
+    return numbers
 
 
 def _and(among: Mask, rest: Mask) -> Mask:

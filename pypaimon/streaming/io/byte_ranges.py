@@ -19,7 +19,7 @@ from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_client import Part
 from pypaimon.streaming.io.store import Store, translated
 
-_GAP = 16
+GAP = 16
 """Bytes between two ranges up to which they are read at once."""
 
 _LARGEST = 8 << 20
@@ -209,7 +209,7 @@ def _runs(ranges: Sequence[Range]) -> Iterator[list[Range]]:
 
 
 def _joins(run: Sequence[Range], each: Range) -> bool:
-    near = run[-1].path == each.path and 0 <= each.start - run[-1].end <= _GAP
+    near = run[-1].path == each.path and 0 <= each.start - run[-1].end <= GAP
     return near and len(run) < _MOST and each.end - run[0].start <= _LARGEST
 
 
@@ -225,7 +225,7 @@ def _distribute(run: Sequence[Range], data: Any) -> None:
 
 def _scatter(file: int, run: Sequence[Range]) -> None:
     """Read a run of a local file without a copy in between."""
-    between = memoryview(bytearray(_GAP))
+    between = memoryview(bytearray(GAP))
     buffers: list[memoryview] = []
     position = run[0].start
     for each in run:

@@ -295,7 +295,7 @@ class SnapshotPlans:
             kept &= column(units.entries, "creation_time") >= self._created_after
         if kept.any():
             what: Scan = "delta" if scan == "added" else scan
-            kept &= self._pruner.entries(units.entries, what, units.of_entry).to_numpy(zero_copy_only=False)
+            kept &= self._pruner.entries(units.entries, what).to_numpy(zero_copy_only=False)
         return kept
 
     def _sorted_by_partition(self, splits: list[StreamSplit]) -> list[StreamSplit]:

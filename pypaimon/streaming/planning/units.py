@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.errors import TableChangedError
+from pypaimon.streaming.filtering.row_ranges import row_ranges
 from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit, bucket_order, partition_order
 from pypaimon.streaming.options.stream_options import Limits
 
@@ -155,18 +156,8 @@ def whole_buckets(units: Units) -> _Numbers:
 
 def whole_row_id_groups(units: Units) -> _Numbers:
     """Files whose row-id ranges overlap hold columns of the same rows, and are one unit."""
-    first = column(units.entries, "first_row_id", -1)
-    last = first + column(units.entries, "row_count") - 1
-    starts = np.ones(len(first), dtype=bool)
-    # Ranges are in the order of their first row id; `reach` is the last row id of the group so far, -1 without row ids.
-    reach = -1
-    for entry in range(len(first)):
-        if units.index[entry] and first[entry] >= 0 and first[entry] <= reach:
-            starts[entry] = False
-            reach = max(reach, last[entry])
-        else:
-            reach = last[entry] if first[entry] >= 0 else -1
-    return np.cumsum(starts, dtype=np.int64) - 1
+    first, count = column(units.entries, "first_row_id", -1), column(units.entries, "row_count")
+    return row_ranges(first, count, units.index == 0)
 
 
 def cut(units: Units, kept: _Mask, limits: Limits) -> tuple[_Mask, Unit | None]:

@@ -17,6 +17,7 @@ from pypaimon.streaming.internals import (
     latest_auth_fields,
 )
 from pypaimon.streaming.metadata.snapshots import catalog_error
+from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.reading.split_reader import Records
 
 if TYPE_CHECKING:
@@ -155,4 +156,7 @@ def _bound(result: TableQueryAuthResult, layout: Layout, latest: Sequence[DataFi
     unknown = needed - {field.name for field in layout.schema.fields}
     if unknown:
         raise ValueError(f"they look at {', '.join(sorted(unknown))}, which is no column of this table")
+    blobs = {field.name for field in layout.schema.fields if holds_blobs(field.type)}
+    if needed & blobs:
+        raise ValueError(f"they look at {', '.join(sorted(needed & blobs))}, whose blobs are fetched last")
     return Rules(result, frozenset(result.filter_field_names()), frozenset(needed))

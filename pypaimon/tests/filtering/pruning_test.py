@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -261,10 +262,59 @@ def test_pending_bucket_is_treated_as_a_follow_up() -> None:
     assert kept(read, where("equal", "k", 9), files, "full") == [False, False]
 
 
-def test_data_evolution_drops_by_partition_alone() -> None:
-    read = schema(KEYED, partition=["p"], options={"data-evolution.enabled": "true"})
-    files = [keyed_file(read, 1, 6), keyed_file(read, 1, 5, p="b")]
-    assert kept(read, both(VALUE_5, where("equal", "p", "a")), files) == [True, False]
+EVOLVING = schema(TYPES, partition=["p"], options={"data-evolution.enabled": "true"})
+
+
+@st.composite
+def evolved(draw: st.DrawFn) -> tuple[list[File], list[list[Row]]]:
+    """Files of ranges of rows, columns of which were written again, or never; and the rows of each range."""
+    files: list[File] = []
+    joined: list[list[Row]] = []
+    values = [name for name in TYPES if name != "p"]
+    first = 0
+    for _ in range(draw(st.integers(1, 3))):
+        partition = draw(st.sampled_from(["a", "b"]))
+        now: list[Row] = [{"p": partition} for _ in range(draw(st.integers(1, 3)))]
+        for columns in draw(
+            st.lists(st.lists(st.sampled_from(values), min_size=1, unique=True), min_size=1, max_size=3)
+        ):
+            written = draw(st.lists(rows(columns, p=partition), min_size=len(now), max_size=len(now)))
+            for row, (new, *_) in zip(now, written, strict=True):
+                row.update(new)
+            stats = draw(st.none() | st.lists(st.sampled_from(columns), unique=True))
+            content = [each[0] for each in written]
+            files.append(File(content, EVOLVING, first_row_id=first, write_cols=columns, kept_stats=stats))
+        joined.append(now)
+        first += len(now)
+    return files, joined
+
+
+@SETTINGS
+@given(evolved(), predicates(VALUE_COLUMNS), st.sampled_from(["full", "delta"]), st.randoms())
+def test_data_evolution_drops_all_files_of_the_same_rows_or_none(
+    given_files: tuple[list[File], list[list[Row]]], predicate: Predicate, scan: Scan, rng: Random
+) -> None:
+    files, joined = given_files
+    rng.shuffle(files)
+    keep = kept(EVOLVING, predicate, files, scan)
+    firsts = sorted({file.first_row_id for file in files if file.first_row_id is not None})
+    for first, now in zip(firsts, joined, strict=True):
+        answers = {answer for file, answer in zip(files, keep, strict=True) if file.first_row_id == first}
+        assert answers == {True} or (answers == {False} and not matching(predicate, now, EVOLVING))
+
+
+def test_data_evolution_drops_what_no_version_of_a_column_can_match() -> None:
+    def file(first: int, value: int, count: int = 2, **more: Any) -> File:
+        return File([{"p": "a", "i": value}] * count, EVOLVING, first_row_id=first, write_cols=["i"], **more)
+
+    others = File([{"p": "a", "s": "x"}] * 2, EVOLVING, first_row_id=0, write_cols=["s"])
+    five = where("equal", "i", 5)
+    assert kept(EVOLVING, five, [file(0, 4), others, file(2, 5), file(0, 3)]) == [False, False, True, False]
+    assert kept(EVOLVING, five, [file(0, 4), others, file(0, 5)]) == [True] * 3
+    assert kept(EVOLVING, five, [others]) == [False] and kept(EVOLVING, where("isNull", "i"), [others]) == [True]
+    # One that reaches over the rows of others belongs to all of them.
+    assert kept(EVOLVING, five, [file(0, 4), file(2, 5), file(0, 1, count=4)]) == [True] * 3
+    assert kept(EVOLVING, both(five, where("equal", "p", "b")), [file(0, 5)]) == [False]
 
 
 def test_nothing_is_dropped_without_statistics_or_by_a_literal_of_another_type() -> None:

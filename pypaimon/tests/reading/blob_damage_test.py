@@ -121,9 +121,19 @@ def test_stored_descriptors_are_followed_and_none_of_them_comes_out(tmp_path: Pa
         (lambda place: descriptor(place, 20_000, -1), "a descriptor of a blob says 20000"),
         (lambda place: descriptor(place, 0, 1 << 45), "a descriptor of a blob says 0 to"),
         (lambda place: descriptor(place, 1 << 62, 1 << 62), "a descriptor of a blob says"),
+        (lambda place: descriptor(place, (1 << 63) - 5, 10), "a descriptor of a blob says"),
         (lambda place: descriptor(place.parent), "may not be read"),
     ],
-    ids=["nowhere", "nowhere, to its end", "over the end", "behind the end", "huge", "beyond integers", "a directory"],
+    ids=[
+        "nowhere",
+        "nowhere, to its end",
+        "over the end",
+        "behind the end",
+        "huge",
+        "beyond integers",
+        "up to beyond them",
+        "a directory",
+    ],
 )
 def test_a_descriptor_that_points_to_nothing_names_the_place(
     tmp_path: Path, made: Callable[[Path], bytes], said: str

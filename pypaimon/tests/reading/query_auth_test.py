@@ -201,6 +201,21 @@ def test_what_cannot_be_enforced_is_refused(
         reader(append).to_arrow([split(SplitMode.ROWS, files)])
 
 
+def test_rules_leave_out_rows_with_their_blobs_and_cannot_look_at_these(
+    warehouse: Any, catalog: GuardedCatalog
+) -> None:
+    columns = pa.schema([("id", pa.int32()), ("b", pa.large_binary())])
+    options = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+    table = create(warehouse, "blobs", columns, options=options)
+    files = [split(SplitMode.EVOLUTION, write(table, pa.table({"id": [1, 2], "b": [b"x", b"y"]}, columns)))]
+    guarded = catalog.table("db.blobs")
+    catalog.filter = [at_most("id", 1)]
+    assert shown(reader(guarded, include_row_kind=False).to_arrow(files)) == [(1, b"x")]
+    catalog.filter, catalog.masks = [], {"b": NULL}
+    with pytest.raises(UnsupportedTableError, match="they look at b, whose blobs"):
+        reader(guarded).to_arrow(files)
+
+
 def test_a_row_whose_rule_comes_to_null_is_not_shown(catalog: GuardedCatalog, append: Any) -> None:
     catalog.filter = [at_most("level", 1)]
     files = write(catalog.warehouse.get_table("db.append"), rows((1, "a", 1), (2, "secret", None)))

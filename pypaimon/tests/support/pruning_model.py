@@ -67,6 +67,8 @@ class File:
 
     Attributes:
         kept_stats: Columns that have value statistics; None: all of them, without naming them.
+        first_row_id: Of the first row, with row tracking.
+        write_cols: Columns that it holds, with data evolution; None: all.
         truncate: Length to which bounds of texts are cut, as `metadata.stats-mode` `truncate(n)`; 0: not at all.
     """
 
@@ -77,6 +79,8 @@ class File:
     level: int = 0
     kept_stats: list[str] | None = None
     truncate: int = 0
+    first_row_id: int | None = None
+    write_cols: list[str] | None = None
     name: str = field(default="f")
 
 
@@ -97,7 +101,8 @@ def _entry(file: File) -> dict[str, Any]:
     written = file.written
     by_name = {each.name: each for each in written.fields}
     keys = [by_name[name] for name in written.primary_keys if name not in written.partition_keys]
-    kept = list(by_name.values()) if file.kept_stats is None else [by_name[name] for name in file.kept_stats]
+    names = list(by_name) if file.write_cols is None else file.write_cols
+    kept = [by_name[name] for name in (names if file.kept_stats is None else file.kept_stats)]
     partition = [by_name[name] for name in written.partition_keys]
     entry: dict[str, Any] = {
         "kind": 0,
@@ -109,6 +114,8 @@ def _entry(file: File) -> dict[str, Any]:
         "schema_id": written.id,
         "level": file.level,
         "value_stats_cols": file.kept_stats,
+        "first_row_id": file.first_row_id,
+        "write_cols": file.write_cols,
     }
     for kind, fields in (("key", keys), ("value", kept)):
         bounds = [_bounds(file.rows, each, file.truncate if kind == "value" else 0) for each in fields]
