@@ -1,36 +1,36 @@
-"""What a batch read holds: the state at one snapshot, or what happened between two (`incremental-between`)."""
+"""What a batch read holds: the state at one snapshot, or a range of the table's history (`incremental-between`)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from pypaimon.spark.options.source_options import SourceOptions
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
-from pypaimon.spark.read.incremental_range import (
-    BETWEEN,
-    BETWEEN_TIMES,
-    MODE,
-    TAG_TO_SNAPSHOT,
-    IncrementalRange,
-    still_there,
-)
 from pypaimon.spark.read.time_travel import snapshot_of_version
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.between import (
+    MODE,
+    RANGE_KEYS,
+    TAG_TO_SNAPSHOT,
+    Between,
+    between_of_options,
+)
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 _SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
 _MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
 _STREAM_ONLY = ("start", "start_tag")
-_NOT_HERE = ("scan.watermark", "scan.file-creation-time-millis", "scan.creation-time-millis", "incremental-to-auto-tag")
+_NOT_HERE = ("scan.watermark", "scan.file-creation-time-millis", "scan.creation-time-millis")
 _STATES = (
     "default", "full", "latest", "latest-full", "from-snapshot", "from-snapshot-full", "from-timestamp", "incremental",
 )  # fmt: skip
-_OURS = frozenset({*_SNAPSHOT, _TAG, _MILLIS, _TIME, BETWEEN, BETWEEN_TIMES, MODE, TAG_TO_SNAPSHOT, "scan.mode"})
+_PARTS = (*_SNAPSHOT, _TAG, _MILLIS, _TIME, *RANGE_KEYS)
+_OURS = frozenset({*_PARTS, MODE, TAG_TO_SNAPSHOT, "scan.mode"})
 
 
 def batch_options(options: SourceOptions) -> SourceOptions:
@@ -52,7 +52,7 @@ def batch_options(options: SourceOptions) -> SourceOptions:
             )
     OptionValues(options.table_options).one_of("scan.mode", _STATES, "default")
     kept = {key: value for key, value in options.table_options.items() if key not in _OURS}
-    return replace(options, table_options=kept, raw=True, unmatched="drop")
+    return replace(options, table_options=kept, raw=True, unmatched="drop", fail_on_data_loss=True)
 
 
 def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[StreamSplit]:
@@ -66,22 +66,33 @@ def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[Str
         PaimonStreamError: The range is not there, or the options contradict each other.
     """
     values = OptionValues(options.table_options)
-    chosen = [key for key in (*_SNAPSHOT, _TAG, _MILLIS, _TIME, BETWEEN, BETWEEN_TIMES) if values.text(key) is not None]
+    chosen = [key for key in _PARTS if values.text(key) is not None]
     if len(chosen) > 1:
         raise StreamConfigError(f"Options {' and '.join(repr(key) for key in chosen)} are both set; give one of them.")
-    if chosen and chosen[0] in (BETWEEN, BETWEEN_TIMES):
-        splits = IncrementalRange(builder, values, partial(_state, builder)).splits(chosen[0])
-    else:
-        snapshot = _state_at(builder, values, chosen[0] if chosen else None)
-        splits = [] if snapshot is None else _state(builder, snapshot)
+    between = between_of_options(values)
+    if between is not None:
+        return _splits_of_range(builder, between)
+    snapshot = _state_at(builder, values, chosen[0] if chosen else None)
+    splits = [] if snapshot is None else _state(builder, snapshot)
     # Records that wait in bucket -2 belong to no row yet.
     return [split for split in splits if split.bucket != POSTPONE_BUCKET or split.mode is SplitMode.ROWS]
+
+
+def _splits_of_range(builder: EngineReadBuilder, between: Between) -> list[StreamSplit]:
+    """All plans of the stream that reads a range."""
+    planner = builder.with_range(between).new_planner()
+    state, splits = planner.initial(), list[StreamSplit]()
+    while not state.ended:
+        step = planner.step(state)
+        state = step.state
+        splits += [] if step.plan is None else step.plan.splits()
+    return splits
 
 
 def _state(builder: EngineReadBuilder, snapshot: Snapshot) -> list[StreamSplit]:
     """All that is committed at a snapshot, also what no compaction has turned into changelog yet."""
     schema = builder.schema.copy(new_options={**builder.schema.options, "changelog-producer": "none"})
-    with still_there(builder, snapshot):
+    with RangeCheck(builder.directory, False).reading(snapshot):
         return SnapshotPlans(builder.directory, schema, builder.options).full(snapshot).splits
 
 

@@ -18,6 +18,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.between import Between
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.stream_options import Limits, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
@@ -97,6 +98,11 @@ class EngineReadBuilder(StreamReadBuilder):
             builder.with_catch_up("replay")
         builder.with_on_expired("fail" if options.fail_on_data_loss else "earliest")
         return builder
+
+    def with_range(self, between: Between) -> EngineReadBuilder:
+        """Read a range that options name, as `between` does."""
+        self._given = replace(self._given, between=between)
+        return self
 
     @cached_property
     def directory(self) -> TableDirectory:

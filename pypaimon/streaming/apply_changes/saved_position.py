@@ -7,7 +7,7 @@ from pypaimon.streaming.errors import StreamConfigError, TableChangedError
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 
-_OF_SEVERAL_SNAPSHOTS = (PlanKind.COLLAPSED, PlanKind.NET)
+_OF_SEVERAL_SNAPSHOTS = (PlanKind.COLLAPSED, PlanKind.NET, PlanKind.DIFF)
 
 
 def is_to_apply(batch: AnyBatch, saved: Position | None) -> bool:

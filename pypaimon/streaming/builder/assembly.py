@@ -25,19 +25,21 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
+from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
     StreamOptions,
     Unmatched,
+    options_of_range,
     options_of_table,
     overwrite_policy,
     refuse_unmergeable,
     refuse_unshared_start,
 )
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.options.views import VIEWS, View
+from pypaimon.streaming.options.views import LOGS, VIEWS, View
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.reading.read import ReadParts
 from pypaimon.streaming.reading.read_layout import ReadSettings
@@ -102,7 +104,8 @@ class StreamAssembly(BuilderSettings):
     def _read_parts(self) -> ReadParts:
         options = self._options()
         self._check_read(options)
-        if self._include_row_kind is False and self._traits.can_retract:
+        takes_back = options.between is None or options.between.mode is not BetweenMode.DIFF
+        if self._include_row_kind is False and self._traits.can_retract and takes_back:
             text = "with_include_row_kind(False): deletes and old rows come out as rows like any other"
             StreamLog.of(__name__, self.table).warning("row_kinds_hidden", text)
         settings = ReadSettings(
@@ -146,15 +149,19 @@ class StreamAssembly(BuilderSettings):
         schema = self._schema
         self._check_all_columns()
         options = self._given.over(options_of_table(schema))
+        # A log shows in a column of its own what Java says of each row.
+        kinds = self._includes_row_kind() and self._view not in LOGS
+        options = options_of_range(self._given, options, kinds=kinds)
         start = options.start
         if start.position is not None:
             start = replace(start, position=of_table(start.position, self._identity))
+        of_streams = OptionValues(schema.options if options.between is None else {})
         filters = (chosen_partitions(schema), options.predicate)
         options = replace(
             options,
             start=start,
             predicate=conjunction([each for each in filters if each is not None]),
-            read_overwrite=overwrite_policy(self._traits, OptionValues(schema.options), options.on_overwrite),
+            read_overwrite=overwrite_policy(self._traits, of_streams, options.on_overwrite),
         )
         if options.shard is not None and options.bucket_filter is not None:
             raise StreamConfigError(
@@ -165,7 +172,7 @@ class StreamAssembly(BuilderSettings):
                 "with_catch_up('net') compares states and asks no follow-up scanner: leave it out, or "
                 "with_follow_up_scanner(...)"
             )
-        refuse_unmergeable(self._traits, options.raw)
+        refuse_unmergeable(self._traits, options.raw or options.between is not None)
         if self._view == "ro" and self._traits.primary_key:
             raise UnsupportedTableError("Unsupported streaming scan for read optimized table with a primary key.")
         return options

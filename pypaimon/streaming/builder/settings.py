@@ -19,6 +19,7 @@ from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import DataField, PaimonFollowUpScanner, Predicate
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, choice, typed
+from pypaimon.streaming.options.between import between_of_arguments
 from pypaimon.streaming.options.blob_storage import places_of_arguments
 from pypaimon.streaming.options.end import end_of_arguments
 from pypaimon.streaming.options.start import start_of_arguments
@@ -214,6 +215,37 @@ class BuilderSettings:
         """
         bound, greatest_watermark = end_of_arguments(latest, snapshot_id, timestamp, watermark)
         self._given = replace(self._given, end=bound, end_watermark=greatest_watermark)
+        return self
+
+    def between(
+        self: B,
+        start: int | str | datetime | None,
+        end: int | str | datetime,
+        mode: Literal["auto", "delta", "changelog", "diff"] = "auto",
+        *,
+        tag_to_snapshot: bool = False,
+    ) -> B:
+        """Read what happened after one moment, up to and with another, and end; in the place of a start and an end.
+
+        A stream of it can be saved and gone on with as any other: give the same range and `with_start(position=...)`.
+        It has no consumer id, and does not go on elsewhere where a snapshot of it has expired.
+
+        Args:
+            start: A snapshot id, a tag or a time (aware datetime). An id may be that of the snapshot just before the
+                earliest one; a time stands for the newest snapshot that is not younger. None: the automatic tag
+                before `end`.
+            end: The same.
+            mode: What is read: `"delta"`: the files that APPEND snapshots added, as they were written; `"changelog"`:
+                changelog files; `"auto"`: the changelog where the table has a changelog producer, else the delta;
+                `"diff"`: what the states at both ends differ in. Two tags are always a difference of states. With row
+                kinds a difference turns the earlier state into the later one; without them it holds the rows that are
+                new or changed.
+            tag_to_snapshot: Two tags stand for the ids of their snapshots.
+
+        Raises:
+            StreamConfigError: The ends are of different kinds or the wrong way round, or `mode` is no choice.
+        """
+        self._given = replace(self._given, between=between_of_arguments(start, end, mode, tag_to_snapshot))
         return self
 
     # ---- how it runs ----

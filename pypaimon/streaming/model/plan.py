@@ -35,7 +35,9 @@ class PlanKind(str, Enum):
     COLLAPSED = "collapsed"
     """The files that several APPEND snapshots added, in replay order."""
     NET = "net"
-    """One change per key between two snapshots."""
+    """What turns the state at one snapshot into that at a later one: with a primary key, one change per key."""
+    DIFF = "diff"
+    """The rows that are new or changed in the later of two states."""
 
 
 class SplitMode(str, Enum):
@@ -54,7 +56,7 @@ class SplitMode(str, Enum):
     EVOLUTION = "evolution"
     """Files of row-id groups, joined column by column."""
     NET = "net"
-    """`files` merged against `before_files` merged: one change per key."""
+    """`files` against `before_files`: one change per key where they are merged, else rows that are gone and came."""
     DIFF = "diff"
     """As NET, but of what was there before only that it is gone: rows of `files` that are new or changed, as stored."""
 

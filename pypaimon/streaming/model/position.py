@@ -22,6 +22,8 @@ class Phase(str, Enum):
     """Inside the first full plan, of exactly `Position.snapshot`."""
     FOLLOW = "follow"
     """Among the changes after it."""
+    RANGE = "range"
+    """Inside a range that is one plan: after snapshot `Position.since`, up to and with `Position.snapshot`."""
 
 
 def bucket_order(bucket: int) -> tuple[bool, int]:
@@ -68,11 +70,13 @@ class Position:
     Attributes:
         table: Identity of the table: the catalog's uuid, else the creation time of schema 0. `UNKNOWN_TABLE` (empty)
             where a snapshot id was restored before the scan knew its table: it then stands for whichever is read.
-        snapshot: Id of the next snapshot to read; of the one being read while `unit` is set or the phase is full.
+        snapshot: Id of the next snapshot to read; of the one being read while `unit` is set or the phase is full; of
+            the last one of the range in the phase range.
         fingerprint: What tells the snapshot before (inside a snapshot: that one) from another with the same id:
             its uuid, else commit user, identifier and time. None where there is none, or it is not known.
         phase: Part of the stream.
         unit: Last unit handed out of `snapshot`, or None.
+        since: In the phase range: the snapshot after which the range begins. Else None.
     """
 
     table: str
@@ -80,11 +84,12 @@ class Position:
     fingerprint: str | None = None
     phase: Phase = Phase.FOLLOW
     unit: Unit | None = None
+    since: int | None = None
 
     def order(self) -> tuple[Any, ...]:
-        """Sort key: by snapshot, a full plan in progress after its snapshot's beginning, then by unit."""
+        """Sort key: by snapshot, a plan of a state or range in progress after its beginning, then by unit."""
         unit = () if self.unit is None else self.unit.order()
-        return self.snapshot, self.phase is Phase.FULL, self.unit is not None, unit
+        return self.snapshot, self.phase is not Phase.FOLLOW, self.unit is not None, unit
 
     # Not derived from equality: a position with and one without a fingerprint may be equally far.
 
@@ -111,6 +116,8 @@ class Position:
         if self.fingerprint is not None:
             value["fingerprint"] = self.fingerprint
         value["phase"] = self.phase.value
+        if self.since is not None:
+            value["since"] = self.since
         if self.unit is not None:
             value["unit"] = {
                 "partition": list(self.unit.partition),
@@ -140,6 +147,7 @@ class Position:
                 snapshot=_typed(value["snapshot"], int),
                 fingerprint=None if value.get("fingerprint") is None else _typed(value["fingerprint"], str),
                 phase=Phase(value["phase"]),
+                since=None if value.get("since") is None else _typed(value["since"], int),
                 unit=None
                 if unit is None
                 else Unit(

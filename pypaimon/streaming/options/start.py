@@ -12,6 +12,7 @@ from typing import Any
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import millis, typed
+from pypaimon.streaming.options.between import RANGE_KEYS
 from pypaimon.streaming.options.option_values import OptionValues
 
 
@@ -29,6 +30,7 @@ class StartMode(str, Enum):
     FROM_CREATION_TIMESTAMP = "from-creation-timestamp"
     FROM_TAG = "from-tag"
     FROM_POSITION = "from-position"
+    BETWEEN = "between"
 
 
 NAMED_STARTS = tuple(
@@ -66,8 +68,9 @@ class Start:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is the same whenever it is found: it names a snapshot, a tag or a position."""
-        return any(each is not None for each in (self.snapshot_id, self.tag, self.position))
+        """Whether it is the same whenever it is found: it names a snapshot, a tag, a position or a range."""
+        named = any(each is not None for each in (self.snapshot_id, self.tag, self.position))
+        return named or self.mode is StartMode.BETWEEN
 
 
 _TIMED_STARTS = {
@@ -110,7 +113,7 @@ def start_of_arguments(given: dict[str, Any], full: Any) -> Start:
 _MILLIS, _STRING = "scan.timestamp-millis", "scan.timestamp"
 _SNAPSHOT, _TAG, _WATERMARK = "scan.snapshot-id", "scan.tag-name", "scan.watermark"
 _FILE_CREATION, _CREATION = "scan.file-creation-time-millis", "scan.creation-time-millis"
-_BETWEEN = ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag")
+_BETWEEN = RANGE_KEYS
 _MODE_WORDS = (
     "default",
     "latest-full",

@@ -9,10 +9,11 @@ from enum import Enum
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate, TableSchema
 from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.options.between import Between
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.start import Start, start_of_options
+from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
 DEFAULT_POLL_INTERVAL_MS = 1000
@@ -105,6 +106,7 @@ class StreamOptions:
     Attributes:
         start: Where the stream begins when no consumer says otherwise.
         end: Own bound, or None.
+        between: The range that is read, in the place of a start and an end; or None.
         end_watermark: Ends before the first snapshot with a greater watermark (`scan.bounded.watermark`).
         poll_interval_ms: Pause after nothing new was found.
         consumer: Saved progress, or None.
@@ -130,6 +132,7 @@ class StreamOptions:
 
     start: Start
     end: End | None = None
+    between: Between | None = None
     end_watermark: int | None = None
     poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS
     consumer: ConsumerOptions | None = None
@@ -161,6 +164,7 @@ class GivenOptions:
 
     start: Start | None = None
     end: End | None = None
+    between: Between | None = None
     end_watermark: int | None = None
     poll_interval_ms: int | None = None
     consumer: ConsumerOptions | None = None
@@ -183,6 +187,44 @@ class GivenOptions:
         """These, and the others as they are."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(options, **{name: value for name, value in given.items() if value is not None})
+
+
+def options_of_range(given: GivenOptions, options: StreamOptions, *, kinds: bool) -> StreamOptions:
+    """The settings of a stream that reads a range, where the builder was given one.
+
+    A range has a start and an end of its own, and no progress but its position. What the table's options say of
+    these is meant for streams that follow it, and does not count, as in Java's batch reads.
+
+    Args:
+        given: What the builder was given.
+        options: That over the table's options.
+        kinds: Whether rows come with their kinds.
+
+    Raises:
+        StreamConfigError: The builder was given what contradicts a range.
+    """
+    between, start = given.between, given.start
+    if between is None:
+        return options
+    contradictions = {
+        "with_start(...), unless it is a position": start is not None and start.position is None,
+        "with_end(...)": given.end is not None or given.end_watermark is not None,
+        "with_consumer_id(...)": given.consumer is not None,
+        "with_on_expired(...)": given.on_expired not in (None, OnExpired.FAIL),
+        "with_catch_up('net')": given.catch_up is CatchUp.NET,
+        "with_follow_up_scanner(...)": given.follow_up_scanner is not None,
+    }
+    for call, is_given in contradictions.items():
+        if is_given:
+            raise StreamConfigError(f"{between.given} says what is read, from where to where: leave out {call}.")
+    return replace(
+        options,
+        start=start or Start(StartMode.BETWEEN),
+        between=replace(between, kinds=kinds),
+        end_watermark=None,
+        consumer=None,
+        delay_ms=0,
+    )
 
 
 def overwrite_policy(traits: TableTraits, options: OptionValues, chosen: OnOverwrite | None) -> bool:

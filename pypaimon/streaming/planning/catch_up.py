@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
-from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, TableChangedError
+from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, TableChangedError, UnsupportedTableError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.stream_options import CatchUp, StreamOptions
 from pypaimon.streaming.planning.end import Bounds
 from pypaimon.streaming.planning.follow_up import CommitKind
@@ -74,6 +75,9 @@ class CatchUpScanner:
         traits = plans.traits
         self._net = options.catch_up is CatchUp.NET and traits.primary_key and not traits.postpone
         collapses = options.catch_up is not CatchUp.REPLAY and not traits.primary_key and not traits.data_evolution
+        if options.between is not None:
+            # Catching up has the files of a stream: of an append table those that were added.
+            collapses &= options.between.mode is not BetweenMode.CHANGELOG
         replays = bool(options.limits) or options.follow_up_scanner is not None
         self._enabled = not replays and (self._net or collapses)
         self._log = StreamLog.of(__name__, directory.table)
@@ -110,7 +114,7 @@ class CatchUpScanner:
         kind = PlanKind.NET if self._net else PlanKind.COLLAPSED
         try:
             return self._net_changes(before, ahead) if self._net else self._collapsed(before, ahead)
-        except (FileNotFoundError, CorruptTableError) as error:
+        except (FileNotFoundError, CorruptTableError, UnsupportedTableError) as error:
             return self._replayed(kind, ahead, str(error))
 
     def _fits(self, state: PlannerState, snapshot: Snapshot) -> bool:

@@ -103,6 +103,14 @@ class ChangelogFollowUpScanner(FollowUpScanner):
         return snapshot.changelog_manifest_list is not None
 
 
+class ChangelogOfRangeScanner(ChangelogFollowUpScanner):
+    """As `ChangelogFollowUpScanner`, but of a range, where Java reads no changelog of an OVERWRITE."""
+
+    def should_scan(self, snapshot: Snapshot) -> bool:
+        """True if the snapshot has a changelog manifest list, and is no OVERWRITE."""
+        return super().should_scan(snapshot) and snapshot.commit_kind != CommitKind.OVERWRITE
+
+
 class _AdoptedScanner(FollowUpScanner):
     """A scanner that knows nothing of ours, as pypaimon's: files are chosen as pypaimon does, unless it says which."""
 

@@ -50,7 +50,8 @@ class IncrementalDiffScanner:
 
         Raises:
             StreamConfigError: The start does not lie before the end.
-            UnsupportedTableError: The table has data evolution: files in between hold columns of earlier rows.
+            UnsupportedTableError: The table has data evolution: files in between hold columns of earlier rows. Or
+                buckets of a primary-key table were rescaled in between.
             CorruptTableError: A snapshot, or a file of it, is missing or damaged.
         """
         if self._plans.traits.data_evolution:
@@ -62,7 +63,7 @@ class IncrementalDiffScanner:
         if start.id >= end.id:
             raise StreamConfigError(f"start snapshot {start.id} must lie before end snapshot {end.id}")
         if self._plans.traits.primary_key:
-            kind, planned = PlanKind.NET, self._plans.net(start, end, whole=True)
+            kind, planned = PlanKind.NET, self._plans.diff(start, end, kinds=True)
         else:
             kind, planned = PlanKind.COLLAPSED, self._plans.added_files(self.added(start, end), end)
         return Plan(

@@ -26,8 +26,10 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Phase, Position, of_table
+from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions, needs_fixed_start
+from pypaimon.streaming.planning.between import RangeScanner, planned_span
 from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.planning.continuity import Continuity
 from pypaimon.streaming.planning.end import Bounds
@@ -35,7 +37,7 @@ from pypaimon.streaming.planning.follow_up import CommitKind, files_of, follow_u
 from pypaimon.streaming.planning.look_ahead import LookAhead
 from pypaimon.streaming.planning.overwrites import overwritten
 from pypaimon.streaming.planning.planner_log import PlannerLog
-from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Span, Step
 from pypaimon.streaming.planning.prepared import LastPrepared
 from pypaimon.streaming.planning.resume import PositionResolver, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
@@ -80,7 +82,11 @@ class Planner:
         self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
         self.traits = self._plans_for(None, None).traits
         self._must_stand = needs_fixed_start(self.traits, options)
-        self._scanner = follow_up_scanner(self.traits, options.follow_up_scanner)
+        self._range: RangeScanner | None = None
+        if options.between is not None:
+            self._range = RangeScanner(directory, self.traits, OptionValues(schema.options), options.between)
+        given = options.follow_up_scanner if self._range is None else self._range.follow_up
+        self._scanner = follow_up_scanner(self.traits, given)
         self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
         self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
         self._look_ahead = LookAhead(self._snapshots, self.checks, self._catch_up.widest, self._catch_up.eager)
@@ -123,6 +129,9 @@ class Planner:
             return None
         if state.full is not None:
             return Position(self._directory.identity, state.full.id, state.full.fingerprint, Phase.FULL, state.unit)
+        if state.span is not None:
+            last, since = state.span.last, state.span.since
+            return Position(self._directory.identity, last.id, last.fingerprint, Phase.RANGE, state.unit, since)
         inside = state.unit is not None
         known = state.before is not None and state.before.snapshot_id == state.next_id - (0 if inside else 1)
         fingerprint = state.before.fingerprint if known and state.before else None
@@ -149,6 +158,8 @@ class Planner:
                 return self._begin(state)
             if state.full is not None:
                 return self._full(state, state.full)
+            if state.span is not None:
+                return self._span(state, state.span)
             return self._follow(state)
         except PositionExpiredError as expired:
             return self._on_expired(state, expired)
@@ -176,6 +187,8 @@ class Planner:
     def _begin(self, state: PlannerState) -> Step:
         start = state.start
         assert start is not None
+        if self._range is not None:
+            return self._begin_range(state, start, self._range)
         if start.position is not None:
             resumed = self.position_resolver.resumed(state, start.position)
             self.log.resumed(start.position)
@@ -207,6 +220,37 @@ class Planner:
             return state
         # A stream does not begin behind its own end.
         return replace(state, before=SnapshotMark.of(before), ended=self._bounds.is_beyond(before))
+
+    def _begin_range(self, state: PlannerState, start: Start, scanner: RangeScanner) -> Step:
+        position = start.position
+        found = scanner.find(goes_on=position is not None)
+        if found is None:
+            return Step(replace(state, ended=True))
+        if position is not None:
+            resumed = scanner.resumed(state, found, position, self.position_resolver)
+            self.log.resumed(position)
+            return Step(resumed)
+        beginning = ResolvedStart(found.first)
+        self.log.begun(start, beginning)
+        if found.span is not None:
+            return Step(scanner.begun(state, found))
+        # All of them are there, so that they are looked for together.
+        return Step(self._begun(replace(state, end_id=found.last, known_latest=found.last), beginning))
+
+    def _span(self, state: PlannerState, span: Span) -> Step:
+        if state.unit is not None:
+            return self._next_of_span(state, span)
+        return self._continuity.checked_anew(state, lambda begun: self._next_of_span(begun, span))
+
+    def _next_of_span(self, state: PlannerState, span: Span) -> Step:
+        last, between = span.last, self._options.between
+        assert between is not None
+        plans, state = self._reading(state, last)
+        kind, planned = planned_span(plans, self.checks, span, state.unit, kinds=between.kinds)
+        after = replace(state, unit=planned.last, watermark=last.watermark)
+        if planned.last is None:
+            after = replace(after, span=None, next_id=last.id + 1, before=SnapshotMark.of(last), ended=True)
+        return self._handed_out(after, last, kind, planned)
 
     def _full(self, state: PlannerState, snapshot: Snapshot) -> Step:
         if state.unit is not None:

@@ -24,6 +24,23 @@ class SnapshotMark:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Several snapshots that are read as one plan, however limits cut it.
+
+    Attributes:
+        since: The id of the snapshot before them.
+        last: The last of them.
+        is_diff: What the states before and after differ in is read, else what the snapshots added.
+        before: The state before, where states are compared; None: an empty table.
+    """
+
+    since: int
+    last: Snapshot
+    is_diff: bool
+    before: Snapshot | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PlannerState:
     """Where a stream stands.
 
@@ -32,6 +49,7 @@ class PlannerState:
         next_id: The next snapshot, or the one that is being read; None before the start is found.
         full: The snapshot of the first full plan while that is not handed out wholly.
         unit: Last unit handed out of the snapshot that is being read.
+        span: The range that is one plan while that is not handed out wholly.
         before: The last snapshot read or passed over, where known.
         ahead: The next snapshots, from `next_id` on, as far as they were found together and follow `before`.
         created_after: Only files created at this time or later.
@@ -52,6 +70,7 @@ class PlannerState:
     next_id: int | None = None
     full: Snapshot | None = None
     unit: Unit | None = None
+    span: Span | None = None
     before: SnapshotMark | None = None
     ahead: tuple[Snapshot, ...] = ()
     created_after: int | None = None

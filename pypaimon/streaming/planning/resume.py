@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
+from pypaimon.streaming.errors import PositionExpiredError, StreamConfigError, TableChangedError
 from pypaimon.streaming.metadata.history import RangeCheck, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -37,11 +37,13 @@ class PositionResolver:
         Raises:
             TableChangedError: The table is another one, or was rolled back.
             PositionExpiredError: The snapshot of the first full plan is gone.
+            StreamConfigError: The position is one in a range that is one plan.
         """
-        if position.table != self.directory.identity:
-            raise TableChangedError(
-                f"The position is one of another table or branch (identity {position.table}; this one is "
-                f"{self.directory.identity}), or the table was re-created since. Start anew with with_start(...)."
+        self.check_table(position)
+        if position.phase is Phase.RANGE:
+            raise StreamConfigError(
+                f"The position lies inside a range that is one plan. Give the builder that range: "
+                f"between({position.since}, {position.snapshot}, ...)."
             )
         created_after = self._created_after(position.phase)
         state = replace(state, start=None, next_id=position.snapshot, unit=position.unit, created_after=created_after)
@@ -57,6 +59,18 @@ class PositionResolver:
         if position.fingerprint is not None:
             return replace(state, before=SnapshotMark(last, position.fingerprint))
         return state
+
+    def check_table(self, position: Position) -> None:
+        """Check that a position is one of this table.
+
+        Raises:
+            TableChangedError: It is not.
+        """
+        if position.table != self.directory.identity:
+            raise TableChangedError(
+                f"The position is one of another table or branch (identity {position.table}; this one is "
+                f"{self.directory.identity}), or the table was re-created since. Start anew with with_start(...)."
+            )
 
     def _inside_full(self, position: Position) -> Snapshot:
         snapshot = self.checks.check_before(position.snapshot, position.fingerprint)

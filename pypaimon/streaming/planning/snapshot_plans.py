@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import TableSchema
@@ -26,6 +25,7 @@ from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.planning import comparison
 from pypaimon.streaming.planning.prepared import LastPrepared, Preparation, Prepared, without_statistics
 from pypaimon.streaming.planning.shards import ShardFilter
 from pypaimon.streaming.planning.splits import DeletionFiles, SplitFactory
@@ -33,7 +33,9 @@ from pypaimon.streaming.planning.units import (
     Units,
     column,
     each_file,
+    each_name,
     in_canonical_order,
+    sides,
     whole_buckets,
     whole_row_id_groups,
 )
@@ -42,7 +44,6 @@ _Mask = npt.NDArray[np.bool_]
 _Scan = Scan | Literal["added"]
 _YEAR_3000 = 32_503_680_000
 _READ_AHEAD_BYTES = 4 << 20
-_SIDE = "side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,9 @@ class SnapshotPlans:
         self._created_after = None if created_after is None else _wall_clock(created_after)
         self.schema = schema
         self.traits = TableTraits.of(schema)
+        # Records that wait in bucket -2 are in no range, as in Java's batch reads.
+        waiting_apart = options.between is not None and self.traits.primary_key and self.traits.postpone
+        self._only_real_buckets = self.traits.only_real_buckets or waiting_apart
         self._pruner = Pruner(schema, directory.schema, options.predicate)
         self._shards = ShardFilter(self.traits, options.shard, options.bucket_filter)
         self._paths = FilePaths.of(directory.table.table_path, schema)
@@ -104,7 +108,8 @@ class SnapshotPlans:
         Raises:
             FileNotFoundError: A manifest is gone.
         """
-        return self._part(snapshot, "full", self._merge_mode(), after, lambda: self._state(snapshot))
+        mode = self._merge_mode()
+        return self._part(snapshot, "full", mode, after, lambda: self._state(snapshot), deletions_of=snapshot)
 
     def delta(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
@@ -153,65 +158,77 @@ class SnapshotPlans:
         )
         return PlannedSplits(self._sorted_by_partition(_retracting(splits, before)), last)
 
-    def net(self, before: Snapshot | None, snapshot: Snapshot, *, whole: bool = False) -> PlannedSplits:
-        """One change per key between the states of two snapshots, of the buckets that differ.
+    def net(self, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
+        """One change per key between what first plans hold of two snapshots, of the buckets that differ.
 
-        Raises FileNotFoundError if a manifest is gone.
+        With a changelog producer that is what was compacted: the rest is still to come as changelog. Raises
+        FileNotFoundError if a manifest is gone.
 
         Args:
             before: The earlier snapshot; None: an empty table.
             snapshot: The later one.
-            whole: States hold all that is committed. Else they hold what first plans hold: with a changelog producer
-                what was compacted, since the rest is still to come as changelog.
         """
-        state = self._committed if whole else self._state
-        sides = _sides(None if before is None else state(before), state(snapshot))
-        return self._compared(SplitMode.NET, sides, before, snapshot)
+        return self._compared(SplitMode.NET, self._state, before, snapshot)
 
-    def diff(self, before: Snapshot, snapshot: Snapshot) -> PlannedSplits:
-        """What two snapshots differ in, by the files that only one of them has.
+    def diff(
+        self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None, *, kinds: bool
+    ) -> PlannedSplits:
+        """What two states differ in, all that is committed.
 
-        The mode `diff` of docs/java-semantics.md#batch-ranges: of a table with a primary key those of both sides are
-        merged and compared (mode DIFF), all that is committed; of an append table the files of the later one come out.
+        Without kinds it is the mode `diff` of docs/java-semantics.md#batch-ranges, by the files that only one state
+        has: with a primary key those of both are merged and compared, else the rows of the later ones come out. With
+        kinds it is what turns the earlier state into the later one.
+
+        Args:
+            before: The earlier snapshot; None: an empty table.
+            snapshot: The later one.
+            after: Last unit that was handed out.
+            kinds: Whether rows come with kinds.
 
         Raises:
             FileNotFoundError: A manifest is gone.
             UnsupportedTableError: The number of buckets of a partition has changed, so that keys lie in others.
         """
-        old, new = self._committed(before), self._committed(snapshot)
-        if not self.traits.primary_key:
-            return self.added_files(without(new, old), snapshot)
-        sides = _sides(old, new)
-        self._check_same_buckets(sides, before, snapshot)
-        return self._compared(SplitMode.DIFF, sides, before, snapshot)
+        if self.traits.primary_key or (kinds and before is not None):
+            mode = SplitMode.NET if kinds else SplitMode.DIFF
+            return self._compared(mode, self._committed, before, snapshot, after)
 
-    def _compared(self, mode: SplitMode, sides: pa.Table, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
-        units = self._ordered(sides, whole_buckets)
-        chosen = self._kept(units, "delta")
-        deletions_before, deletions = self._deletions(before), self._deletions(snapshot)
-        if mode is SplitMode.DIFF:
-            chosen &= _lone_files(units)
-        else:
-            chosen &= _differing_units(units, deletions_before or {}, deletions or {})
-        entries = units.chosen(chosen)
-        old, new = (entries.filter(pc.equal(entries[_SIDE], side)) for side in (0, 1))
-        splits = self._factory.replaced(mode, old, new, snapshot.id, deletions_before, deletions)
-        return PlannedSplits(self._sorted_by_partition(_retracting(splits, before)))
+        def added() -> pa.Table:
+            new = self._committed(snapshot)
+            return new if before is None else without(new, self._committed(before))
 
-    def _check_same_buckets(self, sides: pa.Table, before: Snapshot, snapshot: Snapshot) -> None:
-        """Check that no partition was rescaled in between; `total_buckets` of dynamic buckets is -1."""
-        totals = sides.filter(pc.greater_equal(sides["total_buckets"], 0)).select(["partition", "total_buckets"])
-        counts = totals.group_by("partition").aggregate([("total_buckets", "count_distinct")])
-        if pc.any(pc.greater(counts["total_buckets_count_distinct"], 1)).as_py():
-            raise UnsupportedTableError(
-                f"The number of buckets of a partition has changed between snapshots {before.id} and {snapshot.id}, so "
-                "their states cannot be compared bucket by bucket. Compare snapshots on one side of that change, or "
-                "read the changes between them."
-            )
+        return self._part(snapshot, "added", self._merge_mode(), after, added, deletions_of=snapshot)
 
-    def added_files(self, entries: pa.Table, snapshot: Snapshot) -> PlannedSplits:
+    def _compared(
+        self,
+        mode: SplitMode,
+        state: Callable[[Snapshot], pa.Table],
+        before: Snapshot | None,
+        snapshot: Snapshot,
+        after: Unit | None = None,
+    ) -> PlannedSplits:
+        def prepare() -> Prepared:
+            both = sides(None if before is None else state(before), state(snapshot))
+            if before is not None and self.traits.primary_key:
+                comparison.check_same_buckets(both, before, snapshot)
+            units = self._ordered(both, whole_buckets if self.traits.primary_key else each_name)
+            kept, old, new = self._kept(units, "delta"), self._deletions(before), self._deletions(snapshot)
+            if mode is SplitMode.DIFF:
+                kept &= comparison.lone_files(units)
+            else:
+                kept &= comparison.differing_units(units, old or {}, new or {})
+            return Prepared(without_statistics(units), kept, new, old)
+
+        scan = f"{mode.value} since {None if before is None else before.fingerprint}"
+        prepared, chosen, last = self._preparation.part(snapshot, scan, after, prepare)
+        splits = self._factory.compared(
+            mode, prepared.units, chosen, snapshot.id, prepared.deletions_before, prepared.deletions
+        )
+        return PlannedSplits(self._sorted_by_partition(_retracting(splits, before)), last)
+
+    def added_files(self, entries: pa.Table, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """Splits of data files of an append table, put together as those of one snapshot."""
-        return self._part(snapshot, "added", self._merge_mode(), None, lambda: entries)
+        return self._part(snapshot, "added", self._merge_mode(), after, lambda: entries)
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
         """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""
@@ -258,13 +275,20 @@ class SnapshotPlans:
         return kept
 
     def _part(
-        self, snapshot: Snapshot, scan: _Scan, mode: SplitMode, after: Unit | None, entries: Callable[[], pa.Table]
+        self,
+        snapshot: Snapshot,
+        scan: _Scan,
+        mode: SplitMode,
+        after: Unit | None,
+        entries: Callable[[], pa.Table],
+        *,
+        deletions_of: Snapshot | None = None,
     ) -> PlannedSplits:
         def prepare() -> Prepared:
             unit = whole_buckets if mode is SplitMode.MERGE else each_file
             unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
             units = self._ordered(entries(), unit, by_sequence=scan == "full" and not self.traits.primary_key)
-            return self._prepared(units, scan, snapshot if scan == "full" else None)
+            return self._prepared(units, scan, deletions_of)
 
         prepared, chosen, last = self._preparation.part(snapshot, scan, after, prepare)
         if not chosen.any():
@@ -289,7 +313,7 @@ class SnapshotPlans:
 
     def _kept(self, units: Units, scan: _Scan) -> _Mask:
         kept = self._shards.mask(units.entries)
-        if self.traits.only_real_buckets:
+        if self._only_real_buckets:
             kept &= units.bucket != POSTPONE_BUCKET
         if self._created_after is not None:
             kept &= column(units.entries, "creation_time") >= self._created_after
@@ -325,39 +349,6 @@ def _retracting(splits: list[StreamSplit], before: Snapshot | None) -> list[Stre
 
 def _of_kind(entries: pa.Table, kind: EntryKind) -> pa.Table:
     return entries.filter(pc.equal(entries["kind"], kind))
-
-
-def _sides(old: pa.Table | None, new: pa.Table) -> pa.Table:
-    """Entries of two states, each with its side: 0 before, 1 after."""
-    both = [(side, table) for side, table in enumerate((old, new)) if table is not None]
-    return pa.concat_tables(
-        table.append_column(_SIDE, pa.array(np.full(table.num_rows, side, dtype=np.int8))) for side, table in both
-    )
-
-
-def _lone_files(units: Units) -> _Mask:
-    """Entries whose file is on one side only; one that was moved to another level is another file."""
-    # Each column of `pairs` is (code of the name, level); a pair that is counted once is on one side only.
-    names = units.entries["file_name"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    pairs = np.stack([names, column(units.entries, "level")])
-    _, inverse, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
-    lone: _Mask = counts[inverse.ravel()] == 1
-    return lone
-
-
-def _differing_units(units: Units, deletions_before: DeletionFiles, deletions: DeletionFiles) -> _Mask:
-    """Entries of units whose files, or the rows deleted from them, differ between the two sides."""
-    names = units.entries["file_name"].combine_chunks()
-    codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    # Pairs of (unit, code of the file name): one that is counted once is a file of one side. A unit with such a file
-    # is compared as a whole, and so is one in which a deletion vector differs.
-    pairs = np.unique(np.stack([units.of_entry, codes]), axis=1, return_counts=True)
-    lone = np.unique(pairs[0][0][pairs[1] == 1])
-    files = deletions_before.keys() | deletions.keys()
-    changed = [file[2] for file in files if deletions_before.get(file) != deletions.get(file)]
-    differing: _Mask = np.isin(units.of_entry, lone)
-    touched = pc.is_in(names, value_set=pa.array(changed, pa.string())).to_numpy(zero_copy_only=False)
-    return differing | np.isin(units.of_entry, units.of_entry[touched])
 
 
 def _wall_clock(millis: int) -> int:

@@ -5,7 +5,7 @@ Java's rules: docs/java-semantics.md#splits-and-order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.units import Units, column
+from pypaimon.streaming.planning.units import Units, column, on_each_side
 
 _Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
@@ -98,6 +98,30 @@ class SplitFactory:
             )
         ]
 
+    def compared(
+        self,
+        mode: SplitMode,
+        units: Units,
+        chosen: _Mask,
+        snapshot_id: int,
+        deletions_before: DeletionFiles | None,
+        deletions_after: DeletionFiles | None,
+    ) -> list[StreamSplit]:
+        """Splits of the chosen entries of two states (modes NET, DIFF); see `replaced`. Unaware buckets are packed."""
+        entries = units.chosen(chosen)
+        files, groups = _Files.of(entries, self), units.of_entry[chosen]
+        if not self.traits.unaware_bucket:
+            order = [files.key(start) for start, _ in files.buckets]
+            sides = on_each_side(entries)
+            return self.replaced(mode, *sides, snapshot_id, deletions_before, deletions_after, order)
+        ranges = (each for bucket in files.buckets for each in self._packed(files.sizes, groups, *bucket))
+        parts = (on_each_side(entries.slice(start, stop - start)) for start, stop in ranges)
+        return [
+            split
+            for sides in parts
+            for split in self.replaced(mode, *sides, snapshot_id, deletions_before, deletions_after)
+        ]
+
     def replaced(
         self,
         mode: SplitMode,
@@ -106,10 +130,12 @@ class SplitFactory:
         snapshot_id: int,
         deletions_before: DeletionFiles | None,
         deletions_after: DeletionFiles | None,
+        order: Sequence[_Key] = (),
     ) -> list[StreamSplit]:
-        """One split per bucket: the files that were there before and those there after (modes OVERWRITE, NET).
+        """One split per bucket: the files that were there before and those there after (modes OVERWRITE, NET, DIFF).
 
-        Files on both sides cancel out. Both tables are in canonical order.
+        Both tables are in canonical order. The buckets are in the order that is given, else those of the files before
+        come first.
         """
         old, new = _Files.of(before, self), _Files.of(after, self)
         # The serialised partition and the bucket match the two sides: partition indices of one table mean nothing in
@@ -117,7 +143,7 @@ class SplitFactory:
         ranges_old = {old.key(start): (start, stop) for start, stop in old.buckets}
         ranges_new = {new.key(start): (start, stop) for start, stop in new.buckets}
         result = []
-        for key in dict.fromkeys((*ranges_old, *ranges_new)):
+        for key in order or dict.fromkeys((*ranges_old, *ranges_new)):
             low, high = ranges_old.get(key, (0, 0))
             first, last = ranges_new.get(key, (0, 0))
             source, entry = (new, first) if last else (old, low)

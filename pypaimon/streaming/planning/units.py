@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import TableChangedError
 from pypaimon.streaming.filtering.row_ranges import row_ranges
@@ -23,6 +24,7 @@ from pypaimon.streaming.options.stream_options import Limits
 PartitionTexts = Callable[[pa.Array], Sequence[tuple[str | None, ...]]]
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
+_SIDE = "side"
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def in_canonical_order(
         partition_texts: Texts of serialised partition rows, all at once.
         by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full
             plans, as Java), else as they stand in the manifests.
-        unit: Which entries form a unit: `each_file`, `whole_buckets` or `whole_row_id_groups`.
+        unit: Which entries form a unit: `each_file`, `each_name`, `whole_buckets` or `whole_row_id_groups`.
     """
     encoded = entries["partition"].combine_chunks().dictionary_encode()
     texts = partition_texts(encoded.dictionary)
@@ -128,6 +130,8 @@ def in_canonical_order(
     keys: list[Any] = [_bucket_key(bucket), partition]
     if unit is whole_row_id_groups:
         keys.insert(0, column(entries, "first_row_id", -1))
+    elif unit is each_name:
+        keys = [*_gone_before_new(entries), *keys]
     elif by_sequence:
         keys.insert(0, column(entries, "min_sequence_number"))
     order = np.lexsort(keys)
@@ -146,6 +150,18 @@ def in_canonical_order(
 def each_file(units: Units) -> _Numbers:
     """Every file is a unit."""
     return np.arange(len(units.bucket))
+
+
+def each_name(units: Units) -> _Numbers:
+    """Every file is a unit, where two states are compared: its entries in both.
+
+    Files of the earlier state alone come first, then those of both, then those of the later one, each by name: a row
+    that was written anew is taken away before it comes.
+    """
+    names = units.entries["file_name"].to_numpy()
+    starts = units.index == 0
+    starts[1:] |= names[1:] != names[:-1]
+    return np.cumsum(starts, dtype=np.int64) - 1
 
 
 def whole_buckets(units: Units) -> _Numbers:
@@ -188,6 +204,28 @@ def cut(units: Units, kept: _Mask, limits: Limits) -> tuple[_Mask, Unit | None]:
     return chosen, units.unit_at(int(np.flatnonzero(units.of_entry == last)[-1]))
 
 
+def sides(old: pa.Table | None, new: pa.Table) -> pa.Table:
+    """Entries of two states, each with its side."""
+    both = [(side, table) for side, table in enumerate((old, new)) if table is not None]
+    return pa.concat_tables(
+        table.append_column(_SIDE, pa.array(np.full(table.num_rows, side, dtype=np.int8))) for side, table in both
+    )
+
+
+def on_each_side(entries: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The entries of the state before, and those of the state after."""
+    return entries.filter(pc.equal(entries[_SIDE], 0)), entries.filter(pc.equal(entries[_SIDE], 1))
+
+
+def _gone_before_new(entries: pa.Table) -> list[_Numbers]:
+    """Sort keys of entries of two states, the least significant first; see `each_name`."""
+    _, names = np.unique(entries["file_name"].to_numpy(), return_inverse=True)
+    later = column(entries, _SIDE) == 1
+    count = int(names.max(initial=-1)) + 1
+    is_old, is_new = (np.bincount(names[side], minlength=count) > 0 for side in (~later, later))
+    return [names, (1 + is_new.astype(np.int64) - is_old)[names]]
+
+
 def column(entries: pa.Table, name: str, null: int = 0) -> _Numbers:
     """A numeric column of entries; `null` where it has none."""
     values = entries[name].combine_chunks()
@@ -215,7 +253,10 @@ __all__ = [
     "column",
     "cut",
     "each_file",
+    "each_name",
     "in_canonical_order",
+    "on_each_side",
+    "sides",
     "whole_buckets",
     "whole_row_id_groups",
 ]

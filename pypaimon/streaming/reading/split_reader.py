@@ -140,7 +140,7 @@ class SplitReader:
         if split.mode is SplitMode.EVOLUTION:
             return self._evolution(split)
         if split.mode is SplitMode.NET:
-            return self._net(split)
+            return self._net(split) if self._traits.primary_key else self._gone_and_came(split)
         if split.mode is SplitMode.DIFF:
             return self._diff(split)
         return self._merges(split)
@@ -256,6 +256,25 @@ class SplitReader:
         names = [field.name for field in self._layout.fields]
         for batch in net_changes(self._matching(before), self._matching(after), self._merge_engine.keys, names):
             yield Records(batch, batch.column(VALUE_KIND))
+
+    def _gone_and_came(self, split: StreamSplit) -> Iterator[Records]:
+        """Rows of files without keys: those of the earlier state that are gone as -D, those that came as +I."""
+        before, after = self._files_before(split), self._files(split)
+        vectors_of = [{file.file_name: each for file, each in side.files} for side in (before, after)]
+        fields, columns = self._layout.fields, self._layout.system_columns
+        # Those of the earlier state alone first, then those of both, as they were planned.
+        for file in {each.file_name: each for each in (*before.metas, *after.metas)}.values():
+            vectors = [self._vector(side.get(file.file_name), file.row_count) for side in vectors_of]
+            position = 0
+            for batch in self._file(file, None, fields, columns, after.constants):
+                was, is_now = (
+                    _rows_there(file.file_name in side, vector, position, batch.num_rows)
+                    for side, vector in zip(vectors_of, vectors, strict=True)
+                )
+                position += batch.num_rows
+                for mask, kind in ((pc.and_not(was, is_now), row_kinds.DELETE), (pc.and_not(is_now, was), None)):
+                    rows = batch.filter(mask)
+                    yield Records(rows, None if kind is None else pa.repeat(pa.scalar(kind, pa.int8()), rows.num_rows))
 
     def _diff(self, split: StreamSplit) -> Iterator[Records]:
         before = self._merged(self._files_before(split), keep_deletes=True)
@@ -378,6 +397,13 @@ class SplitReader:
             if not self._ignore_corrupt:
                 raise
             _skipped("what is left of a data file", file, "scan.ignore-corrupt-files", error)
+
+
+def _rows_there(file_is_there: bool, vector: DeletionVector | None, position: int, count: int) -> pa.Array:
+    """Which rows of a file, from a position on, are rows of a state."""
+    if file_is_there and vector is not None:
+        return vector.keep_mask(position, count)
+    return pa.repeat(pa.scalar(file_is_there), count)
 
 
 def _skipped(what: str, file: DataFileMeta, option: str, error: Exception) -> None:

@@ -92,6 +92,6 @@ class LagMeter:
         counts = [self._planner.records_of(snapshot) for snapshot in unread.values()]
         if state.full is not None:
             counts.append(state.full.total_record_count)
-        if state.unit is not None or None in counts:
+        if state.unit is not None or state.span is not None or None in counts:
             return None
         return sum(count for count in counts if count is not None)

@@ -20,7 +20,7 @@ from beliefs import Settings
 from believing_reader import BelievingReader
 from commit_seed import commit_seed, how_to_repeat
 from crafted_table import CraftedTable
-from crafted_writer import KEYS, CraftedWriter
+from crafted_writer import KEYS, TABLES, CraftedWriter
 from fault_file_io import SCHEME, Call, FaultFileIO
 from hypothesis import HealthCheck, settings
 from hypothesis import seed as seeded_by
@@ -30,16 +30,6 @@ from pypaimon.schema.schema_change import SchemaChange
 from table_model import KEY, PARTITION, StreamModel
 
 SOAK = int(os.environ.get("SOAK", "0"))
-TABLES: dict[str, dict[str, Any]] = {
-    "unaware": {"buckets": 0},
-    "fixed": {"buckets": 3, "options": {"bucket-key": KEY}},
-    "none": {"buckets": 2, "keyed": True},
-    "input": {"buckets": 2, "keyed": True, "producer": "input"},
-    "lookup": {"buckets": 2, "keyed": True, "producer": "lookup"},
-    "full-compaction": {"buckets": 2, "keyed": True, "producer": "full-compaction"},
-    "postponed": {"buckets": 2, "keyed": True, "postponed": True},
-    "postponed-lookup": {"buckets": 2, "keyed": True, "postponed": True, "producer": "lookup"},
-}
 ACTIONS = st.sampled_from([*["append"] * 4, *["compact"] * 4, "overwrite", "nothing", "alter", "expire", "hurry"])
 CHANGES = st.lists(st.tuples(ACTIONS, st.integers(0, 1 << 16)), min_size=1, max_size=6)
 

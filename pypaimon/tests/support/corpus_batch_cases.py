@@ -1,21 +1,27 @@
-"""Batch ranges of the golden corpus: what Java returns between two snapshots, tags or times, and what ours does."""
+"""Batch ranges of the golden corpus: what Java returns between two snapshots, tags or times, and what ours do."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
 from corpus_cases import unpack
 from corpus_values import column_values, wanted_value
+from pypaimon import CatalogFactory
 from spark_driver import batch_tasks
 
-from pypaimon.streaming import PaimonStreamError
+from pypaimon.streaming import PaimonStreamError, stream_read_builder
+from pypaimon.streaming.options.between import Ends, between_of_options
+from pypaimon.streaming.options.option_values import OptionValues
 
 ARCHIVE = "java-2.1-more"
+EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 Row = tuple[Any, ...]
 """Row kind, then the values."""
 
@@ -78,24 +84,48 @@ def scenarios() -> list[str]:
 
 
 def read(case: BatchRange, *, kinds: bool = True) -> BatchOutcome:
-    """Run a batch read of the Spark source, without Spark.
+    """Read a range as a stream, with the builder's `between`.
 
     Args:
         case: What to read.
         kinds: Whether rows have their kind; else they are values only.
     """
+    return _outcome(case, lambda: _batches(case, kinds))
+
+
+def read_by_spark(case: BatchRange, *, kinds: bool = True) -> BatchOutcome:
+    """As `read`, by the batch source for Spark, without Spark."""
     table = "d.t" + (f"${case.system_table}" if case.system_table else "")
     options = {"warehouse": str(unpack(ARCHIVE) / case.scenario / "wh"), "table": table, **case.options}
     if case.projection is not None:
         options["columns"] = ",".join(case.projection)
+    tasks = {**options, "include-row-kind": str(kinds).lower()}
+    return _outcome(case, lambda: (batch for task in batch_tasks(tasks) for batch in task))
+
+
+def _batches(case: BatchRange, kinds: bool) -> Iterator[pa.Table]:
+    between = between_of_options(OptionValues(case.options))
+    assert between is not None
+    start, end = between.start, between.end
+    if between.ends is Ends.TIMES:
+        start, end = (EPOCH + timedelta(milliseconds=int(each or 0)) for each in (start, end))
+    catalog = CatalogFactory.create({"warehouse": str(unpack(ARCHIVE) / case.scenario / "wh")})
+    view: Any = case.system_table
+    builder = stream_read_builder(catalog.get_table("d.t"), view).with_projection(case.projection)
+    builder.with_include_row_kind(kinds)
+    builder.between(start, end, between.mode.value, tag_to_snapshot=between.tag_to_snapshot)
+    with builder.open_sync() as stream:
+        yield from (batch.data for batch in stream)
+
+
+def _outcome(case: BatchRange, batches: Callable[[], Iterable[pa.Table | pa.RecordBatch]]) -> BatchOutcome:
     types = dict(case.columns)
     rows: list[Row] = []
     try:
-        for batches in batch_tasks({**options, "include-row-kind": str(kinds).lower()}):
-            for batch in batches:
-                names = batch.schema.names
-                values = [column_values(batch.column(name), types.get(name, "")) for name in names]
-                rows += zip(*values, strict=True)
+        for batch in batches():
+            names = batch.schema.names
+            values = [column_values(batch.column(name), types.get(name, "")) for name in names]
+            rows += zip(*values, strict=True)
     except PaimonStreamError as error:
         return BatchOutcome(None, error)
     return BatchOutcome(tuple(rows))

@@ -15,6 +15,17 @@ Choice = TypeVar("Choice")
 ACTIONS = ("append", "hurry", "overwrite", "compact", "nothing", "alter", "expire")
 KEYS = 7
 NAMES = ("v", "n", "c", "d")
+TABLES: dict[str, dict[str, Any]] = {
+    "unaware": {"buckets": 0},
+    "fixed": {"buckets": 3, "options": {"bucket-key": KEY}},
+    "none": {"buckets": 2, "keyed": True},
+    "input": {"buckets": 2, "keyed": True, "producer": "input"},
+    "lookup": {"buckets": 2, "keyed": True, "producer": "lookup"},
+    "full-compaction": {"buckets": 2, "keyed": True, "producer": "full-compaction"},
+    "postponed": {"buckets": 2, "keyed": True, "postponed": True},
+    "postponed-lookup": {"buckets": 2, "keyed": True, "postponed": True, "producer": "lookup"},
+}
+"""Kinds of tables: number of buckets, and whether they have keys, a changelog producer, pending records."""
 
 
 class CraftedWriter:

@@ -110,7 +110,7 @@ def test_a_manifest_that_is_missing_is_a_typed_error(table: Table) -> None:
 
 
 def test_a_difference_holds_what_no_compaction_has_made_changelog_of(keyed: Table) -> None:
-    told = [("+I", 4, "a"), ("+U", 1, "b"), ("-D", 2, "a")]
+    told = [("+I", 4, "a"), ("+U", 1, "b"), ("-D", 2, "a"), ("-U", 1, "a")]
     assert sorted(batch_rows(keyed, incremental_between="1,2", **DIFF)) == told
     values = {**DIFF, "mode": "rows"}
     assert sorted(batch_rows(keyed, incremental_between="1,2", **values)) == [(1, "b"), (4, "a")]
@@ -125,14 +125,21 @@ def test_a_row_that_changed_in_another_column_is_part_of_a_difference(tmp_path: 
     assert batch_rows(table, columns="k", **more) == [(1,)]
 
 
-def test_a_filter_of_a_difference_is_one_of_the_rows_that_come_out(tmp_path: Path) -> None:
+def test_a_filter_of_a_difference_is_one_of_both_states_or_of_the_rows_that_come_out(tmp_path: Path) -> None:
     table = Table(tmp_path / "warehouse", "pk", primary_key=True, bucket="1")
     table.commit([("+I", 1, "a"), ("+I", 2, "a"), ("+I", 3, "a")])
     table.commit([("+I", 1, "b"), ("+I", 2, "a"), ("+I", 4, "a")], overwrite=True)
     rows = sorted(batch_rows(table, incremental_between="1,2", **DIFF))
-    assert rows == [("+I", 1, "b"), ("+I", 4, "a"), ("-D", 3, "a")]
-    for text, kept in (("v = 'a'", rows[1:]), ("v = 'b'", rows[:1]), ("k > 1", rows[1:])):
-        assert sorted(batch_rows(table, incremental_between="1,2", filter=text, **DIFF)) == kept
+    came, changed, gone, changed_from = ("+I", 4, "a"), ("+U", 1, "b"), ("-D", 3, "a"), ("-U", 1, "a")
+    assert rows == [came, changed, gone, changed_from]
+    for text, kept, plain in (
+        ("v = 'a'", [came, ("-D", 1, "a"), gone], [came]),
+        ("v = 'b'", [("+I", 1, "b")], [changed]),
+        ("k > 1", [came, gone], [came]),
+    ):
+        filtered = {"incremental_between": "1,2", "filter": text, **DIFF}
+        assert sorted(batch_rows(table, **filtered)) == kept
+        assert batch_rows(table, **filtered, mode="rows") == [row[1:] for row in plain]
 
 
 def test_a_changelog_is_that_of_all_snapshots_but_overwrites(tmp_path: Path) -> None:

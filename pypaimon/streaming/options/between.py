@@ -1,0 +1,145 @@
+"""`Between`: a range of a table's history, by the builder's `between` or the options of Java's batch reads.
+
+Java's rules: docs/java-semantics.md#batch-ranges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.arguments import choice, millis, typed
+from pypaimon.streaming.options.option_values import OptionValues
+
+BETWEEN, BETWEEN_TIMES = "incremental-between", "incremental-between-timestamp"
+TO_AUTO_TAG = "incremental-to-auto-tag"
+MODE, TAG_TO_SNAPSHOT = "incremental-between-scan-mode", "incremental-between-tag-to-snapshot"
+RANGE_KEYS = (BETWEEN, BETWEEN_TIMES, TO_AUTO_TAG)
+"""The options that name a range."""
+
+
+class BetweenMode(str, Enum):
+    """What is read of a range."""
+
+    AUTO = "auto"
+    """The changelog where the table has a changelog producer, else the delta."""
+    DELTA = "delta"
+    """The files that APPEND snapshots added."""
+    CHANGELOG = "changelog"
+    """The changelog files of snapshots, those of OVERWRITE ones left out."""
+    DIFF = "diff"
+    """What the states at both ends differ in."""
+
+
+class Ends(str, Enum):
+    """What the ends of a range are."""
+
+    SNAPSHOTS = "snapshots"
+    """Snapshot ids, or tags; as text they are tags if there are both, else ids."""
+    TIMES = "times"
+    """Epoch milliseconds."""
+    AUTO_TAG = "auto tag"
+    """The end is an automatic tag, the start the one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What happened after one moment of a table's history, up to another one.
+
+    Attributes:
+        given: The call or option that asks for it, for errors.
+        ends: What `start` and `end` are.
+        start: The range begins after it; None for an automatic tag.
+        end: The range ends with it.
+        mode: What is read.
+        tag_to_snapshot: Tags stand for the ids of their snapshots; else two tags are always a difference of states.
+        kinds: Rows come with their kinds, so that a difference leads from one state to the other. Else it holds the
+            rows that are new or changed, as Java's.
+    """
+
+    given: str
+    ends: Ends
+    start: int | str | None
+    end: int | str
+    mode: BetweenMode = BetweenMode.AUTO
+    tag_to_snapshot: bool = False
+    kinds: bool = False
+
+    def __post_init__(self) -> None:
+        start, end = self.start, self.end
+        if isinstance(start, int) and isinstance(end, int) and end < start:
+            raise StreamConfigError(f"{self.given}: the start lies after the end; swap them.")
+        if self.tag_to_snapshot and self.mode is BetweenMode.DIFF:
+            raise StreamConfigError(
+                f"{self.given}: the mode 'diff' and '{TAG_TO_SNAPSHOT}' contradict each other: two tags are a "
+                "difference of states without the second."
+            )
+
+
+def between_of_arguments(start: Any, end: Any, mode: Any, tag_to_snapshot: Any) -> Between:
+    """The range that the arguments of the builder's `between` ask for.
+
+    Raises:
+        StreamConfigError: The ends are of different kinds or the wrong way round, or `mode` is no choice.
+    """
+    given = f"between({_shown(start)}, {_shown(end)})"
+    chosen = choice(BetweenMode, "between: mode", mode)
+    by_ids = typed(bool, "between: tag_to_snapshot", tag_to_snapshot)
+    if start is None and isinstance(end, str):
+        return Between(given, Ends.AUTO_TAG, None, end, chosen)
+    kind = next((each for each in (int, str, datetime) if isinstance(start, each) and isinstance(end, each)), bool)
+    if isinstance(start, bool) or isinstance(end, bool) or kind is bool:
+        raise StreamConfigError(
+            f"{given}: give two snapshot ids (int), two tags (str) or two times (aware datetime); or None and an "
+            "automatic tag."
+        )
+    if kind is datetime:
+        times = millis("between: start", start), millis("between: end", end)
+        return Between(given, Ends.TIMES, *times, chosen)
+    return Between(given, Ends.SNAPSHOTS, start, end, chosen, by_ids)
+
+
+def _shown(end: Any) -> str:
+    return str(end) if isinstance(end, datetime) else repr(end)
+
+
+def between_of_options(options: OptionValues) -> Between | None:
+    """The range that options name; None if they name none.
+
+    Raises:
+        StreamConfigError: They name several, or none that can be read.
+    """
+    keys = [key for key in RANGE_KEYS if options.text(key) is not None]
+    if not keys:
+        return None
+    if len(keys) > 1:
+        raise StreamConfigError(f"Options {' and '.join(map(repr, keys))} are both set; give one of them.")
+    (key,) = keys
+    text = options.text(key) or ""
+    given = f"Option '{key}' = '{text}'"
+    mode = options.member(MODE, BetweenMode, BetweenMode.AUTO)
+    if key == TO_AUTO_TAG:
+        return Between(given, Ends.AUTO_TAG, None, text, mode)
+    start, end = _two(given, text, "times" if key == BETWEEN_TIMES else "snapshots or tags")
+    if key == BETWEEN_TIMES:
+        return Between(given, Ends.TIMES, _millis(key, start), _millis(key, end), mode)
+    return Between(given, Ends.SNAPSHOTS, start, end, mode, options.boolean(TAG_TO_SNAPSHOT, False))
+
+
+def _two(given: str, text: str, what: str) -> tuple[str, str]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise StreamConfigError(f"{given}: give two {what}, 'start,end'.")
+    return parts[0], parts[1]
+
+
+def _millis(key: str, text: str) -> int:
+    """Epoch milliseconds, or a local time as text."""
+    if text.isdecimal():
+        return int(text)
+    millis = OptionValues({key: text}).local_timestamp_millis(key)
+    assert millis is not None
+    return millis

@@ -1,0 +1,279 @@
+"""Ranges of a table's history: which snapshots one holds, and whether it is read snapshot by snapshot or as one plan.
+
+Java's rules: docs/java-semantics.md#batch-ranges. Two ids a and b are what happened after a, up to b; a may be the
+snapshot just before the earliest. Two tags are the difference of their states, whatever the mode, and live without
+their snapshots. A time stands for the newest snapshot that is not younger; before the earliest, for the one before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import (
+    PositionBeyondLatestError,
+    PositionExpiredError,
+    StreamConfigError,
+    UnsupportedTableError,
+)
+from pypaimon.streaming.metadata.history import RangeCheck, rolled_back
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.model.position import Phase, Position, Unit
+from pypaimon.streaming.options.auto_tags import AutoTags
+from pypaimon.streaming.options.between import Between, BetweenMode, Ends
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.planning.comparison import rescaled
+from pypaimon.streaming.planning.follow_up import (
+    ChangelogOfRangeScanner,
+    CommitKind,
+    DeltaFollowUpScanner,
+    FollowUpScanner,
+)
+from pypaimon.streaming.planning.planner_state import PlannerState, Span
+from pypaimon.streaming.planning.resume import PositionResolver
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
+
+_BEFORE_ALL = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRange:
+    """A range that was found.
+
+    Attributes:
+        first: Its first snapshot.
+        last: Its last snapshot.
+        span: How it is read as one plan; None: snapshot by snapshot.
+    """
+
+    first: int
+    last: int
+    span: Span | None = None
+
+    @staticmethod
+    def of(span: Span) -> SnapshotRange:
+        """A range that is one plan."""
+        return SnapshotRange(span.since + 1, span.last.id, span)
+
+
+class RangeScanner:
+    """Finds a range in the history of a table, and goes on inside of it.
+
+    Args:
+        directory: The table.
+        traits: Its kind.
+        options: Its options.
+        between: The range that was asked for.
+
+    Attributes:
+        follow_up: Which snapshots are read where it is not one plan.
+    """
+
+    def __init__(self, directory: TableDirectory, traits: TableTraits, options: OptionValues, between: Between) -> None:
+        self._directory = directory
+        self._snapshots = directory.snapshots
+        self._traits = traits
+        self._options = options
+        self._between = between
+        mode = between.mode
+        if mode is BetweenMode.AUTO:
+            mode = BetweenMode.DELTA if traits.producer is ChangelogProducer.NONE else BetweenMode.CHANGELOG
+        self._mode = mode
+        changelog = mode is BetweenMode.CHANGELOG
+        self.follow_up: FollowUpScanner = ChangelogOfRangeScanner() if changelog else DeltaFollowUpScanner()
+
+    def find(self, *, goes_on: bool = False) -> SnapshotRange | None:
+        """The range; None if nothing is in it.
+
+        Args:
+            goes_on: A stream goes on in it: its first snapshots may have expired since.
+
+        Raises:
+            StreamConfigError: The ends are not there, or the wrong way round.
+            PositionExpiredError: A snapshot of it has expired.
+            PositionBeyondLatestError: It ends behind the latest snapshot.
+            UnsupportedTableError: The states of such a table cannot be compared.
+        """
+        between = self._between
+        if between.ends is Ends.AUTO_TAG:
+            return self._to_auto_tag(str(between.end))
+        start, end = between.start, between.end
+        if between.ends is Ends.TIMES:
+            return self._between_times(int(start or 0), int(end), goes_on)
+        if isinstance(start, str) and isinstance(end, str):
+            first, last = self._directory.tag(start), self._directory.tag(end)
+            if first is not None and last is not None:
+                return self._between_tags(first, last, goes_on)
+        ids = [_id(each) for each in (start, end)]
+        if None in ids:
+            known = ", ".join(self._directory.tag_names()) or "none"
+            raise StreamConfigError(
+                f"{between.given}: these are neither two tags nor two snapshot ids; tags are: {known}."
+            )
+        return self._between_ids(ids[0] or 0, ids[1] or 0, goes_on)
+
+    def _between_ids(self, start: int, end: int, goes_on: bool) -> SnapshotRange | None:
+        if end < start:
+            raise StreamConfigError(f"{self._between.given}: the start lies after the end; swap them.")
+        if start == end or self._snapshots.latest_id() is None:
+            return None
+        if self._mode is BetweenMode.DIFF:
+            return self._diff(self._snapshot(start), self._snapshot(end))
+        return self._changes(start, end, goes_on)
+
+    def _between_tags(self, start: Snapshot, end: Snapshot, goes_on: bool) -> SnapshotRange | None:
+        if self._between.tag_to_snapshot:
+            return self._changes(start.id, end.id, goes_on)
+        if end.id < start.id:
+            raise StreamConfigError(
+                f"{self._between.given}: the first tag, of snapshot {start.id}, lies after the second, of snapshot "
+                f"{end.id}; swap them."
+            )
+        return None if start.id == end.id else self._diff(start, end)
+
+    def _between_times(self, start: int, end: int, goes_on: bool) -> SnapshotRange | None:
+        latest, earliest = self._snapshots.get_latest_snapshot(), self._snapshots.try_get_earliest_snapshot()
+        if latest is None or earliest is None:
+            return None
+        if start == end or start > latest.time_millis or end < earliest.time_millis:
+            return None
+        first = self._snapshots.earlier_or_equal_time_mills(start)
+        last = self._snapshots.earlier_or_equal_time_mills(end) or latest
+        if self._mode is not BetweenMode.DIFF:
+            return self._changes(earliest.id - 1 if first is None else first.id, last.id, goes_on)
+        if first is None and earliest.id == _BEFORE_ALL + 1:
+            return SnapshotRange.of(Span(_BEFORE_ALL, last, is_diff=True))
+        return self._diff(earliest if first is None else first, last)
+
+    def _to_auto_tag(self, name: str) -> SnapshotRange | None:
+        before = AutoTags(self._options).before(name, self._directory.tag_names())
+        start, end = None if before is None else self._directory.tag(before), self._directory.tag(name)
+        if start is None or end is None or start.id == end.id:
+            return None
+        return self._diff(start, end)
+
+    def _changes(self, start: int, end: int, goes_on: bool) -> SnapshotRange | None:
+        """What the snapshots after `start`, up to `end`, hold, as each was committed."""
+        earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id()
+        joined = self._traits.data_evolution and self._mode is BetweenMode.DELTA
+        if (joined or not goes_on) and (earliest is None or start < earliest - 1):
+            raise PositionExpiredError(start + 1, earliest, latest)
+        if latest is None or end > latest:
+            raise PositionBeyondLatestError(end, latest)
+        if start >= end:
+            return None
+        if joined:
+            # Columns that were written later go to the rows appended before.
+            return SnapshotRange.of(Span(start, self._snapshot(end), is_diff=False))
+        return SnapshotRange(start + 1, end)
+
+    def _diff(self, start: Snapshot, end: Snapshot) -> SnapshotRange | None:
+        if self._traits.data_evolution:
+            raise UnsupportedTableError(
+                "Two states of a table with data evolution cannot be compared: its files hold columns of rows. Read "
+                "the range with the mode 'delta' between two snapshots, or compare two reads with 'scan.snapshot-id'."
+            )
+        if start.schema_id != end.schema_id and self._buckets(start) != self._buckets(end):
+            raise rescaled("of the table", start, end)
+        return None if start.id == end.id else SnapshotRange.of(Span(start.id, end, is_diff=True, before=start))
+
+    def _buckets(self, snapshot: Snapshot) -> int:
+        return TableTraits.of(self._directory.schema(snapshot.schema_id)).bucket
+
+    def _snapshot(self, snapshot_id: int) -> Snapshot:
+        found = self._snapshots.try_get(snapshot_id)
+        if found is None:
+            raise self._not_there(snapshot_id)
+        return found
+
+    def _not_there(self, snapshot_id: int) -> PositionExpiredError | PositionBeyondLatestError:
+        earliest, latest = self._snapshots.earliest_id(), self._snapshots.latest_id()
+        if latest is not None and snapshot_id > latest:
+            return PositionBeyondLatestError(snapshot_id, latest)
+        return PositionExpiredError(snapshot_id, earliest, latest)
+
+    # ---- going on ----
+
+    def resumed(
+        self, state: PlannerState, found: SnapshotRange, position: Position, resolver: PositionResolver
+    ) -> PlannerState:
+        """The state of a stream at a saved position in the range.
+
+        Raises:
+            StreamConfigError: The position does not lie in the range, or not where this one can be cut.
+            TableChangedError: The table is another one, or was rolled back.
+            PositionExpiredError: What comes next has expired.
+        """
+        resolver.check_table(position)
+        span = found.span
+        if position.phase is Phase.RANGE and span is not None:
+            if (position.since, position.snapshot) != (span.since, span.last.id):
+                raise self._elsewhere(position, found)
+            if position.fingerprint not in (None, span.last.fingerprint):
+                raise rolled_back(span.last.id)
+            return replace(self.begun(state, found), unit=position.unit)
+        if position.phase is not Phase.FOLLOW or (position.snapshot < found.first and self._is_there(position)):
+            raise self._elsewhere(position, found)
+        if span is not None and position.snapshot <= span.last.id:
+            if position.snapshot != found.first or position.unit is not None:
+                raise self._elsewhere(position, found)
+            return self.begun(state, found)
+        return resolver.resumed(replace(state, end_id=found.last), position)
+
+    def begun(self, state: PlannerState, found: SnapshotRange) -> PlannerState:
+        """The state at the beginning of a range that is one plan."""
+        return replace(state, start=None, next_id=found.last, end_id=found.last, span=found.span, verified=True)
+
+    def _is_there(self, position: Position) -> bool:
+        return self._snapshots.try_get(position.snapshot) is not None
+
+    def _elsewhere(self, position: Position, found: SnapshotRange) -> StreamConfigError:
+        how = "as one plan" if found.span is not None else "snapshot by snapshot"
+        return StreamConfigError(
+            f"{self._between.given}: the position, in phase '{position.phase.value}' at snapshot {position.snapshot}, "
+            f"is not one of this range, which is read {how} from snapshot {found.first} to {found.last}. Give the "
+            "range that the position was made with."
+        )
+
+
+def planned_span(
+    plans: SnapshotPlans, checks: RangeCheck, span: Span, after: Unit | None, *, kinds: bool
+) -> tuple[PlanKind, PlannedSplits]:
+    """The next part of a range that is one plan.
+
+    Args:
+        plans: Plans of single snapshots.
+        checks: Tell a file that has expired from one that a damaged table lacks.
+        span: The range.
+        after: Last unit that was handed out.
+        kinds: Whether rows come with kinds.
+
+    Raises:
+        PaimonStreamError: A snapshot or a file is gone.
+    """
+    if span.is_diff:
+        # Its files are on both sides, so the earlier state is the first to expire.
+        with checks.reading(span.before or span.last):
+            planned = plans.diff(span.before, span.last, after, kinds=kinds)
+        return (PlanKind.NET if kinds else PlanKind.DIFF), planned
+    directory = plans.directory
+    found = directory.snapshots.get_snapshots_batch(range(span.since + 1, span.last.id + 1))
+    entries = []
+    for snapshot_id, snapshot in found.items():
+        if snapshot is None:
+            raise PositionExpiredError(snapshot_id, checks.earliest_id(), checks.latest_id())
+        if snapshot.commit_kind == CommitKind.APPEND:
+            with checks.reading(snapshot):
+                entries.append(plans.entries_added(snapshot))
+    planned = plans.added_files(pa.concat_tables(entries), span.last, after) if entries else PlannedSplits([])
+    return PlanKind.COLLAPSED, planned
+
+
+def _id(end: int | str | None) -> int | None:
+    if isinstance(end, str):
+        return int(end) if end.removeprefix("-").isdecimal() else None
+    return end

@@ -1,0 +1,61 @@
+"""Two states of a table side by side, as manifest entries: what has to be read to tell what they differ in."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.planning.splits import DeletionFiles
+from pypaimon.streaming.planning.units import Units, column
+
+_Mask = npt.NDArray[np.bool_]
+
+
+def check_same_buckets(entries: pa.Table, before: Snapshot, snapshot: Snapshot) -> None:
+    """Check that no partition was rescaled between two states; `total_buckets` of dynamic buckets is -1.
+
+    Raises:
+        UnsupportedTableError: One was, so that its keys lie in other buckets.
+    """
+    totals = entries.filter(pc.greater_equal(entries["total_buckets"], 0)).select(["partition", "total_buckets"])
+    counts = totals.group_by("partition").aggregate([("total_buckets", "count_distinct")])
+    if pc.any(pc.greater(counts["total_buckets_count_distinct"], 1)).as_py():
+        raise rescaled("of a partition", before, snapshot)
+
+
+def rescaled(what: str, before: Snapshot, snapshot: Snapshot) -> UnsupportedTableError:
+    """The error for two states whose buckets are not the same ones."""
+    return UnsupportedTableError(
+        f"The number of buckets {what} has changed between snapshots {before.id} and {snapshot.id}, so their states "
+        "cannot be compared bucket by bucket. Compare snapshots on one side of that change, or read the changes "
+        "between them."
+    )
+
+
+def lone_files(units: Units) -> _Mask:
+    """Entries whose file is on one side only; one that was moved to another level is another file."""
+    # Each column of `pairs` is (code of the name, level); a pair that is counted once is on one side only.
+    names = units.entries["file_name"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    pairs = np.stack([names, column(units.entries, "level")])
+    _, inverse, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
+    lone: _Mask = counts[inverse.ravel()] == 1
+    return lone
+
+
+def differing_units(units: Units, deletions_before: DeletionFiles, deletions: DeletionFiles) -> _Mask:
+    """Entries of units whose files, or the rows deleted from them, differ between the two sides."""
+    names = units.entries["file_name"].combine_chunks()
+    codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    # Pairs of (unit, code of the file name): one that is counted once is a file of one side. A unit with such a file
+    # is compared as a whole, and so is one in which a deletion vector differs.
+    pairs = np.unique(np.stack([units.of_entry, codes]), axis=1, return_counts=True)
+    lone = np.unique(pairs[0][0][pairs[1] == 1])
+    files = deletions_before.keys() | deletions.keys()
+    changed = [file[2] for file in files if deletions_before.get(file) != deletions.get(file)]
+    differing: _Mask = np.isin(units.of_entry, lone)
+    touched = pc.is_in(names, value_set=pa.array(changed, pa.string())).to_numpy(zero_copy_only=False)
+    return differing | np.isin(units.of_entry, units.of_entry[touched])
