@@ -48,6 +48,7 @@ def scenario_of(warehouse: Path, schema: dict[str, Any]) -> Scenario:
         primary_keys=tuple(schema["primary_keys"]),
         snapshots=(),
         reads={},
+        blob_directory=None,
     )
 
 
