@@ -238,8 +238,8 @@ def _list_converter(
     def convert(array: pa.Array) -> pa.Array:
         if not pa.types.is_list(array.type):
             array = array.cast(pa.list_(array.type.value_type))
-        values = array.values if element is None else element(array.values)
-        result = _rebuilt(plain, array, values)
+        values = _own(array, array.values)
+        result = _rebuilt(plain, array, values if element is None else element(values))
         return result if plain == arrow else _vectors(result, arrow)
 
     return convert
@@ -278,6 +278,7 @@ def _map_converter(
         if not as_map:
             array = array.cast(pa.list_(stored.value_type))
         keys, items = (array.keys, array.items) if as_map else (array.values.field(0), array.values.field(1))
+        keys, items = _own(array, keys), _own(array, items)
         keys = keys if key is None else key(keys)
         items = items if item is None else item(items)
         return _rebuilt(arrow, array, map_entries(arrow, keys, items))
@@ -289,8 +290,14 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
+def _own(array: pa.Array, values: pa.Array) -> pa.Array:
+    """The values that lie in these lists. A slice of lists has those of all lists, for each slice to convert again."""
+    first, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return values.slice(first, end - first)
+
+
 def _rebuilt(arrow: pa.DataType, array: pa.Array, values: pa.Array) -> pa.Array:
-    """The same lists over other values."""
-    return pa.Array.from_buffers(
-        arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
-    )
+    """The same lists over other values, of which the first list has the first."""
+    offsets = pc.subtract(array.offsets, array.offsets[0]).buffers()[1]
+    validity = pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(arrow, len(array), [validity, offsets], array.null_count, children=[values])

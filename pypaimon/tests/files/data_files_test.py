@@ -81,6 +81,38 @@ def java_rows(scenario: Any) -> list[list[Any]]:
     return [row for plan in scenario.reads["restore_1"].java.plans for part in plan.splits for row in part.rows]
 
 
+# Lists.
+
+
+INTS = ArrayType(True, AtomicType("INT"))
+PAIRS = MapType(True, AtomicType("INT", False), AtomicType("INT"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "row", "source", "target", "expected"),
+    [
+        (pa.list_(pa.int32()), [1, 2], INTS, ArrayType(True, AtomicType("BIGINT")), [1, 2]),
+        (pa.map_(pa.int32(), pa.int32()), [(1, 2)], PAIRS, MapType(True, PAIRS.key, AtomicType("BIGINT")), [(1, 2)]),
+        (pa.list_(pa.struct([("k", pa.int32()), ("v", pa.int32())])), [{"k": 1, "v": 2}], PAIRS, PAIRS, [(1, 2)]),
+    ],
+    ids=["list", "map", "map as list"],
+)
+def test_a_slice_of_lists_converts_no_elements_but_its_own(
+    stored: pa.DataType, row: Any, source: DataType, target: DataType, expected: Any
+) -> None:
+    """What a format gives at once is cut into batches: each of them would convert all of it."""
+    rows = [row, None, row, [], row, None] * 20
+    batch = pa.record_batch({"c": pa.array(rows, stored)})
+    (column,) = map_columns(batch.schema, [DataField(0, "c", source)], [DataField(0, "c", target)], exact=False)
+    for start in (0, 1, 6, 64, 120):
+        found = column.read(batch.slice(start, 7))
+        found.validate(full=True)
+        assert found.to_pylist() == [each and expected for each in rows[start : start + 7]]
+        assert len(found.values if pa.types.is_list(found.type) else found.keys) == sum(
+            len(each) for each in rows[start : start + 7] if each
+        )
+
+
 # Formats.
 
 
