@@ -70,8 +70,8 @@ Written by `make bench` on {day}, in {seconds:.0f} s; nothing here is edited by 
 Where: {host}; {versions}.
 All sides of a line ran in the same run. Ratios say how many times better ours is. Where rows are read, pypaimon's
 side is one run on {reading.PEER_ROWS:,} rows, ours the median of several on more: at equal size its rates are
-higher, and the ratios half to three quarters of those that stand here. Of maps, and on all other sides, both read the
-same rows.
+higher, and the ratios half to three quarters of those that stand here. Of maps and blobs, and on all other sides,
+both read the same rows.
 The load is that of the last 15 minutes; above the number of cores other work ran too, which times on the clock
 (catching up, stalls, commit to rows) show, and rates, which count processor time, hardly.
 

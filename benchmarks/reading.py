@@ -36,6 +36,10 @@ FOLLOW_UPS: dict[str, tuple[dict[str, Any], float]] = {
 MAP_ROWS = 50_000
 MAPS = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), pa.int64()))])
 SHREDDED = {"fields.m.map.storage-layout": "shared-shredding", "fields.m.map.shared-shredding.max-columns": "8"}
+BLOBS, BLOB_BYTES = 100, 1 << 20
+BLOB_COLUMNS = pa.schema([("id", pa.int64()), ("b", pa.large_binary())])
+EVOLUTION = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+NATIVE = {"scan.native-plan.enabled": "true", "read.native.enabled": "true"}
 ENGINES: dict[str, dict[str, str]] = {
     "deduplicate": {},
     "partial-update": {"merge-engine": "partial-update"},
@@ -54,6 +58,7 @@ def figures(directory: Path) -> list[Figure]:
     for engine, options in ENGINES.items():
         found.append(_first_plan(warehouse, engine, options))
     found += _shredded_maps(warehouse)
+    found += _blobs(warehouse)
     return found + (_native(home) if rust_peer.is_there() else [])
 
 
@@ -168,6 +173,30 @@ def _some_maps(count: int) -> pa.Table:
     entries = pa.array(np.char.add("key-", keys.astype(str))), pa.array(rng.integers(0, 1 << 40, len(keys)))
     maps = pa.MapArray.from_arrays(pa.array(range(0, len(keys) + 1, 6), pa.int32()), *entries)
     return pa.table({"id": pa.array(range(count), pa.int64()), "m": maps}, schema=MAPS)
+
+
+def _blobs(warehouse: Any) -> list[Figure]:
+    """Blobs of 1 MB, beside pypaimon on the same files: by itself, and with its native reader where that is there."""
+    table = create(warehouse, "blobs", BLOB_COLUMNS, options=EVOLUTION)
+    blobs = [np.random.default_rng(number).bytes(BLOB_BYTES) for number in range(BLOBS)]
+    commit(table, pa.table({"id": range(BLOBS), "b": blobs}, schema=BLOB_COLUMNS))
+    ours = partial(_read_all, *_our_state(table))
+    found = []
+    peers = {PEER: table} | ({f"{PEER}, native reader": table.copy(NATIVE)} if rust_peer.is_there() else {})
+    for name, handle in peers.items():
+        peer = handle.new_read_builder()
+        read, splits = peer.new_read(), peer.new_scan().plan().splits()
+        assert read.to_arrow(splits)["b"].to_pylist() == blobs
+        seconds, share = compared({"ours": ours, "peer": partial(_peer_batches, read, splits)})
+        rate = BLOBS * BLOB_BYTES / seconds / 1e6
+        found.append(
+            Figure("read blobs of 1 MB", rate, "MB/s", "1", share >= 1, rate / share, name, more_is_better=True)
+        )
+    return found
+
+
+def _peer_batches(read: Any, splits: Any) -> int:
+    return sum(batch.num_rows for batch in read.to_arrow_batch_reader(splits))
 
 
 def _native(home: Path) -> list[Figure]:

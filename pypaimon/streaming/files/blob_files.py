@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.blob_cells import References, cells_of
 from pypaimon.streaming.files.data_files import located
 from pypaimon.streaming.formats.blob_index import FOOTER, PLACEHOLDER, BlobIndex, parse_index, tail_length
@@ -18,7 +18,8 @@ from pypaimon.streaming.io.byte_ranges import ByteRanges
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-SUFFIX = ".blob"
+_SUFFIXES = (".blob", ".video")
+"""Names of files of blobs end so; the second ones, which pypaimon writes, are refused when they are to be read."""
 
 _BYTES_A_ROW = 4
 """Bytes that the index most likely takes for each row, so that one request gets it."""
@@ -26,7 +27,7 @@ _BYTES_A_ROW = 4
 
 def is_blob_file(file: DataFileMeta) -> bool:
     """Whether a file holds the blobs of one column."""
-    return str(file.file_name).endswith(SUFFIX)
+    return str(file.file_name).endswith(_SUFFIXES)
 
 
 class BlobColumn:
@@ -109,6 +110,11 @@ def _references(
 
 def _read_index(directory: TableDirectory, file: DataFileMeta, path: str) -> BlobIndex:
     """The index of a blob file; one request, or two for one that is larger than most."""
+    if not path.endswith(_SUFFIXES[0]):
+        raise UnsupportedTableError(
+            f"{path}: blobs that are kept as frames of a video cannot be streamed. "
+            "Leave the column out with with_projection(...)."
+        )
     size = int(file.file_size)
     with ByteRanges(directory.store) as ranges:
         length = min(size, FOOTER + _BYTES_A_ROW * int(file.row_count))

@@ -7,12 +7,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from blob_tables import BlobTable, batches, rows
 from counting_file_io import CountingFileIO
 from pypaimon.table.row.blob import BlobDescriptor
 
-from pypaimon.streaming import Blob, StreamConfigError
+from pypaimon.streaming import Blob, StreamConfigError, StreamSplit, UnsupportedTableError
 from pypaimon.streaming.reading import blob_values
 
 KB = 1 << 10
@@ -28,6 +29,11 @@ def table(tmp_path: Path) -> BlobTable:
     made.write([(key, f"n{key % 10}", noise(key, 30 * KB)) for key in range(40)])
     made.write([(40, "null", None), (41, "empty", b""), (42, "n0", noise(42, 30 * KB))])
     return made
+
+
+def splits_of(table: BlobTable) -> list[StreamSplit]:
+    with table.builder().new_streaming_scan() as scan:
+        return [split for plan in scan.stream_sync() for split in plan.splits()]
 
 
 def builder_where(table: BlobTable, name: str, file_io: Any) -> Any:
@@ -72,6 +78,19 @@ def test_a_batch_has_as_many_rows_as_its_blobs_allow(table: BlobTable, monkeypat
 
     monkeypatch.setattr(blob_values, "BATCH_BYTES", KB)
     assert [row["id"] for batch in batches(table.builder()) for row in batch.to_pylist()] == list(range(43))
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
+    """Blobs come in batches of 16 MB at most, and what was let go of is free."""
+    made = BlobTable(tmp_path)
+    made.write([(key, "n", noise(key, 3 << 20)) for key in range(25)])
+    read, splits = made.builder().new_read(), splits_of(made)
+    before, most = pa.total_allocated_bytes(), 0
+    for batch in read.iter_batches(splits):
+        most = max(most, pa.total_allocated_bytes() - before)
+        assert batch.nbytes < 17 << 20
+        del batch
+    assert 10 << 20 < most < 40 << 20
 
 
 @pytest.mark.parametrize("asked", ["with_blob_descriptors", "blob-as-descriptor"])
@@ -140,6 +159,17 @@ def test_nulls_can_be_asked_for_without_fetching_a_blob(table: BlobTable) -> Non
     builder.with_filter(builder.new_predicate_builder().is_null("b"))
     assert [row["id"] for row in rows(builder)] == [40]
     assert store.of(".blob") < KB
+
+
+def test_frames_of_a_video_are_refused_by_name(table: BlobTable) -> None:
+    """pypaimon can keep them so; they must not pass for nulls."""
+    for split in (splits := splits_of(table)):
+        for file in split.files:
+            if file.file_name.endswith(".blob"):
+                file.file_name = file.file_name.replace(".blob", ".video")
+                file.file_path = file.file_path.replace(".blob", ".video")
+    with pytest.raises(UnsupportedTableError, match="frames of a video"):
+        table.builder().new_read().to_arrow(splits)
 
 
 @pytest.mark.parametrize("places", ["/tmp", [""], ["http://host/x"], [3]])
