@@ -50,7 +50,6 @@ from pypaimon.table.row.offset_row import OffsetRow
 from pypaimon.table.row.row_kind import RowKind
 from pypaimon.table.source.deletion_file import DeletionFile
 from pypaimon.table.special_fields import SpecialFields
-from pypaimon.utils.blob_view_lookup import BlobViewLookup
 from pypaimon.utils.path import resolve_path, to_file_io_path
 from pypaimon.write.row_key_extractor import _bucket_from_hash as bucket_of_hash
 from pypaimon.write.row_key_extractor import _hash_bytes_by_words as hash_words
@@ -61,7 +60,6 @@ __all__ = [
     "AtomicType",
     "BinaryRow",
     "BlobDescriptor",
-    "BlobViewLookup",
     "BlobViewStruct",
     "DataField",
     "DataFileMeta",
