@@ -11,16 +11,49 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io.conditional_writes import is_local
 
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file or a directory, without `.` and `..` on the way to it.
+
+    Attributes:
+        file_system: Scheme and authority, such as `s3://bucket`; empty for the files of this machine.
+        path: Its path there, which begins with `/`.
+    """
+
+    file_system: str
+    path: str
+
+    @staticmethod
+    def of(path: str) -> Place:
+        """The place that a path or URI names."""
+        if is_local(path):
+            return Place("", _absolute(local_path(path)))
+        parts = urlsplit(path)
+        scheme = parts.scheme.lower()
+        return Place(f"{_SAME_SCHEME.get(scheme, scheme)}://{parts.netloc}", _absolute(parts.path))
+
+    def holds(self, other: Place) -> bool:
+        """Whether a place is this one, or below it."""
+        if self.file_system != other.file_system:
+            return False
+        return other.path == self.path or other.path.startswith(self.path.rstrip("/") + "/")
+
+    def __str__(self) -> str:
+        return self.file_system + self.path
+
 
 @dataclass(frozen=True, slots=True)
 class BlobPlaces:
-    """Directories below which blobs are read; None among them stands for nothing.
+    """Directories below which blobs are read.
 
     Attributes:
-        directories: They, without `.` and `..`; a file system alone stands for all of it.
+        directories: They.
     """
 
-    directories: tuple[str, ...]
+    directories: tuple[Place, ...]
 
     @staticmethod
     def of(table_path: str, allowed: Iterable[str] | None) -> BlobPlaces:
@@ -30,35 +63,24 @@ class BlobPlaces:
             table_path: Its directory, which always is one of them.
             allowed: The others; None: the whole file system, or bucket, of the table.
         """
-        own = _normal(table_path)
+        own = Place.of(table_path)
         if allowed is None:
-            return BlobPlaces((_root(own),))
-        return BlobPlaces((own, *map(_normal, allowed)))
+            return BlobPlaces((Place(own.file_system, "/"),))
+        return BlobPlaces((own, *map(Place.of, allowed)))
 
-    def check(self, place: str) -> None:
+    def check(self, path: str) -> None:
         """Refuse a place outside of them.
 
         Raises:
             UnsupportedTableError: It is.
         """
-        wanted = _normal(place)
-        if any(wanted == each or wanted.startswith(each.rstrip("/") + "/") for each in self.directories):
-            return
-        raise UnsupportedTableError(
-            f"A descriptor of a blob points to {place}, outside of the places that are read: "
-            f"{', '.join(self.directories)}. Name it in with_blob_places(...) if it is to be read."
-        )
+        place = Place.of(path)
+        if not any(directory.holds(place) for directory in self.directories):
+            raise UnsupportedTableError(
+                f"A descriptor of a blob points to {path}, outside of the places that are read: "
+                f"{', '.join(map(str, self.directories))}. Name it in with_blob_places(...) if it is to be read."
+            )
 
 
-def _normal(path: str) -> str:
-    if is_local(path):
-        return posixpath.normpath("/" + local_path(path).lstrip("/")) if path.startswith("/") or ":" in path else path
-    parts = urlsplit(path)
-    return f"{parts.scheme.lower()}://{parts.netloc}{posixpath.normpath('/' + parts.path.lstrip('/'))}".rstrip("/")
-
-
-def _root(path: str) -> str:
-    if "://" not in path:
-        return "/"
-    parts = urlsplit(path)
-    return f"{parts.scheme}://{parts.netloc}"
+def _absolute(path: str) -> str:
+    return posixpath.normpath("/" + path.lstrip("/"))

@@ -49,7 +49,7 @@ class BlobValues:
         }
         self._holder = directory.table.table_path
         places = BlobPlaces.of(directory.table.table_path, settings.blob_places)
-        self._fetcher = BlobFetcher(directory.store, places, _own_files(split))
+        self._fetcher = BlobFetcher(directory.store, places, _own_files(split) if self._types else ())
         self._views = BlobViews(directory)
 
     def close(self) -> None:

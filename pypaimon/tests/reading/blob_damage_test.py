@@ -183,6 +183,7 @@ def test_places_outside_of_those_that_are_allowed_are_refused(tmp_path: Path) ->
     [
         (None, "s3://lake/other/x", True),
         (None, "S3://lake/x", True),
+        (None, "s3a://lake/x", True),
         (None, "s3://pond/x", False),
         (None, "/etc/passwd", False),
         (None, "file:/etc/passwd", False),
@@ -203,3 +204,10 @@ def test_places_are_compared_directory_by_directory(allowed: list[str] | None, p
         return
     with pytest.raises(UnsupportedTableError):
         places.check(place)
+
+
+def test_another_authority_is_another_file_system() -> None:
+    places = BlobPlaces.of("hdfs:///db.db/t", None)
+    places.check("hdfs:///elsewhere")
+    with pytest.raises(UnsupportedTableError):
+        places.check("hdfs://another/db.db/t/x")
