@@ -8,9 +8,12 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from pypaimon.streaming.formats.avro_source import AvroSource
+from pypaimon.streaming.formats.lance_source import LanceSource
+from pypaimon.streaming.formats.mosaic_source import MosaicSource
 from pypaimon.streaming.formats.orc_source import OrcSource
 from pypaimon.streaming.formats.parquet_source import ParquetSource
 from pypaimon.streaming.formats.row_source import RowSource
+from pypaimon.streaming.formats.vortex_source import VortexSource
 from pypaimon.streaming.internals import DataField
 
 
@@ -33,7 +36,14 @@ class FileSource(Protocol):
         """All rows in stored order; of the columns named, at least one."""
 
 
-SOURCES: dict[str, Callable[[Any], FileSource]] = {"parquet": ParquetSource, "orc": OrcSource, "avro": AvroSource}
+SOURCES: dict[str, Callable[[Any], FileSource]] = {
+    "parquet": ParquetSource,
+    "orc": OrcSource,
+    "avro": AvroSource,
+    "lance": LanceSource,
+    "vortex": VortexSource,
+    "mosaic": MosaicSource,
+}
 """By format, which is also the extension of its files."""
 
 SCHEMALESS_SOURCES: dict[str, Callable[[Any, Sequence[DataField]], FileSource]] = {"row": RowSource}

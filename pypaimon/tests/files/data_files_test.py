@@ -288,7 +288,7 @@ def test_streams_of_other_stores(scenario: str, kind: Any) -> None:
     assert repr(reader(table).to_arrow([split(SplitMode.ROWS, metas)]).to_pylist()) == repr(wanted.to_pylist())
 
 
-@pytest.mark.parametrize("name", ["data.lance", "data.blob", "data.csv"])
+@pytest.mark.parametrize("name", ["data.json", "data.blob", "data.csv"])
 def test_other_formats_are_refused_by_name(warehouse: Any, name: str) -> None:
     table = create(warehouse, "t", FLAT)
     with pytest.raises(UnsupportedTableError, match=name.rpartition(".")[2]):

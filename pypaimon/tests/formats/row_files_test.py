@@ -158,5 +158,5 @@ def test_a_format_that_is_not_known_is_refused(table: Any) -> None:
     path = Path(file.file_path)
     renamed = path.rename(path.with_suffix(".csv"))
     file.file_path, file.file_name = str(renamed), renamed.name
-    with pytest.raises(UnsupportedTableError, match=r"format 'csv'.*avro, orc, parquet, row"):
+    with pytest.raises(UnsupportedTableError, match=r"format 'csv'.*avro, lance, mosaic, orc, parquet, row, vortex"):
         reader(table).to_arrow([split(SplitMode.ROWS, [file])])

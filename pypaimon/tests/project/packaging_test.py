@@ -139,7 +139,7 @@ def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     assert metadata.license_files == ["LICENSE", "NOTICE"]
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description
-    extras = {"bench", "cli", "dev", "docs", "duckdb", "fast", "otel", "spark", "test"}
+    extras = {"bench", "cli", "dev", "docs", "duckdb", "fast", "lance", "mosaic", "otel", "spark", "test", "vortex"}
     assert set(metadata.provides_extra or []) == extras
     assert "pypaimon" in {Requirement(str(each)).name for each in metadata.requires_dist or []}
 

@@ -1,0 +1,66 @@
+"""What files have in common that a library of their own format reads: its package, a path for it, its errors."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from pypaimon.streaming.errors import UnsupportedTableError
+
+_CHUNK_BYTES = 1 << 20
+
+
+def library(module: str, file_format: str) -> Any:
+    """The module that reads files of a format.
+
+    Raises:
+        UnsupportedTableError: Its package, the extra of the format's name, is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UnsupportedTableError(
+            f"Files of the format '{file_format}' need the extra of that name: "
+            f"pip install 'pypaimon-streaming[{file_format}]' ({error})."
+        ) from error
+
+
+def local_copy(stream: Any, owner: object) -> Any:
+    """A copy of a file in the temporary directory, for libraries that take paths.
+
+    So requests to a store stay those of the stream, with its time limits, retries and credentials.
+
+    Args:
+        stream: The file, which can seek.
+        owner: Who reads the copy, which goes with it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    copy = tempfile.NamedTemporaryFile(prefix="pypaimon-file-")  # noqa: SIM115 - lives as long as its owner
+    weakref.finalize(owner, copy.close)
+    stream.seek(0, io.SEEK_SET)
+    shutil.copyfileobj(stream, copy, _CHUNK_BYTES)
+    copy.flush()
+    return copy
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Makes a `ValueError` of whatever a library says of a file that it cannot read; those in Rust may panic."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(str(error)) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(str(error)) from error
