@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from corpus_cases import load
 from pypaimon import CatalogFactory
+from tables import Table
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.internals import AtomicType, DataField, RowType, TableSchema
@@ -43,3 +46,18 @@ def test_a_filter_asks_of_blobs_whether_they_are_null_and_nothing_else() -> None
     assert {row["b"] for row in rows(builder.copy().with_filter(tests.is_null("b")))} == {None}
     with pytest.raises(StreamConfigError, match="whether blobs are null"):
         builder.with_filter(tests.equal("b", b"x")).new_read()
+
+
+@pytest.mark.parametrize("kind", ["GEOMETRY", "GEOGRAPHY NOT NULL"])
+@pytest.mark.parametrize("where", ["column", "row"])
+def test_a_type_that_pypaimon_does_not_know_is_no_damage(tmp_path: Path, kind: str, where: str) -> None:
+    """It comes with a change of the schema: a table that has it from the start pypaimon does not load."""
+    table = Table(tmp_path)
+    handle = table.handle()
+    schema = json.loads((table.path / "schema" / "schema-0").read_text())
+    inner = {"type": "ROW", "fields": [{"id": 3, "name": "g", "type": kind}]}
+    schema["fields"].append({"id": 2, "name": "new", "type": kind if where == "column" else inner})
+    schema |= {"id": 1, "highestFieldId": 3}
+    (table.path / "schema" / "schema-1").write_text(json.dumps(schema))
+    with pytest.raises(UnsupportedTableError, match=f"type {kind.split()[0]} cannot be streamed, and schema 1 has one"):
+        stream_read_builder(handle)
