@@ -1,0 +1,70 @@
+"""`with_catch_up(mode, after=...)`: from how many snapshots on they come as one plan; rows never depend on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commit_seed import seeded
+from crafted_table import CraftedTable
+from planner_drive import EARLIEST, Drive
+from table_model import Record
+from tables import Table, available, keys
+
+from pypaimon.streaming import PlanKind, StreamConfigError
+from pypaimon.streaming.options.stream_options import CatchUp
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_rows_and_their_order_are_those_of_a_replay(tmp_path: Path, number: int) -> None:
+    """Over random histories of appends, compactions and overwrites, from random snapshots on."""
+    draw = seeded(f"catch up after {number}")
+    table = CraftedTable(tmp_path, keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
+    for commit in range(40):
+        dice = draw.random()
+        live = table.live
+        if dice < 0.08 and len(live) > 2:
+            gone = draw.sample(live, 2)
+            rows = [record for file in gone for record in file.records]
+            table.commit("COMPACT", [table.file((None, 0), rows, compacted=True)], gone)
+        elif dice < 0.14 and live:
+            table.commit("OVERWRITE", [table.file((None, 0), [Record("+I", (None, commit), commit)])], live)
+        else:
+            table.commit("APPEND", [table.file((None, 0), [Record("+I", (None, commit), commit)])])
+
+    handle = table.handle()
+    collapsed = 0
+    for start in (1, draw.randint(2, 30)):
+
+        def read(mode: CatchUp, after: int | None, start: int = start) -> tuple[list[int], list[PlanKind]]:
+            drive = Drive(handle, EARLIEST, catch_up=mode, catch_up_after=after)
+            drive.state = drive.planner.at_snapshot(start)
+            plans = drive.run()
+            values = [drive._read.to_arrow(plan.splits()) for plan in plans]
+            return [row for rows in values for row in rows.column(1).to_pylist()], [plan.kind for plan in plans]
+
+        wanted, _ = read(CatchUp.REPLAY, None)
+        for after in (1, 2, 5, 9, 1000):
+            found, kinds = read(CatchUp.AUTO, after)
+            assert found == wanted
+            collapsed += kinds.count(PlanKind.COLLAPSED)
+    assert collapsed
+
+
+@pytest.mark.parametrize(("after", "nets"), [(None, True), (2, True), (5, True), (6, False)])
+def test_net_changes_too_begin_from_so_many_snapshots_on(tmp_path: Path, after: int | None, nets: bool) -> None:
+    table = Table(tmp_path / "w", primary_key=True)
+    for number in range(1, 7):
+        table.commit([number])
+    builder = table.builder().with_catch_up("net", after=after).with_start(snapshot_id=2)
+    with builder.new_streaming_scan() as scan:
+        plans = available(scan)
+    assert sorted(keys(builder.new_read(), plans)) == [2, 3, 4, 5, 6]
+    assert [plan.kind is PlanKind.NET for plan in plans] == ([True] if nets else [False] * 5)
+
+
+def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    builder = Table(tmp_path / "w").builder()
+    for mode, after, text in (("auto", 0, "less than 1"), ("net", "3", "expected int"), ("replay", 3, "replay")):
+        with pytest.raises(StreamConfigError, match=text):
+            builder.with_catch_up(mode, after=after)  # type: ignore[arg-type]
