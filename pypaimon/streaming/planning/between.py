@@ -212,11 +212,15 @@ class RangeScanner:
         span = found.span
         if position.phase is Phase.RANGE and span is not None:
             if (position.since, position.snapshot) != (span.since, span.last.id):
+                for number in (position.since or _BEFORE_ALL, position.snapshot):
+                    if not self._is_there(number):
+                        raise self._not_there(number)
                 raise self._elsewhere(position, found)
             if position.fingerprint not in (None, span.last.fingerprint):
                 raise rolled_back(span.last.id)
             return replace(self.begun(state, found), unit=position.unit)
-        if position.phase is not Phase.FOLLOW or (position.snapshot < found.first and self._is_there(position)):
+        before_it = position.snapshot < found.first and self._is_there(position.snapshot)
+        if position.phase is not Phase.FOLLOW or before_it:
             raise self._elsewhere(position, found)
         if span is not None and position.snapshot <= span.last.id:
             if position.snapshot != found.first or position.unit is not None:
@@ -228,8 +232,8 @@ class RangeScanner:
         """The state at the beginning of a range that is one plan."""
         return replace(state, start=None, next_id=found.last, end_id=found.last, span=found.span, verified=True)
 
-    def _is_there(self, position: Position) -> bool:
-        return self._snapshots.try_get(position.snapshot) is not None
+    def _is_there(self, snapshot_id: int) -> bool:
+        return self._snapshots.try_get(snapshot_id) is not None
 
     def _elsewhere(self, position: Position, found: SnapshotRange) -> StreamConfigError:
         how = "as one plan" if found.span is not None else "snapshot by snapshot"

@@ -58,6 +58,16 @@ def test_ranges_of_a_table(scenario: str, read: Reader, one_in: int) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("scenario", [each for each in scenarios() if each not in CHAIN_TABLES])
+def test_ranges_are_cut_anywhere_and_gone_on_with(scenario: str) -> None:
+    print(how_to_repeat())
+    cases = [case for case in ranges(scenario) if is_drawn(f"cut {scenario}/{case.name}", ONE_IN_BY_SPARK)]
+    for case in cases:
+        whole, parts = read(case), read(case, cut=True)
+        assert (whole.rows is None) is (parts.rows is None), case.name
+        assert counted(whole.rows or ()) == counted(parts.rows or ()), case.name
+
+
 @pytest.mark.parametrize("scenario", CHAIN_TABLES)
 def test_chain_tables_are_refused_by_name(scenario: str) -> None:
     for case in ranges(scenario):
@@ -74,7 +84,8 @@ def test_kinds_turn_one_state_into_the_other(scenario: str) -> None:
     ids = sorted(int(path.name.removeprefix("snapshot-")) for path in directory.glob("snapshot-*"))
     pairs = [each for each in combinations(ids, 2) if is_drawn(f"{scenario} {each}", ONE_IN)]
     for start, end in pairs:
-        changes = read(_at(scenario, {"incremental-between": f"{start},{end}", MODE: "diff"}))
+        difference = _at(scenario, {"incremental-between": f"{start},{end}", MODE: "diff"})
+        changes = read(difference)
         if isinstance(changes.error, UnsupportedTableError):
             continue
         assert changes.rows is not None, changes.error
@@ -82,6 +93,8 @@ def test_kinds_turn_one_state_into_the_other(scenario: str) -> None:
         before, after = state(scenario, start), state(scenario, end)
         assert not gone - before, (start, end)
         assert before - gone + came == after, (start, end)
+        if not load(ARCHIVE, scenario).primary_keys:
+            assert not counted(read(difference, kinds=False).rows or ()) - after, (start, end)
 
 
 @pytest.mark.parametrize("scenario", ["range_dedup_none", "range_dedup_lookup", "range_dedup_full-compaction"])

@@ -247,6 +247,16 @@ class TestRows:
         assert found(keyed, 1, 3, "diff") == [1, 1, 2, 3, 3]
 
 
+    def test_a_table_that_was_rescaled_cannot_be_compared_though_no_key_has_moved(self, tmp_path: Path) -> None:
+        """As in Java, of append tables too."""
+        table = Table(tmp_path / "warehouse", bucket="2", bucket_key="k")
+        table.commit([1])
+        table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "4")], False)
+        table.commit([2], overwrite=True, table=table.handle())
+        with pytest.raises(UnsupportedTableError, match="number of buckets of the table"):
+            found(table, 1, 2, "diff")
+
+
 class TestGoingOn:
     def position(self, table: Table, *ends: Any, plans: int = 1, **more: Any) -> Position:
         """Behind so many plans of a range that limits cut."""
@@ -284,6 +294,14 @@ class TestGoingOn:
         for given in ((2, 6), ends):
             with pytest.raises(PositionExpiredError):
                 found_at(table, position, *given)
+
+    def test_a_difference_needs_the_state_before_to_the_end(self, keyed: Table) -> None:
+        ends = time_of(keyed, 1), time_of(keyed, 3)
+        positions = [self.position(keyed, *given, mode="diff") for given in ((1, 3), ends)]
+        keyed.expire(2)
+        for given, position in zip(((1, 3), ends), positions, strict=True):
+            with pytest.raises(PositionExpiredError, match="Snapshot 1 has expired"):
+                changes(keyed.builder().between(*given, "diff").with_start(position=position))
 
     def test_a_scan_can_be_sought(self, table: Table) -> None:
         builder = table.builder().between(2, 6)

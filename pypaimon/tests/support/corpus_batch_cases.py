@@ -16,7 +16,7 @@ from corpus_values import column_values, wanted_value
 from pypaimon import CatalogFactory
 from spark_driver import batch_tasks
 
-from pypaimon.streaming import PaimonStreamError, stream_read_builder
+from pypaimon.streaming import PaimonStreamError, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.options.between import Ends, between_of_options
 from pypaimon.streaming.options.option_values import OptionValues
 
@@ -83,14 +83,15 @@ def scenarios() -> list[str]:
     return [entry["name"] for entry in index["scenarios"] if ranges(entry["name"])]
 
 
-def read(case: BatchRange, *, kinds: bool = True) -> BatchOutcome:
+def read(case: BatchRange, *, kinds: bool = True, cut: bool = False) -> BatchOutcome:
     """Read a range as a stream, with the builder's `between`.
 
     Args:
         case: What to read.
         kinds: Whether rows have their kind; else they are values only.
+        cut: Plans are as small as can be, and each is read by a stream that goes on behind the one before.
     """
-    return _outcome(case, lambda: _batches(case, kinds))
+    return _outcome(case, lambda: (_parts if cut else _batches)(_range_builder(case, kinds)))
 
 
 def read_by_spark(case: BatchRange, *, kinds: bool = True) -> BatchOutcome:
@@ -103,7 +104,7 @@ def read_by_spark(case: BatchRange, *, kinds: bool = True) -> BatchOutcome:
     return _outcome(case, lambda: (batch for task in batch_tasks(tasks) for batch in task))
 
 
-def _batches(case: BatchRange, kinds: bool) -> Iterator[pa.Table]:
+def _range_builder(case: BatchRange, kinds: bool) -> StreamReadBuilder:
     between = between_of_options(OptionValues(case.options))
     assert between is not None
     start, end = between.start, between.end
@@ -113,9 +114,23 @@ def _batches(case: BatchRange, kinds: bool) -> Iterator[pa.Table]:
     view: Any = case.system_table
     builder = stream_read_builder(catalog.get_table("d.t"), view).with_projection(case.projection)
     builder.with_include_row_kind(kinds)
-    builder.between(start, end, between.mode.value, tag_to_snapshot=between.tag_to_snapshot)
+    return builder.between(start, end, between.mode.value, tag_to_snapshot=between.tag_to_snapshot)
+
+
+def _batches(builder: StreamReadBuilder) -> Iterator[pa.Table]:
     with builder.open_sync() as stream:
         yield from (batch.data for batch in stream)
+
+
+def _parts(builder: StreamReadBuilder) -> Iterator[pa.Table]:
+    read = builder.with_limits(max_splits=1).new_read()
+    while True:
+        with builder.new_streaming_scan() as scan:
+            plan = next(iter(scan.stream_sync()), None)
+        if plan is None:
+            return
+        yield read.to_arrow(plan.splits())
+        builder = builder.copy().with_start(position=plan.position.to_json())
 
 
 def _outcome(case: BatchRange, batches: Callable[[], Iterable[pa.Table | pa.RecordBatch]]) -> BatchOutcome:

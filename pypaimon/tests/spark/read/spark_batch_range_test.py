@@ -100,6 +100,18 @@ def test_tags_are_states_or_stand_for_their_ids(table: Table) -> None:
         batch_rows(table, incremental_between="four,six", **as_ids)
 
 
+def test_an_automatic_tag_is_the_difference_to_the_one_before(table: Table) -> None:
+    for name, number in (("2026-01-30 23", 3), ("2026-01-31 01", 5)):
+        table.handle().create_tag(name, number)
+    table.catalog.alter_table(table.name, [SchemaChange.set_option("tag.creation-period", "hourly")], False)
+    assert keys(table, incremental_to_auto_tag="2026-01-31 01") == [3, 4]
+    assert keys(table, incremental_to_auto_tag="2026-01-30 23") == []
+    with pytest.raises(StreamConfigError, match="'four' is not an auto-created tag"):
+        batch_rows(table, incremental_to_auto_tag="four")
+    with pytest.raises(StreamConfigError, match="are both set"):
+        batch_rows(table, incremental_to_auto_tag="2026-01-31 01", incremental_between="3,5")
+
+
 def test_a_manifest_that_is_missing_is_a_typed_error(table: Table) -> None:
     gone = table.path / "manifest" / table.snapshot(5)["deltaManifestList"]
     gone.unlink()
