@@ -13,7 +13,7 @@ from blob_tables import BlobTable, batches, rows
 from fault_file_io import Call, FaultFileIO
 from pypaimon.table.row.blob import BlobDescriptor
 
-from pypaimon.streaming import CorruptTableError, PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming import CorruptTableError, PaimonStreamError, PositionExpiredError, UnsupportedTableError
 from pypaimon.streaming.reading.blob_places import BlobPlaces
 
 SIZE = 5000
@@ -86,6 +86,19 @@ def test_a_missing_blob_file_is_damage_while_its_snapshot_is_there(
     with pytest.raises(CorruptTableError, match=path.name):
         batches(table.builder(file_io))
     assert len(rows(table.builder(file_io).with_projection(["id"]))) == 6
+
+
+def test_a_blob_file_that_expired_with_its_snapshot_is_no_damage(table: BlobTable) -> None:
+    builder = table.builder()
+    with builder.new_streaming_scan() as scan:
+        splits = [split for plan in scan.stream_sync() for split in plan.splits()]
+    table.write([(9, "n", b"x" * SIZE)])
+    (blob,) = (file for split in splits for file in split.files if file.file_name.endswith(".blob"))
+    for path in (Path(blob.file_path), table.path / "snapshot" / "snapshot-1"):
+        path.unlink()
+    (table.path / "snapshot" / "EARLIEST").write_text("2")
+    with pytest.raises(PositionExpiredError):
+        builder.new_read().to_arrow(splits)
 
 
 def test_a_store_that_fails_is_no_damage(table: BlobTable) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from blob_tables import BlobTable, batches, rows
+from corpus_cases import load, put_blobs_in_place
 from counting_file_io import CountingFileIO
+from pypaimon import CatalogFactory
 from pypaimon.table.row.blob import BlobDescriptor
 
-from pypaimon.streaming import Blob, StreamConfigError, StreamSplit, UnsupportedTableError
+from pypaimon.streaming import Blob, StreamConfigError, StreamSplit, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.reading import blob_values
 
 KB = 1 << 10
@@ -66,6 +68,20 @@ def test_blobs_side_by_side_are_asked_for_together(table: BlobTable) -> None:
     store = CountingFileIO()
     rows(table.builder(store))
     assert store.largest > 30 * 30 * KB
+
+
+def test_what_becomes_a_delete_by_a_filter_has_no_blob() -> None:
+    """Nor have the deletes that are stored; none is fetched for them."""
+    scenario = load("java-2.1-more", "blob_pk_deduplicate")
+    put_blobs_in_place(scenario)
+    table = CatalogFactory.create({"warehouse": str(scenario.warehouse)}).get_table("d.t")
+    builder = stream_read_builder(table).with_start("earliest").with_end(latest=True)
+    builder.with_filter(builder.new_predicate_builder().equal("name", "a"))
+    found = rows(builder)
+    deleted = [row for row in found if row["_row_kind"] == "-D"]
+    assert {row["name"] for row in deleted} - {"a", None} and all(row["b"] is None for row in deleted)
+    kept = [row for row in found if row["_row_kind"] == "+I"]
+    assert kept and all(row["name"] == "a" and row["b"] for row in kept)
 
 
 def test_a_batch_has_as_many_rows_as_its_blobs_allow(table: BlobTable, monkeypatch: pytest.MonkeyPatch) -> None:
