@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.table.row.blob import BlobDescriptor
 
+from pypaimon.streaming import CorruptTableError
 from pypaimon.streaming.files.blob_cells import References, cells_of, references_of
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.reading import blob_fetcher
@@ -92,3 +93,14 @@ def test_cells_of_more_files_than_are_told_together_are_understood() -> None:
     found = references_of(pa.array([each.serialize() for each in descriptors], pa.large_binary()))
     assert [found.places[index] for index in found.place] == [each.uri for each in descriptors]
     assert found.offsets.tolist() == list(range(500))
+
+
+def test_a_file_of_the_table_may_have_expired_and_what_a_descriptor_names_is_damage(tmp_path: Path) -> None:
+    own, other = f"{tmp_path}/own.blob", f"{tmp_path}/other"
+    fetcher = BlobFetcher(Store(LocalFileIO()), None, {own})
+    with pytest.raises(FileNotFoundError) as missing:
+        fetcher.part(own, 0, 1)
+    assert missing.value.filename == own
+    with pytest.raises(CorruptTableError, match="no such file") as damaged:
+        fetcher.part(other, 0, 1)
+    assert damaged.value.path == other
