@@ -132,7 +132,7 @@ class _Maps:
     def _in_columns(self, mapping: pa.ListArray, valid: npt.NDArray[np.bool_]) -> _Entries:
         lengths = np.diff(mapping.offsets.to_numpy())[valid]
         flat = mapping.flatten()
-        if mapping.null_count + valid.sum() != len(valid) or (lengths != self._columns).any() or flat.null_count:
+        if (lengths != self._columns).any() or flat.null_count:
             raise ValueError(f"column {self._name}: a row does not say which keys its {self._columns} columns hold")
         numbers = flat.to_numpy().astype(np.int64).reshape(len(lengths), self._columns)
         used = numbers >= 0

@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from commit_seed import commit_seed
+from pypaimon.schema.data_types import DataField, PyarrowFieldParser
 from stream_files import create, meta, reader, split, write
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.plan import SplitMode
 
 PREFIX = "paimon.map.shared-shredding."
@@ -116,6 +118,17 @@ def test_a_file_without_an_entry(warehouse: Any, suffix: str, stored: list[Any])
 @FORMATS
 def test_a_file_without_an_overflow(warehouse: Any, suffix: str) -> None:
     assert read(warehouse, suffix, told(), STORED[:3], row_type(overflow=False)) == ROWS[:3]
+
+
+def test_what_lies_below_a_null_row_is_nothing() -> None:
+    rows = pa.array([STORED[3], STORED[3], STORED[0]], row_type())
+    masked = pa.StructArray.from_arrays(rows.flatten(), fields=list(row_type()), mask=pa.array([False, True, False]))
+    batch = pa.record_batch([masked], schema=pa.schema([pa.field("m", row_type(), metadata=told())]))
+    field = DataField(0, "m", PyarrowFieldParser.to_paimon_type(MAP, True))
+    (column,) = map_columns(batch.schema, [field], [field], exact=False)
+    found = column.read(batch)
+    found.validate(full=True)
+    assert found.to_pylist() == [ROWS[3], None, ROWS[0]] and len(found.keys) == len(ROWS[3] or ()) + len(ROWS[0] or ())
 
 
 def test_timestamps_in_columns_that_hold_other_ranges(warehouse: Any) -> None:
@@ -255,6 +268,11 @@ def test_a_damaged_row_is_an_error(warehouse: Any, row: dict[str, Any], message:
 def test_another_row_than_the_metadata_says_is_an_error(warehouse: Any, suffix: str, kind: pa.StructType) -> None:
     with pytest.raises(CorruptTableError, match=r"column m: a map in .*columns is stored as"):
         read(warehouse, suffix, told(), [None, None], kind)
+
+
+def test_less_than_no_columns_is_an_error(warehouse: Any) -> None:
+    with pytest.raises(CorruptTableError, match="column m: a map in -1 columns is stored as"):
+        read(warehouse, "parquet", told(columns=-1), [None], row_type(columns=0))
 
 
 @FORMATS
