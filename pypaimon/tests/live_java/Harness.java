@@ -30,6 +30,9 @@ import org.apache.paimon.catalog.Identifier;
 import org.apache.paimon.consumer.Consumer;
 import org.apache.paimon.consumer.ConsumerManager;
 import org.apache.paimon.data.BinaryString;
+import org.apache.paimon.data.BinaryVector;
+import org.apache.paimon.data.Blob;
+import org.apache.paimon.data.BlobData;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericArray;
 import org.apache.paimon.data.GenericMap;
@@ -38,6 +41,8 @@ import org.apache.paimon.data.InternalArray;
 import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
+import org.apache.paimon.data.variant.GenericVariant;
+import org.apache.paimon.data.variant.Variant;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.io.DataFileMeta;
 import org.apache.paimon.manifest.BucketEntry;
@@ -78,6 +83,7 @@ import org.apache.paimon.types.DataTypeJsonParser;
 import org.apache.paimon.types.MapType;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
+import org.apache.paimon.types.VectorType;
 import org.apache.paimon.utils.JsonSerdeUtil;
 
 /**
@@ -95,6 +101,7 @@ public final class Harness {
 
     private final IOManager ioManager;
     private final Map<String, Follower> followers = new HashMap<>();
+    private final Map<String, KeyOwners> owners = new HashMap<>();
     private Catalog catalog;
     private long identifier;
 
@@ -128,12 +135,13 @@ public final class Harness {
             case "create" -> create(command);
             case "write" -> write(command);
             case "evolve" -> evolve(command);
+            case "delete" -> delete(command);
             case "compact" -> compact(command);
             case "overwrite" -> overwrite(command);
             case "drop_partitions" -> commit(command, (commit) -> commit.truncatePartitions(partitions(command)));
             case "truncate" -> commit(command, TableCommitImpl::truncateTable);
             case "expire" -> expire(command);
-            case "alter" -> catalog.alterTable(Identifier.create("d", "t"), changes(command.get("changes")), false);
+            case "alter" -> catalog.alterTable(identifier(command), changes(command.get("changes")), false);
             case "tag" -> table(command).createTag(command.get("name").asText(), command.get("snapshot").asLong());
             case "branch" -> branch(command);
             case "consumer" -> consumer(command);
@@ -158,6 +166,7 @@ public final class Harness {
             catalog.close();
         }
         followers.clear();
+        owners.clear();
         identifier = 0;
         catalog = CatalogFactory.createCatalog(CatalogContext.create(options));
         catalog.createDatabase("d", true);
@@ -173,9 +182,13 @@ public final class Harness {
 
     /** The table of a command, of its `branch`, with its `options`. */
     private FileStoreTable table(JsonNode command) throws Exception {
-        String name = command.hasNonNull("branch") ? "t$branch_" + command.get("branch").asText() : "t";
-        FileStoreTable table = (FileStoreTable) catalog.getTable(Identifier.create("d", name));
+        FileStoreTable table = (FileStoreTable) catalog.getTable(identifier(command));
         return table.copyWithoutTimeTravel(options(command.get("options")));
+    }
+
+    private static Identifier identifier(JsonNode command) {
+        String name = command.hasNonNull("branch") ? "t$branch_" + command.get("branch").asText() : "t";
+        return Identifier.create("d", name);
     }
 
     /** The latest schema: fields (with the type as SQL and as Paimon's JSON), partition_keys, primary_keys, options. */
@@ -247,22 +260,40 @@ public final class Harness {
     }
 
     private List<CommitMessage> flush(FileStoreTable table, TableWriteImpl<?> write, JsonNode command) throws Exception {
-        boolean chooses = table.bucketMode() == BucketMode.HASH_DYNAMIC;
+        boolean moves = table.bucketMode() == BucketMode.KEY_DYNAMIC;
+        boolean chooses = moves || table.bucketMode() == BucketMode.HASH_DYNAMIC;
+        KeyOwners keyOwners = owners.computeIfAbsent(command.path("branch").asText(), branch -> new KeyOwners());
         int[] keys = table.rowType().getFieldIndices(table.schema().trimmedPrimaryKeys());
         List<CommitMessage> messages = new ArrayList<>();
         write.withIOManager(ioManager);
         for (JsonNode flush : command.get("flushes")) {
             for (JsonNode given : flush) {
-                GenericRow row = row(given, table.rowType());
-                if (chooses) {
-                    write.write(row, chosenBucket(row, keys, command.path("buckets").asInt(2)));
-                } else {
-                    write.write(row);
+                GenericRow written = row(given, table.rowType());
+                for (GenericRow row : moves ? keyOwners.placed(table, written) : List.of(written)) {
+                    if (chooses) {
+                        write.write(row, chosenBucket(row, keys, command.path("buckets").asInt(2)));
+                    } else {
+                        write.write(row);
+                    }
                 }
             }
             messages.addAll(write.prepareCommit(true, identifier));
         }
         return messages;
+    }
+
+    /** seed; flushes: takes rows out of an append table, and writes others in the same commit. */
+    private void delete(JsonNode command) throws Exception {
+        FileStoreTable table = table(command).copyWithoutTimeTravel(Map.of("write-only", "true"));
+        identifier++;
+        try (TableWriteImpl<?> write = table.newWrite("deleter");
+                TableCommitImpl commit = table.newCommit("deleter").ignoreEmptyCommit(false)) {
+            write.withIOManager(ioManager);
+            List<CommitMessage> messages = new ArrayList<>(new RowChanges(table, command.get("seed").asLong()).delete(write));
+            messages.addAll(flush(table, write, command));
+            messages.addAll(write.prepareCommit(true, identifier));
+            commit.commit(identifier, messages);
+        }
     }
 
     private static int chosenBucket(GenericRow row, int[] keys, int count) {
@@ -601,6 +632,15 @@ public final class Harness {
             case TIME_WITHOUT_TIME_ZONE -> (int) (LocalTime.parse(given.asText()).toNanoOfDay() / 1_000_000);
             case TIMESTAMP_WITHOUT_TIME_ZONE, TIMESTAMP_WITH_LOCAL_TIME_ZONE ->
                     Timestamp.fromLocalDateTime(LocalDateTime.parse(given.asText().replace("Z", "")));
+            case BLOB -> new BlobData(Base64.getDecoder().decode(given.asText()));
+            case VARIANT -> GenericVariant.fromJson(given.asText());
+            case VECTOR -> {
+                float[] items = new float[given.size()];
+                for (int i = 0; i < items.length; i++) {
+                    items[i] = (float) given.get(i).asDouble();
+                }
+                yield BinaryVector.fromPrimitiveArray(items);
+            }
             case ARRAY -> {
                 Object[] items = new Object[given.size()];
                 for (int i = 0; i < items.length; i++) {
@@ -658,6 +698,9 @@ public final class Harness {
             case TIMESTAMP_WITHOUT_TIME_ZONE -> JSON.getNodeFactory().textNode(timestamp((Timestamp) value, type));
             case TIMESTAMP_WITH_LOCAL_TIME_ZONE ->
                     JSON.getNodeFactory().textNode(timestamp((Timestamp) value, type) + "Z");
+            case BLOB -> JSON.getNodeFactory().textNode(Base64.getEncoder().encodeToString(((Blob) value).toData()));
+            case VARIANT -> JSON.getNodeFactory().textNode(((Variant) value).toJson());
+            case VECTOR -> items((InternalArray) value, ((VectorType) type).getElementType());
             case ARRAY -> items((InternalArray) value, ((ArrayType) type).getElementType());
             case MAP -> {
                 ArrayNode entries = JSON.createArrayNode();

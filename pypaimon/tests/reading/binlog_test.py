@@ -64,6 +64,22 @@ def changed(warehouse: Any) -> Any:
     return table, [split(SplitMode.CHANGELOG, [put(table, "changelog-1.parquet", records([0, 1, 2, 3], rows))])]
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_retractions_of_two_rows_are_two_rows(warehouse: Any, batch_size: int) -> None:
+    """Java makes one row of the first two records, of kind -U, and one of the last two, of kind +I."""
+    schema = pa.schema([pa.field("id", pa.int32(), False), ("v", pa.string())])
+    table = create(warehouse, "t", schema, primary_keys=["id"], options={"bucket": "1", "changelog-producer": "input"})
+    rows = pa.table({"id": [1, 2, 3, 4], "v": ["a", "b", "c", "d"]}, schema=schema)
+    splits = [split(SplitMode.CHANGELOG, [put(table, "changelog-1.parquet", records([1, 1, 1, 0], rows))])]
+    read = reader(table, view="binlog", include_row_kind=False, batch_size=batch_size)
+    assert read.to_arrow(splits).to_pylist() == [
+        {"rowkind": "-U", "id": [1], "v": ["a"]},
+        {"rowkind": "-U", "id": [2], "v": ["b"]},
+        {"rowkind": "-U", "id": [3], "v": ["c"]},
+        {"rowkind": "+I", "id": [4], "v": ["d"]},
+    ]
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
 def test_columns_are_arrays_and_updates_one_row(changed: Any, batch_size: int) -> None:
     table, splits = changed

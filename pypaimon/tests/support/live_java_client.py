@@ -40,7 +40,7 @@ def missing_commands(path: str | None = None) -> list[str]:
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """Where jars and classes are kept between runs: outside the checkout, one directory per version of the harness."""
     base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = b"".join((SOURCES / name).read_bytes() for name in ("pom.xml", "Harness.java"))
+    text = b"".join(path.read_bytes() for path in (SOURCES / "pom.xml", *_programs()))
     return base / "pypaimon-streaming" / f"live-java-{hashlib.sha256(text).hexdigest()[:16]}"
 
 
@@ -51,9 +51,13 @@ def prepare(directory: Path) -> str:
     if not jars.exists():
         _build(jars, lambda draft: ("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *_copy_to(draft)))
     if not directory.exists():
-        source = str(SOURCES / "Harness.java")
-        _build(directory, lambda draft: ("javac", "-nowarn", "-d", str(draft), "-cp", f"{jars}/*", source))
+        sources = [str(path) for path in _programs()]
+        _build(directory, lambda draft: ("javac", "-nowarn", "-d", str(draft), "-cp", f"{jars}/*", *sources))
     return os.pathsep.join((str(directory), f"{jars}/*"))
+
+
+def _programs() -> list[Path]:
+    return sorted(SOURCES.glob("*.java"))
 
 
 def _copy_to(directory: Path) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from live_java_followed import Followed
 from live_java_histories import History, Setup
 from live_java_resolve import resolve
 from live_java_verdict import changed, compare, filtered, joined, scenario_of
-from live_java_writer import BRANCH, Written, carry_out
+from live_java_writer import BRANCH, CONSUMER, Written, carry_out
 
 VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("limited to one unit per plan", {"max_splits": 1}),
@@ -122,13 +122,20 @@ class _Comparison:
             outcome = changed(outcome, lambda split, _: split.rows if split.bucket % count == index else [])
         if read.filter is not None:
             outcome = filtered(outcome, scenario, read)
-        if read.notify and outcome.final_next is None and outcome.consumer_files:
+        if read.notify and outcome.end is End.END_OF_SCAN and outcome.final_next is not None:
+            # Ours saves that it passed over the snapshots before the end; Java has no plan there to confirm.
+            branch = f"branch/branch-{read.branch}/" if read.branch else ""
+            ended = {f"d.db/t/{branch}consumer/consumer-{CONSUMER}": outcome.final_next}
+            known = outcome.consumer_files or {}
+            outcome = replace(outcome, consumer_files={name: ended.get(name, at) for name, at in known.items()})
+        ignored = read.options.get("consumer.ignore-progress") == "true"
+        if read.notify and outcome.final_next is None and outcome.consumer_files and not ignored:
             # Java goes on at a consumer's position once there is a snapshot; ours is there already.
             outcome = replace(outcome, final_next=min(outcome.consumer_files.values()))
         return replace(outcome, end=self._end(outcome, scenario, read))
 
     def _end(self, outcome: Outcome, scenario: Scenario, read: Read) -> End | None:
-        """Java waits forever behind the oldest long-lived changelog.
+        """Java waits forever behind the oldest long-lived changelog, and for a later snapshot of an empty table.
 
         Restored behind a snapshot whose watermark is beyond the bound, Java also waits, for the next one, at which it
         ends; ours ends at once, as a start there does in both.
@@ -136,6 +143,8 @@ class _Comparison:
         if outcome.end is not End.WAITING or outcome.final_next is None:
             return outcome.end
         snapshots = self.written.snapshots(read.branch)
+        if not snapshots and outcome.final_next > 1:
+            return End.BEYOND_LATEST
         bound = read.options.get("scan.bounded.watermark")
         before = snapshots.get(outcome.final_next - 1, {}).get("watermark")
         if read.restore is not None and None not in (bound, before) and before > int(bound):

@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from live_java_families import BASES, MERGING, special_columns, special_options, special_steps
 from live_java_layouts import layouts
 
-FAMILIES = ("append", "evolution", "deduplicate", "partial-update", "aggregation", "first-row", "postpone")
-MERGING = ("deduplicate", "partial-update", "aggregation", "first-row")
 FORMATS = ("parquet", "parquet", "orc", "avro")
 NESTED: dict[str, dict[str, Any]] = {
     "array": {"type": "ARRAY", "element": "INT"},
@@ -123,24 +122,32 @@ def _json_type(name: str) -> Any:
 @st.composite
 def histories(draw: st.DrawFn, family: str) -> History:
     """A history of a table of one family."""
-    keyed = family not in ("append", "evolution")
-    partitions = draw(st.sampled_from([(), (), ("p",), ("p", "q")]))
+    base = draw(st.sampled_from(BASES.get(family, (family,))))
+    keyed = base not in ("append", "evolution")
+    crossing = family == "cross-partition"
+    partitions = draw(st.sampled_from([("p",), ("p", "q")] if crossing else [(), (), ("p",), ("p", "q")]))
     keys = () if not keyed else ("k", "l") if draw(st.integers(0, 4)) == 4 else ("k",)
     fields = [(name, f"{draw(st.sampled_from(KEY_TYPES))} NOT NULL") for name in keys]
-    partition_suffix = " NOT NULL" if keyed else ""
+    partition_suffix = " NOT NULL" if keyed and not crossing else ""
     fields += [(name, draw(st.sampled_from(PARTITION_TYPES)) + partition_suffix) for name in partitions]
     fields.append(("n", "BIGINT"))
     kinds = draw(st.lists(st.sampled_from(NUMBERS + OTHERS), min_size=0, max_size=3))
     fields += [(f"c{index}", _json_type(kind)) for index, kind in enumerate(kinds)]
     columns = [name for name, _ in fields if name not in keys and name not in partitions]
     options = draw(layouts(keyed))
-    evolution = family == "evolution"
-    options |= draw(_keyed_options(family, dict(fields), columns) if keyed else _append_options(evolution))
-    steps = draw(st.lists(_steps(bool(partitions), evolution), min_size=3, max_size=14))
-    reads = draw(st.lists(_setups(), min_size=1, max_size=5))
-    return History(
-        family, tuple(fields), partitions, (*partitions, *keys) if keyed else (), options, tuple(steps), tuple(reads)
-    )
+    evolution = base == "evolution"
+    options |= draw(_keyed_options(base, dict(fields), columns) if keyed else _append_options(evolution))
+    special, special_fields = draw(special_columns(family))
+    options |= special_fields | draw(special_options(family, base))
+    if "aggregation.remove-record-on-delete" in options:
+        options = {name: given for name, given in options.items() if not name.endswith("ignore-retract")}
+    if crossing:  # which Java refuses to put in an order of its own
+        options = {name: given for name, given in options.items() if not name.startswith("sequence.field")}
+    step = st.one_of([*_steps(bool(partitions), evolution), *special_steps(family, FLUSHES)])
+    steps = draw(st.lists(step, min_size=3, max_size=14))
+    reads = draw(st.lists(_setups(family), min_size=1, max_size=5))
+    primary_keys = () if not keyed else keys if crossing else (*partitions, *keys)
+    return History(family, (*fields, *special), partitions, primary_keys, options, tuple(steps), tuple(reads))
 
 
 def _maybe(options: dict[str, str], draw: st.DrawFn, one_in: int, values: dict[str, str]) -> None:
@@ -270,8 +277,8 @@ SEEDS = st.integers(0, 40)
 FLUSHES = st.lists(st.tuples(st.sampled_from([1, 2, 3, 5, 8, 13, 0]), SEEDS), min_size=1, max_size=3)
 
 
-def _steps(partitioned: bool, evolution: bool) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
-    """One step; writes and compactions come most."""
+def _steps(partitioned: bool, evolution: bool) -> list[st.SearchStrategy[tuple[str, dict[str, Any]]]]:
+    """Steps, as often as they are to come; writes and compactions come most."""
     write = st.fixed_dictionaries({"flushes": FLUSHES})
     evolve = st.fixed_dictionaries({"range_": st.integers(0, 9), "seed": SEEDS})
     watermarked = st.fixed_dictionaries({"flushes": FLUSHES, "watermark": st.integers(0, 9)})
@@ -298,21 +305,22 @@ def _steps(partitioned: bool, evolution: bool) -> st.SearchStrategy[tuple[str, d
         step.append(st.tuples(st.just("drop_partitions"), st.fixed_dictionaries({"seed": SEEDS})))
     if evolution:
         step += [st.tuples(st.just("evolve"), evolve)] * 5
-    return st.one_of(step)
+    return step
 
 
-def _setups() -> st.SearchStrategy[Setup]:
+def _setups(family: str) -> st.SearchStrategy[Setup]:
     pick = st.integers(0, 12)
-    filters = st.none() | st.none() | st.tuples(st.integers(0, 7), st.integers(0, 8), SEEDS)
+    filters = st.tuples(st.integers(0, 7), st.integers(0, 8), SEEDS)
+    branch = [True, True, False] if family == "branches" else [False, False, False, True]
     narrow = st.sampled_from(["projection", "bucket", "shard"])
     return st.builds(
         Setup,
         start=st.sampled_from(STARTS),
         pick=pick,
-        filter=filters,
+        filter=filters if family == "indexes" else st.none() | st.none() | filters,
         narrow=st.none() | st.tuples(narrow, pick),
         overwrite=st.sampled_from([False, False, True]),
-        branch=st.sampled_from([False, False, False, True]),
+        branch=st.sampled_from(branch),
         view=st.sampled_from([None, None, None, None, "audit_log", "binlog", "ro", "row_tracking"]),
         bound=st.none() | st.none() | st.none() | st.integers(0, 9),
     )

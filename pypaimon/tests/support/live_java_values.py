@@ -19,6 +19,11 @@ FLOATS = [0.0, 1.5, -2.25, 1024.0]
 # Not -0.0: beside 0.0, Java's ORC reader takes it for a repeated value.
 ODD_FLOATS = [*FLOATS, "NaN", "Infinity", "-Infinity"]
 BYTES = ["", "AA==", "/////w==", "YWJj"]
+BLOBS = [*BYTES, "c29tZXdoYXQgbG9uZ2VyIHRoYW4gYSB0YXJnZXQgc2l6ZQ=="]
+VARIANTS = [
+    *('{"age":30,"city":"x"}', '{"age":"old","city":null}', '{"age":25,"more":[1,2]}', '{"age":1,"tags":["p","q"]}'),
+    *('{"city":{"age":1}}', "{}", '[1,"a",null]', '"text"', "7", "true", "null"),
+]
 
 
 def value(kind: Any, source: random.Random, odd: bool) -> Any:
@@ -47,7 +52,14 @@ def value(kind: Any, source: random.Random, odd: bool) -> Any:
         return source.choice(TEXTS) if name == "VARCHAR" else source.choice([*TEXTS, LONG_TEXT])
     if name == "TIMESTAMP":
         return _timestamp(source, arguments[0] if arguments else 6)
-    pools: dict[str, Sequence[Any]] = {"BOOLEAN": [False, True], "DATE": DATES, "TIME": TIMES, "BYTES": BYTES}
+    pools: dict[str, Sequence[Any]] = {
+        "BOOLEAN": [False, True],
+        "DATE": DATES,
+        "TIME": TIMES,
+        "BYTES": BYTES,
+        "BLOB": BLOBS,
+        "VARIANT": VARIANTS,
+    }
     return source.choice(pools[name])
 
 
@@ -65,7 +77,11 @@ def _nested(kind: dict[str, Any], source: random.Random, odd: bool) -> Any:
     name = kind["type"].split()[0]
     if name == "ROW":
         return {field["name"]: value(field["type"], source, odd) for field in kind["fields"]}
+    if name == "VECTOR":
+        return [source.choice(FLOATS) for _ in range(kind["length"])]
     if name == "ARRAY":
-        return [value(kind["element"], source, odd) for _ in range(source.randrange(3))]
+        # Of rows one at most: Java 1.4 takes the first array of a nested table as it is, 2.1 merges its rows too.
+        count = 2 if isinstance(kind["element"], dict) else 3
+        return [value(kind["element"], source, odd) for _ in range(source.randrange(count))]
     # One entry at most: maps have no order, and Java's Avro reader gives that of a hash.
     return [[key, value(kind["value"], source, odd)] for key in source.choices(["k", "l"], k=source.randrange(2))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from corpus_cases import Read, Scenario
 from corpus_compare import Difference, Rules, differences
 from corpus_outcome import BucketRows, Outcome, PlanRows, Row
 from corpus_values import matches
+from live_java_families import SETS
 
 RETRACTING = ("none", "input")
 """Changelog producers whose streams carry unmerged records."""
@@ -20,6 +22,11 @@ def compare(wanted: Outcome, had: Outcome, scenario: Scenario, read: Read) -> tu
     """By the rules of the corpus, and those of pending records."""
     unordered = read.starts_full and not scenario.has_buckets()
     rules = replace(rules_for(scenario, read), first_plan_unordered=unordered)
+    if read.system_table == "binlog":
+        wanted = changed(wanted, lambda split, _: _packed(split.rows))
+    if scenario.table_options.get("data-evolution.enabled") == "true":
+        wanted = changed(wanted, lambda split, _: _in_partition(split, read))
+    wanted, had = (_ordered(outcome, scenario, read) for outcome in (wanted, had))
     pending = scenario.table_options.get("bucket") == "-2"
     # Java's first plan may be empty; ours is then left out, and our first one is a follow-up.
     if read.starts_full and pending and any(split.rows for split in wanted.plans[0].splits):
@@ -59,6 +66,59 @@ def changed(outcome: Outcome, rows: Any) -> Outcome:
         for index, plan in enumerate(outcome.plans)
     )
     return replace(outcome, plans=plans)
+
+
+def _in_partition(split: BucketRows, read: Read) -> list[Row]:
+    """Rows of data evolution with the partition that Java leaves null where several files hold none of its columns."""
+    partition = json.loads(split.partition)
+    names = [None, *(name for name, _ in read.columns)]
+    return [
+        [partition.get(name) if each is None else each for name, each in zip(names, row, strict=True)]
+        for row in split.rows
+    ]
+
+
+def _packed(rows: list[Row]) -> list[Row]:
+    """Rows of Java's `$binlog` as ours are: it takes any record behind a -U, also one of another key, for its +U."""
+    records: list[tuple[str, list[Any]]] = []
+    for _, kind, *columns in rows:
+        pair = len(columns[0]) == 2
+        records += [("-U" if pair and not i else kind, [[each[i]] for each in columns]) for i in range(1 + pair)]
+    packed: list[tuple[str, list[Any]]] = []
+    for kind, columns in records:
+        if kind == "+U" and packed and packed[-1][0] == "-U":
+            packed[-1] = kind, [before + after for before, after in zip(packed[-1][1], columns, strict=True)]
+        else:
+            packed.append((kind, columns))
+    return [["+I", kind, *columns] for kind, columns in packed]
+
+
+def _ordered(outcome: Outcome, scenario: Scenario, read: Read) -> Outcome:
+    """The elements of sets in one order: those of Java have that of a hash."""
+    prefix = "fields.{}.".format
+    options = scenario.table_options
+
+    def is_set(name: str) -> bool:
+        function = options.get(prefix(name) + "aggregate-function")
+        return function in SETS or (function == "collect" and options.get(prefix(name) + "distinct") == "true")
+
+    sets = {index for index, (name, _) in enumerate(read.columns, 1) if is_set(name)}
+    if not sets:
+        return outcome
+
+    def sorted_set(value: Any) -> Any:
+        if read.system_table == "binlog":
+            return [_sorted(each) for each in value]
+        return _sorted(value)
+
+    def rows(split: BucketRows, first: bool) -> list[Row]:
+        return [[sorted_set(each) if index in sets else each for index, each in enumerate(row)] for row in split.rows]
+
+    return changed(outcome, rows)
+
+
+def _sorted(values: Any) -> Any:
+    return None if values is None else sorted(values, key=json.dumps)
 
 
 def _without_updates(outcome: Outcome) -> Outcome:

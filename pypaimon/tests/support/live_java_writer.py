@@ -126,8 +126,13 @@ class _Writer:
         source = random.Random(seed)
         names = [name for name in fields if name not in self.history.partition_keys]
         columns = source.sample(names, source.randint(1, len(names)))
+        if all(fields[name] == "BLOB" for name in columns):  # which Java 1.4 cannot write alone
+            columns.append(next(name for name in names if fields[name] != "BLOB"))
         rows = [["+I", *(value(fields[name], source, True) for name in columns)] for _ in range(7)]
         self.java.call("evolve", columns=columns, rows=rows, range=range_)
+
+    def do_delete(self, seed: int, flushes: list[tuple[int, int]]) -> None:
+        self.java.call("delete", seed=seed, flushes=self._rows(flushes, None))
 
     def do_overwrite(self, flushes: list[tuple[int, int]], partition: int | None = None) -> None:
         where = {} if partition is None else self._partition(partition)
@@ -165,6 +170,13 @@ class _Writer:
             self.java.call("branch", name=BRANCH, tag="v")
         if ids:
             self.do_write([(3, pick)], branch=BRANCH)
+
+    def do_branch_compact(self, pick: int) -> None:
+        self.java.call("compact", full=pick % 2 == 0, branch=BRANCH, options={"write-only": "false"})
+
+    def do_branch_alter(self, pick: int) -> None:
+        self.altered += 1
+        self.java.call("alter", changes=[["add", f"x{self.altered}", ADDED[pick % len(ADDED)]]], branch=BRANCH)
 
     def do_alter(self, change: tuple[str, int]) -> None:
         what, pick = change
