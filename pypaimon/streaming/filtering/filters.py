@@ -137,7 +137,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 # Every comparison is made of two: whether a value lies below a literal, and whether it equals it.
 
 
-class _Bound:
+class Bound:
     """A literal, placed among the values that a column can hold.
 
     Attributes:
@@ -160,7 +160,7 @@ def _none(column: pa.Array) -> pa.Array:
 
 
 def _equal(column: pa.Array, literal: Any) -> pa.Array:
-    bound = _bound(literal, column.type)
+    bound = bound_of(literal, column.type)
     if bound is None or bound.scalar is None or not bound.exact:
         return _none(column)
     if pa.types.is_floating(column.type) and bound.scalar.as_py() != bound.scalar.as_py():
@@ -170,7 +170,7 @@ def _equal(column: pa.Array, literal: Any) -> pa.Array:
 
 def _below(column: pa.Array, literal: Any, inclusive: bool) -> pa.Array:
     """Whether values lie below a literal, or equal it where `inclusive`; null for null."""
-    bound = _bound(literal, column.type)
+    bound = bound_of(literal, column.type)
     if bound is None:
         return pa.nulls(len(column), pa.bool_())
     if bound.scalar is None:
@@ -180,7 +180,7 @@ def _below(column: pa.Array, literal: Any, inclusive: bool) -> pa.Array:
     if pa.types.is_floating(column.type):
         return _float_below(column, bound.scalar, inclusive)
     if pa.types.is_boolean(column.type):
-        column, bound = column.cast(pa.int8()), _Bound(bound.scalar.cast(pa.int8()))
+        column, bound = column.cast(pa.int8()), Bound(bound.scalar.cast(pa.int8()))
     return (pc.less_equal if inclusive else pc.less)(column, bound.scalar)
 
 
@@ -199,7 +199,7 @@ def _not_equal(column: pa.Array, literal: Any) -> pa.Array:
 def _in(column: pa.Array, literals: list[Any]) -> pa.Array:
     if pa.types.is_floating(column.type):
         return reduce(pc.or_, (pc.fill_null(_equal(column, literal), False) for literal in literals), _none(column))
-    bounds = (_bound(literal, column.type) for literal in literals)
+    bounds = (bound_of(literal, column.type) for literal in literals)
     values = [bound.scalar for bound in bounds if bound is not None and bound.scalar is not None and bound.exact]
     return pc.is_in(column, value_set=pa.array(values, column.type))
 
@@ -264,16 +264,16 @@ _TESTS: dict[str, Callable[[pa.Array, list[Any]], pa.Array]] = {
 }
 
 
-def _bound(literal: Any, kind: pa.DataType) -> _Bound | None:
+def bound_of(literal: Any, kind: pa.DataType) -> Bound | None:
     """Place a literal among the values of a type; None for the literal null."""
     if literal is None:
         return None
     if pa.types.is_boolean(kind):
-        return _Bound(pa.scalar(_expect(literal, bool), kind))
+        return Bound(pa.scalar(_expect(literal, bool), kind))
     if pa.types.is_integer(kind):
         return _integer_bound(_number(literal), kind)
     if pa.types.is_floating(kind):
-        return _Bound(pa.scalar(float(_expect(literal, int, float, Decimal)), pa.float64()).cast(kind, safe=False))
+        return Bound(pa.scalar(float(_expect(literal, int, float, Decimal)), pa.float64()).cast(kind, safe=False))
     if pa.types.is_decimal(kind):
         return _decimal_bound(_number(literal), kind)
     if pa.types.is_date(kind):
@@ -281,11 +281,11 @@ def _bound(literal: Any, kind: pa.DataType) -> _Bound | None:
     if pa.types.is_timestamp(kind):
         return _ticks_bound(_nanos(literal) * _PER_SECOND[kind.unit] // 10**9, kind)
     if pa.types.is_time(kind):
-        return _Bound(pa.scalar(_millis_of_day(literal), pa.int32()).cast(kind))
+        return Bound(pa.scalar(_millis_of_day(literal), pa.int32()).cast(kind))
     if _is_binary(kind):
-        return _Bound(pa.scalar(bytes(_expect(literal, bytes, bytearray, memoryview)), kind))
+        return Bound(pa.scalar(bytes(_expect(literal, bytes, bytearray, memoryview)), kind))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _Bound(pa.scalar(_expect(literal, str), kind))
+        return Bound(pa.scalar(_expect(literal, str), kind))
     raise TypeError("values of this type cannot be compared, only tested for null")
 
 
@@ -302,38 +302,38 @@ def _number(literal: Any) -> Decimal:
     return Decimal(_expect(literal, int, float, Decimal))
 
 
-def _integer_bound(number: Decimal, kind: pa.DataType) -> _Bound:
+def _integer_bound(number: Decimal, kind: pa.DataType) -> Bound:
     highest = (1 << (kind.bit_width - 1)) - 1
     return _grid_bound(number, 0, Decimal(highest), Decimal(-highest - 1), kind)
 
 
-def _decimal_bound(number: Decimal, kind: pa.DataType) -> _Bound:
+def _decimal_bound(number: Decimal, kind: pa.DataType) -> Bound:
     highest = Decimal((0, (9,) * kind.precision, -kind.scale))
     return _grid_bound(number, kind.scale, highest, -highest, kind)
 
 
-def _grid_bound(number: Decimal, scale: int, highest: Decimal, lowest: Decimal, kind: pa.DataType) -> _Bound:
+def _grid_bound(number: Decimal, scale: int, highest: Decimal, lowest: Decimal, kind: pa.DataType) -> Bound:
     if number.is_nan() or number > highest:
-        return _Bound(None, above=True)
+        return Bound(None, above=True)
     if number < lowest:
-        return _Bound(None, above=False)
+        return Bound(None, above=False)
     floor = number.quantize(Decimal(1).scaleb(-scale), ROUND_FLOOR, _WIDE)
     if floor < lowest:
-        return _Bound(None, above=False)
-    return _Bound(pa.scalar(floor if scale or pa.types.is_decimal(kind) else int(floor), kind), floor == number)
+        return Bound(None, above=False)
+    return Bound(pa.scalar(floor if scale or pa.types.is_decimal(kind) else int(floor), kind), floor == number)
 
 
-def _date_bound(literal: Any, kind: pa.DataType) -> _Bound:
+def _date_bound(literal: Any, kind: pa.DataType) -> Bound:
     if isinstance(literal, int) and not isinstance(literal, bool):
-        return _Bound(pa.scalar(literal, pa.int32()).cast(kind))
+        return Bound(pa.scalar(literal, pa.int32()).cast(kind))
     day = _nanos(literal) // (86_400 * 10**9)
-    return _Bound(pa.scalar(day, pa.int32()).cast(kind), _nanos(literal) % (86_400 * 10**9) == 0)
+    return Bound(pa.scalar(day, pa.int32()).cast(kind), _nanos(literal) % (86_400 * 10**9) == 0)
 
 
-def _ticks_bound(ticks: int, kind: pa.DataType) -> _Bound:
+def _ticks_bound(ticks: int, kind: pa.DataType) -> Bound:
     if not -(1 << 63) <= ticks < 1 << 63:
-        return _Bound(None, above=ticks > 0)
-    return _Bound(pa.scalar(ticks, pa.int64()).cast(kind))
+        return Bound(None, above=ticks > 0)
+    return Bound(pa.scalar(ticks, pa.int64()).cast(kind))
 
 
 def _nanos(literal: Any) -> int:
