@@ -33,6 +33,7 @@ Event = Literal[
     "store_unconditional",
     "look_ahead_failed",
     "file_skipped",
+    "index_unused",
     "merge_staged",
     "row_kinds_hidden",
     "lag_unknown",

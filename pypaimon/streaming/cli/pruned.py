@@ -23,6 +23,7 @@ _STEPS = {
     "bucket": "by bucket",
     "key": "by statistics of keys",
     "value": "by statistics of other columns",
+    "index": "by embedded indexes",
 }
 
 
@@ -83,7 +84,9 @@ def pruned(table: Any, plan: Plan, predicate: Predicate | None) -> Pruned:
     planned = entries.filter(pc.is_in(entries["file_name"], value_set=pa.array(_files(plan), pa.string())))
     if planned.num_rows < entries.num_rows:
         stages.append(_stage("by level, or pending", planned, entries.num_rows))
-    for count, known in enumerate(KNOWLEDGE if predicate is not None else (), 1):
+    indexed = planned["embedded_index"].null_count < planned.num_rows
+    steps = KNOWLEDGE if indexed else KNOWLEDGE[:-1]
+    for count, known in enumerate(steps if predicate is not None else (), 1):
         kept = Pruner(plan.schema, directory.schema, predicate, KNOWLEDGE[:count]).entries(planned, scan)
         stages.append(_stage(_STEPS[known], planned.filter(kept), stages[-1].files))
     columns = pc.fill_null(pc.list_value_length(planned["value_stats_cols"]), 1)

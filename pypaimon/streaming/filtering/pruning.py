@@ -21,11 +21,12 @@ from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, Partitio
 from pypaimon.streaming.internals import Predicate, TableSchema
 from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
 
 Scan = Literal["full", "delta", "changelog"]
-KNOWLEDGE = ("partition", "bucket", "key", "value")
-"""What is known of a file: its partition, its bucket, the statistics of its keys and of its other columns."""
+KNOWLEDGE = ("partition", "bucket", "key", "value", "index")
+"""What is known of a file: partition, bucket, statistics of its keys and of other columns, its embedded index."""
 _Numbers = npt.NDArray[np.int64]
 _Source = tuple[frozenset[str], EncodedStats | PartitionValues]
 _COLUMNS = [
@@ -38,6 +39,8 @@ _COLUMNS = [
     "level",
     "value_stats_cols",
     "write_cols",
+    "file_name",
+    "embedded_index",
 ] + [f"{kind}_{part}" for kind in ("key", "value") for part in ("min", "max", "nulls")]
 
 
@@ -49,7 +52,8 @@ class Pruner:
     lookup and full-compaction. Where a row that fails the filter still has to come out as a delete (`delta`,
     `changelog` of the producer input, the pending bucket -2) only those AND-parts drop that name key and partition
     columns alone. Data evolution: files of the same rows go together, if for some column none of them can match.
-    Neither a missing statistic nor an unknown type ever drops a file.
+    An embedded index drops what statistics of its columns might drop. Neither a missing statistic nor an unknown type
+    ever drops a file, nor an index that cannot be read.
 
     Args:
         schema: The schema that is read; the filter names its fields.
@@ -70,6 +74,7 @@ class Pruner:
         self._predicate = predicate
         self._by = by
         self._traits = TableTraits.of(schema)
+        self._indexed = OptionValues(schema.options).boolean("file-index.read.enabled", True)
         self._fields = {field.name: field for field in schema.fields}
         self._on_keys, _ = split_and(predicate, [*schema.primary_keys, *schema.partition_keys])
         self._bucket_keys = {
@@ -131,8 +136,13 @@ class Pruner:
         if predicate is None:
             return among
         by_statistics = partial(self._by_statistics, values=values and "value" in self._by)
-        tests: list[Callable[[pa.Table, Predicate], Mask]] = [self._by_partition, self._by_bucket, by_statistics]
-        for what, test in zip(KNOWLEDGE, tests, strict=False):
+        tests: dict[str, Callable[[pa.Table, Predicate], Mask]] = {
+            "partition": self._by_partition,
+            "bucket": self._by_bucket,
+            "key": by_statistics,
+            "index": partial(self._by_index, values=values),
+        }
+        for what, test in tests.items():
             if what in self._by and among.any():
                 rest = entries if among.all() else entries.filter(pa.array(among))
                 among = _and(among, test(rest, predicate))
@@ -175,8 +185,19 @@ class Pruner:
             keep[rows] = evaluate(predicate, group.num_rows, self._leaf(sources))
         return keep
 
+    def _by_index(self, entries: pa.Table, predicate: Predicate, values: bool = True) -> Mask:
+        """By embedded indexes: those of all columns, or where values may not be looked at of keys alone."""
+        looked_at = predicate if values else self._on_keys
+        indexed = self._indexed and entries["embedded_index"].null_count < entries.num_rows
+        if looked_at is None or not indexed:
+            return np.ones(entries.num_rows, dtype=bool)
+        # Late: pyroaring takes a while, and few tables have indexes.
+        from pypaimon.streaming.filtering.indexes.embedded import by_embedded_indexes
+
+        return by_embedded_indexes(entries, looked_at, self._schema, self._file_schema)
+
     def _by_same_rows(self, entries: pa.Table, predicate: Predicate) -> Mask:
-        """By the value statistics of files that hold columns of the same rows: a column's may be in any of them."""
+        """By what is known of the values of files with columns of the same rows: a column's may be in any of them."""
         same_rows = _same_rows(entries)
         count = int(same_rows.max(initial=-1)) + 1
         layouts = []
@@ -184,24 +205,28 @@ class Pruner:
             file_schema = self._file_schema(group["schema_id"][0].as_py())
             written = group["write_cols"][0].as_py()
             held = {field.id for field in file_schema.fields if written is None or field.name in written}
-            layouts.append((same_rows[rows], held, _stats(group, "value", file_schema, _value_columns(group))))
+            layouts.append((same_rows[rows], held, _stats(group, "value", file_schema, _value_columns(group)), group))
+
+        def by_index(group: pa.Table, part: Predicate) -> Mask | bool:
+            return self._by_index(group, part) if "index" in self._by else True
 
         def leaf(part: Predicate) -> Mask | bool:
             field = self._fields.get(str(part.field))
             if field is None or holds_blobs(field.type) or field.name in self._schema.partition_keys:
                 return True
             found, held_anywhere = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
-            for numbers, held, stats in layouts:
+            for numbers, held, stats, group in layouts:
                 if field.id in held:
                     held_anywhere[numbers] = True
-                    found[numbers[np.broadcast_to(stats.may_hold(part, field), len(numbers))]] = True
+                    by_statistics = np.broadcast_to(stats.may_hold(part, field), len(numbers))
+                    found[numbers[by_statistics & by_index(group, part)]] = True
             # What no file holds is null.
             return found | ~held_anywhere if part.method == "isNull" else found
 
         return evaluate(predicate, count, leaf)[same_rows]
 
     def _whole_buckets(self, entries: pa.Table, among: Mask) -> Mask:
-        """Value statistics where versions of a key are merged: a file alone may go only if no other holds its keys.
+        """What is known of values where versions of a key are merged: a file alone goes only if no other has its keys.
 
         A bucket of one level above 0 (or of one file) loses single files. Any other goes as a whole, if none of its
         files matches; not so where merging makes rows that are in no file (partial-update and aggregation, unless
@@ -212,6 +237,8 @@ class Pruner:
             return among
         rest = entries.filter(pa.array(among))
         matches = self._by_statistics(rest, predicate, values=True)
+        if "index" in self._by and matches.any():
+            matches = _and(matches, self._by_index(rest.filter(pa.array(matches)), predicate))
         partitions = _column(rest, "partition").dictionary_encode().indices.to_numpy().astype(np.int64)
         # One number per (partition, bucket): the partition's code, then 32 bits of the bucket, which may be negative.
         _, groups = np.unique(partitions << 32 | _numbers(rest, "bucket") & 0xFFFFFFFF, return_inverse=True)

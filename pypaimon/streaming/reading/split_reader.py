@@ -48,6 +48,7 @@ from pypaimon.streaming.reading.read_layout import Layout
 from pypaimon.streaming.reading.run_starts import begun
 from pypaimon.streaming.reading.snapshot_ordering import numbered_by_snapshot
 from pypaimon.streaming.reading.split_files import SplitFiles
+from pypaimon.streaming.reading.wanted_files import WantedFiles
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -116,6 +117,7 @@ class SplitReader:
         self._batch_size = batch_size
         self._openers = openers
         self._vectors = vectors
+        self._wanted = WantedFiles(directory, layout, unmatched)
         self._traits = TableTraits.of(layout.schema)
         options = OptionValues(layout.schema.options)
         self._ignore_lost = options.boolean("scan.ignore-lost-files", False)
@@ -136,7 +138,7 @@ class SplitReader:
         if split.mode is SplitMode.ROWS:
             return self._rows(split)
         if split.mode in (SplitMode.RECORDS, SplitMode.CHANGELOG):
-            return self._stored(self._files(split))
+            return self._stored(self._files(split), upserts=self.is_upserts(split))
         if split.mode is SplitMode.EVOLUTION:
             return self._evolution(split)
         if split.mode is SplitMode.NET:
@@ -191,22 +193,22 @@ class SplitReader:
 
     def _rows(self, split: StreamSplit) -> Iterator[Records]:
         columns, files = self._layout.system_columns, self._files(split)
-        for file, deletions in files.files:
+        for file, deletions in self._wanted.of(files, upserts=False):
             for batch in self._file(file, deletions, self._layout.fields, columns, files.constants):
                 yield Records(batch)
 
-    def _stored(self, files: SplitFiles) -> Iterator[Records]:
+    def _stored(self, files: SplitFiles, *, upserts: bool = False) -> Iterator[Records]:
         columns = (*self._layout.system_columns, VALUE_KIND)
-        for file, deletions in files.files:
+        for file, deletions in self._wanted.of(files, upserts=upserts):
             for batch in self._file(file, deletions, self._layout.fields, columns, files.constants):
                 yield Records(batch, batch.column(VALUE_KIND))
 
     def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
         """Records that were pending are taken back one by one, for they are neither sorted nor merged."""
-        for records in self._stored(self._files_before(split)):
+        for records in self._stored(self._files_before(split), upserts=True):
             added = records.keep(pc.is_in(records.kinds, value_set=_ADDING))
             yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
-        yield from self._stored(self._files(split))
+        yield from self._stored(self._files(split), upserts=True)
 
     def _merges(self, split: StreamSplit) -> Iterator[Records]:
         if split.mode is SplitMode.OVERWRITE and split.bucket == POSTPONE_BUCKET:
@@ -292,6 +294,9 @@ class SplitReader:
         files = self._files(split)
         deletions = {file.file_name: each for file, each in files.files}
         for group in row_id_groups(files.metas):
+            # Of several files none holds all that the filter looks at.
+            if len(group.files) == 1 and not self._wanted.wants(group.files[0], upserts=False):
+                continue
             vectors = [self._vector(deletions[file.file_name], file.row_count) for file in group.files]
             position = 0
             rows = joined_rows(

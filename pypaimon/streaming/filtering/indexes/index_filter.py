@@ -18,7 +18,10 @@ from pypaimon.streaming.filtering.indexes.container import IndexPart
 from pypaimon.streaming.filtering.indexes.keys import Key, KeyType, key_type
 from pypaimon.streaming.filtering.indexes.range_bitmap_index import RangeBitmapIndex
 from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.arrow_types import arrow_type
+
+_LOG = StreamLog(__name__)
 
 _KINDS: Mapping[str, Callable[[bytes, KeyType], ColumnIndex]] = {
     "bloom-filter": BloomFilterIndex,
@@ -29,6 +32,11 @@ _KINDS: Mapping[str, Callable[[bytes, KeyType], ColumnIndex]] = {
 
 Content = Callable[[IndexPart], bytes | None]
 """Gives the bytes of an index; None: it is not to be used."""
+
+
+def warn_of_unused(file: str, error: Exception) -> None:
+    """Say that a file's index is not used, and why; the file is read then."""
+    _LOG.warning("index_unused", "not using the index of %(file)s: %(error)s", file=file, error=str(error))
 
 
 class IndexFilter:

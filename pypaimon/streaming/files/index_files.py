@@ -1,0 +1,122 @@
+"""File indexes of data files that are about to be read: those of their own files (`.index`), and embedded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from pypaimon.streaming.errors import CorruptTableError, StoreError
+from pypaimon.streaming.files.data_files import located
+from pypaimon.streaming.filtering.indexes.container import IndexPart, head_length, index_parts
+from pypaimon.streaming.filtering.indexes.embedded import embedded_may_match
+from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter, warn_of_unused
+from pypaimon.streaming.internals import DataFileMeta, Predicate, TableSchema
+from pypaimon.streaming.io.remote_files import RemoteFile
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_SUFFIX = ".index"
+_FIRST_BYTES = 1 << 20
+"""Bytes of an index file that are read first; most have no more."""
+
+_MOST_BYTES = 16 << 20
+"""Bytes of the index of one column, or of a head, up to which it is used: else the data file costs less."""
+
+_OPTION, _OF_COLUMNS = "file-index.", ".columns"
+
+
+class FileIndexes:
+    """Which data files can hold a row that a filter keeps, by their indexes.
+
+    A file whose index is missing, damaged or of another version can; a warning says so. An index file is asked for
+    only where the table's options say that it holds a column of the filter, and then as far as it is needed.
+
+    Args:
+        directory: The table.
+        read: The schema that is read.
+        predicate: The filter; names are those of `read`.
+    """
+
+    def __init__(self, directory: TableDirectory, read: TableSchema, predicate: Predicate) -> None:
+        self._directory = directory
+        self._read = read
+        self._predicate = predicate
+        self._of_schema: dict[int, tuple[IndexFilter, bool]] = {}
+
+    def may_match(self, file: DataFileMeta) -> bool:
+        """Whether a file can hold a matching row. One request at least where it has an index file of use."""
+        names = [name for name in file.extra_files or () if name.endswith(_SUFFIX)]
+        if file.embedded_index is None and not names:
+            return True
+        found, in_files = self._filter(file.schema_id)
+        if file.embedded_index is not None:
+            return not found.columns or embedded_may_match(found, file.embedded_index, file.file_name, file.row_count)
+        if not in_files:
+            return True
+        try:
+            return self._by_index_file(found, file, names)
+        except (FileNotFoundError, CorruptTableError, StoreError, ValueError) as error:
+            warn_of_unused(file.file_name, error)
+            return True
+
+    def _filter(self, schema_id: int) -> tuple[IndexFilter, bool]:
+        """The filter over files of a schema, and whether index files may help it."""
+        known = self._of_schema.get(schema_id)
+        if known is None:
+            written = self._read if schema_id == self._read.id else self._directory.schema(schema_id)
+            found = IndexFilter(self._predicate, written, self._read)
+            known = self._of_schema[schema_id] = found, not found.columns.isdisjoint(_indexed(written, self._read))
+        return known
+
+    def _by_index_file(self, found: IndexFilter, file: DataFileMeta, names: list[str]) -> bool:
+        if len(names) > 1 or "/" in names[0]:
+            raise ValueError(f"its index files are {', '.join(names)}; one file beside it is supported")
+        path = f"{located(self._directory, file.file_path).rpartition('/')[0]}/{names[0]}"
+        with closing(RemoteFile(self._directory.store, path)) as remote:
+
+            def content(start: int, length: int) -> bytes:
+                remote.seek(start)
+                data = bytes(remote.read(length))
+                if len(data) != length:
+                    raise ValueError(f"it ends before byte {start + length}")
+                return data
+
+            begin = bytes(remote.read(_FIRST_BYTES))
+            length = head_length(begin)
+            if length > _MOST_BYTES:
+                raise ValueError(f"a head of {length} bytes was recorded")
+            head = begin if length <= len(begin) else content(0, length)
+            return found.may_match(index_parts(head), _within(begin, content), file.row_count)
+
+
+def _within(begin: bytes, content: Callable[[int, int], bytes]) -> Callable[[IndexPart], bytes | None]:
+    """Gives indexes out of the beginning of a file, and what lies behind it; not those that are too long."""
+
+    def part_of(part: IndexPart) -> bytes | None:
+        end = part.start + part.length
+        if part.start < 0:
+            raise ValueError(f"an index at byte {part.start} was recorded")
+        if end <= len(begin):
+            return begin[part.start : end]
+        return None if part.length > _MOST_BYTES else content(part.start, part.length)
+
+    return part_of
+
+
+def _indexed(written: TableSchema, read: TableSchema) -> Iterator[str]:
+    """The columns of files, as they name them, that have indexes by the options of either schema."""
+    yield from _named(written.options)
+    stored = {field.id: field.name for field in written.fields}
+    ids = {field.name: field.id for field in read.fields}
+    # An index may have been made later, with the options of then.
+    for name in _named(read.options):
+        if name in ids and ids[name] in stored:
+            yield stored[ids[name]]
+
+
+def _named(options: Mapping[str, str]) -> Iterator[str]:
+    for key, columns in options.items():
+        if key.startswith(_OPTION) and key.endswith(_OF_COLUMNS):
+            yield from (name.strip() for name in str(columns).split(","))
