@@ -160,6 +160,15 @@ def test_a_bloom_filter_rules_out_most_values_that_are_not_there() -> None:
     assert len(tried) > 25 and sum(tried) < len(tried) / 4
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("kind", ["bloom-filter", "bitmap", "bitmap-1", "range-bitmap"])
+def test_zeros_of_both_signs_are_one_value(kind: str, zero: float) -> None:
+    """The sample of DOUBLE has a negative zero and no positive one."""
+    index = next(each for each in SMALL if each.index == kind and each.type == "DOUBLE")
+    for method, literals in (("equal", [zero]), ("between", [zero, zero])):
+        assert may_match(index, Predicate(method, 0, COLUMN, literals))
+
+
 def test_parts_of_a_filter_are_joined_row_by_row() -> None:
     """No row has both values, though the file has a row of each."""
     index = next(each for each in SMALL if each.index == "range-bitmap" and each.type == "INT")
