@@ -174,7 +174,7 @@ def test_a_record_that_does_not_match_still_takes_away_the_one_that_did(unpacked
     assert kinds.count("-D") > 10
     data, without = (fetched(unpacked, name, predicate, ".parquet", "earliest", **READS[how]) for how in READS)
     assert data == without
-    assert not fetched(unpacked, name, predicate, ".index", "earliest")
+    assert not fetched(unpacked, name, FILTERS["bit slices"], ".index", "earliest")
 
 
 def test_an_index_file_is_fetched_for_no_column_that_it_lacks(unpacked: Path) -> None:
