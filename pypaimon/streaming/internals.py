@@ -22,6 +22,9 @@ from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
 from pypaimon.read.reader.auth_masking_reader import apply_auth_masking, compile_auth_masking_rules
 from pypaimon.read.reader.format_row_reader import FormatRowReader
+from pypaimon.read.reader.format_row_reader import _read_array as read_row_array
+from pypaimon.read.reader.format_row_reader import _read_vector as read_row_vector
+from pypaimon.read.reader.format_row_reader import _RowDecoder as RowDecoder
 from pypaimon.read.reader.iface.record_batch_reader import _polars_arrow_table as polars_table
 from pypaimon.read.scanner.changelog_follow_up_scanner import ChangelogFollowUpScanner as PaimonChangelogFollowUpScanner
 from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
@@ -83,6 +86,7 @@ __all__ = [
     "Predicate",
     "PredicateBuilder",
     "PyarrowFieldParser",
+    "RowDecoder",
     "RowKind",
     "RowType",
     "SimpleStats",
@@ -107,6 +111,8 @@ __all__ = [
     "local_path",
     "map_key_serializer",
     "polars_table",
+    "read_row_array",
+    "read_row_vector",
     "resolve_path",
     "to_file_io_path",
 ]

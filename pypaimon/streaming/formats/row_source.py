@@ -1,14 +1,14 @@
-"""Data files of Paimon's format `row`, read by pypaimon: rows one after the other in compressed blocks."""
+"""Data files of Paimon's format `row`: rows one after the other in compressed blocks, whose index pypaimon reads."""
 
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from pypaimon.streaming.formats.row_blocks import decode_block
 from pypaimon.streaming.formats.zstd import decompress_zstd
 from pypaimon.streaming.internals import DataField, FormatRowReader
 from pypaimon.streaming.model.arrow_types import arrow_schema, with_arrow_types
@@ -47,13 +47,8 @@ class RowSource:
             ValueError: A block is damaged.
         """
         reader = self._reader(list(columns))
-        while True:
-            try:
-                block = reader.read_arrow_batch()
-            except (struct.error, ArithmeticError) as error:
-                raise ValueError(f"a block cannot be decoded: {error}") from error
-            if block is None:
-                return
+        for index in range(reader._block_count):
+            block = decode_block(reader._read_and_decompress_block(index), self._fields, list(columns))
             for start in range(0, block.num_rows, batch_size):
                 yield block.slice(start, batch_size)
 
