@@ -12,6 +12,7 @@ from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
 from pypaimon.streaming.builder.read import StreamTableRead
 from pypaimon.streaming.builder.scan import AsyncStreamingTableScan, driven_scan
+from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.internals import PaimonStreamReadBuilder, PredicateBuilder
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import CommitMode
@@ -45,7 +46,9 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         TableChangedError: The table is gone.
     """
 
-    # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
+    def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
+        # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
+        StreamAssembly.__init__(self, table, view, clock)
 
     def new_streaming_scan(self) -> AsyncStreamingTableScan:
         """A scan with the settings as they are now.

@@ -32,7 +32,7 @@ class RowSource:
     """
 
     pads_char: ClassVar[bool] = False
-    damage_words: ClassVar[tuple[str, ...]] = ("ow file",)
+    damage_words: ClassVar[tuple[str, ...]] = ("row file", "Row file")
 
     def __init__(self, stream: Any, fields: Sequence[DataField]) -> None:
         self._stream = stream
