@@ -339,7 +339,7 @@ class StreamRead(TableRead):
         rowkind = row_kinds.to_names(pa.array(packing.kinds))
         columns = [_names(None, len(rowkind))] if self.include_row_kind else []
         for output in bound.outputs:
-            if output.name == ROWKIND:
+            if output.is_rowkind:
                 columns.append(rowkind)
             elif bound.is_array(output):
                 columns.append(packing.arrays(output.take(records.batch), schema.field(len(columns)).type))

@@ -27,7 +27,7 @@ from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_co
 from pypaimon.streaming.options import views
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.options.views import ROWKIND, View
+from pypaimon.streaming.options.views import LOGS, ROWKIND, ROWKIND_FIELD, View
 from pypaimon.streaming.reading.nested_columns import narrowed, requested
 
 
@@ -85,6 +85,11 @@ class Output:
     name: str
     type: DataType
 
+    @property
+    def is_rowkind(self) -> bool:
+        """Whether it is the column `rowkind` of a log, whatever it is called; a table may have one of that name."""
+        return self.ids == (ROWKIND_FIELD.id,)
+
     def take(self, batch: pa.RecordBatch) -> pa.Array:
         """The column out of a batch as it was read."""
         array = batch.column(self.path[0])
@@ -124,7 +129,7 @@ class Layout:
     @property
     def with_rowkind(self) -> bool:
         """Whether the column `rowkind` of an audit log is needed."""
-        return self.on_rowkind is not None or any(output.name == ROWKIND for output in self.outputs)
+        return self.on_rowkind is not None or any(output.is_rowkind for output in self.outputs)
 
     @property
     def filtered_columns(self) -> set[str]:
@@ -144,7 +149,7 @@ class Layout:
 
     def is_array(self, output: Output) -> bool:
         """Whether a column comes out as arrays: those of the table do, in a `binlog`."""
-        return self.packed and output.name not in (*SYSTEM_TYPES, ROWKIND)
+        return self.packed and output.path[0] not in (*SYSTEM_TYPES, ROWKIND)
 
     def _given_out(self, output: Output) -> DataType:
         return ArrayType(True, _nullable(output.type)) if self.is_array(output) else output.type
@@ -206,9 +211,9 @@ def _layout(settings: ReadSettings, fields: Sequence[DataField], outputs: list[O
     _check_blobs(used, predicate)
     if predicate is not None:
         filters.check(predicate, _arrow(used))
-    on_rowkind, predicate = filters.split_and(predicate, [ROWKIND])
+    on_rowkind, predicate = filters.split_and(predicate, [ROWKIND] if settings.view in LOGS else [])
     on_keys, on_values = filters.split_and(predicate, [*schema.partition_keys, *schema.primary_keys])
-    stored = tuple(field for field in used if field.name not in (*SYSTEM_TYPES, ROWKIND))
+    stored = tuple(field for field in used if field.name not in SYSTEM_TYPES and field.id != ROWKIND_FIELD.id)
     system_columns = tuple(field.name for field in used if field.name in SYSTEM_TYPES)
     packed = settings.view == "binlog"
     return Layout(

@@ -190,6 +190,31 @@ def test_names_stay_where_a_column_is_renamed(tmp_path: Path) -> None:
         available(scan)
 
 
+@pytest.mark.parametrize("view", ["audit_log", "binlog"])
+def test_in_a_log_the_row_kind_and_columns_go_by_any_name(table: Any, view: Any) -> None:
+    renamed = ours(stream_read_builder(table, view).with_projection({"kind": "rowkind", "key": "k"}))
+    assert renamed.column_names == ["kind", "key"]
+    keys = [row["k"] if view == "audit_log" else [row["k"]] for row in VALUES]
+    assert renamed.to_pylist() == [{"kind": "+I", "key": key} for key in keys]
+    taken = ours(stream_read_builder(table, view).with_projection({"rowkind": "k", "_ROW_ID": "k"}))
+    assert taken.to_pylist() == [{"rowkind": key, "_ROW_ID": key} for key in keys]
+
+
+def test_a_column_of_the_table_may_be_called_as_that_of_a_log(tmp_path: Path) -> None:
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("db", True)
+    columns = pa.schema([("k", pa.int64()), ("rowkind", pa.string())])
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns), False)
+    builder = catalog.get_table("db.t").new_batch_write_builder()
+    writer, commit = builder.new_write(), builder.new_commit()
+    writer.write_arrow(pa.table({"k": [1, 2], "rowkind": ["x", "y"]}, schema=columns))
+    commit.commit(writer.prepare_commit())
+    reader = stream_read_builder(catalog.get_table("db.t"))
+    assert ours(reader).to_pylist() == [{"k": 1, "rowkind": "x"}, {"k": 2, "rowkind": "y"}]
+    reader.with_filter(reader.new_predicate_builder().equal("rowkind", "y"))
+    assert ours(reader).to_pylist() == [{"k": 2, "rowkind": "y"}]
+
+
 def test_the_constructor_is_pypaimons(table: Any) -> None:
     builder = stream_read_builder(table)
     with builder.new_streaming_scan() as scan:
