@@ -7,6 +7,7 @@ their snapshots. A time stands for the newest snapshot that is not younger; befo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pypaimon.streaming.errors import (
     UnsupportedTableError,
 )
 from pypaimon.streaming.metadata.history import RangeCheck, rolled_back
+from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import PlanKind
@@ -29,7 +31,6 @@ from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTrai
 from pypaimon.streaming.planning.comparison import rescaled
 from pypaimon.streaming.planning.follow_up import (
     ChangelogOfRangeScanner,
-    CommitKind,
     DeltaFollowUpScanner,
     FollowUpScanner,
 )
@@ -207,6 +208,7 @@ class RangeScanner:
             StreamConfigError: The position does not lie in the range, or not where this one can be cut.
             TableChangedError: The table is another one, or was rolled back.
             PositionExpiredError: What comes next has expired.
+            PositionBeyondLatestError: The table ends before the position.
         """
         resolver.check_table(position)
         span = found.span
@@ -226,7 +228,34 @@ class RangeScanner:
             if position.snapshot != found.first or position.unit is not None:
                 raise self._elsewhere(position, found)
             return self.begun(state, found)
-        return resolver.resumed(replace(state, end_id=found.last), position)
+        resumed = resolver.resumed(replace(state, end_id=found.last), position)
+        last_read = position.snapshot if position.unit is not None else position.snapshot - 1
+        if last_read > found.last:
+            self._check_not_beyond(position)
+            raise self._elsewhere(position, found)
+        return resumed
+
+    def check_read(self, position: Position, resolver: PositionResolver) -> None:
+        """Check that a stream at a saved position has read all of the range, where nothing is in it now.
+
+        Raises:
+            StreamConfigError: The position does not lie in the range.
+            TableChangedError: The table is another one.
+            PositionExpiredError: What comes next has expired.
+            PositionBeyondLatestError: The table ends before the position.
+        """
+        resolver.check_table(position)
+        self._check_not_beyond(position)
+        earliest = self._snapshots.earliest_id()
+        if earliest is not None and position.snapshot < earliest:
+            raise self._not_there(position.snapshot)
+        if position.phase is not Phase.FOLLOW or position.unit is not None:
+            raise self._elsewhere(position, None)
+
+    def _check_not_beyond(self, position: Position) -> None:
+        latest = self._snapshots.latest_id()
+        if position.snapshot > (latest or 0) + 1:
+            raise PositionBeyondLatestError(position.snapshot, latest)
 
     def begun(self, state: PlannerState, found: SnapshotRange) -> PlannerState:
         """The state at the beginning of a range that is one plan."""
@@ -235,17 +264,25 @@ class RangeScanner:
     def _is_there(self, snapshot_id: int) -> bool:
         return self._snapshots.try_get(snapshot_id) is not None
 
-    def _elsewhere(self, position: Position, found: SnapshotRange) -> StreamConfigError:
-        how = "as one plan" if found.span is not None else "snapshot by snapshot"
+    def _elsewhere(self, position: Position, found: SnapshotRange | None) -> StreamConfigError:
+        what = "is empty"
+        if found is not None:
+            how = "as one plan" if found.span is not None else "snapshot by snapshot"
+            what = f"is read {how} from snapshot {found.first} to {found.last}"
         return StreamConfigError(
             f"{self._between.given}: the position, in phase '{position.phase.value}' at snapshot {position.snapshot}, "
-            f"is not one of this range, which is read {how} from snapshot {found.first} to {found.last}. Give the "
-            "range that the position was made with."
+            f"is not one of this range, which {what}. Give the range that the position was made with."
         )
 
 
 def planned_span(
-    plans: SnapshotPlans, checks: RangeCheck, span: Span, after: Unit | None, *, kinds: bool
+    plans: SnapshotPlans,
+    checks: RangeCheck,
+    span: Span,
+    after: Unit | None,
+    *,
+    kinds: bool,
+    is_read: Callable[[Snapshot], bool],
 ) -> tuple[PlanKind, PlannedSplits]:
     """The next part of a range that is one plan.
 
@@ -254,27 +291,32 @@ def planned_span(
         checks: Tell a file that has expired from one that a damaged table lacks.
         span: The range.
         after: Last unit that was handed out.
-        kinds: Whether rows come with kinds.
+        kinds: Whether rows come with kinds, where states are compared.
+        is_read: Which snapshots are read, where states are not compared.
 
     Raises:
-        PaimonStreamError: A snapshot or a file is gone.
+        PaimonStreamError: A snapshot or a file is gone, or the table was rolled back.
     """
     if span.is_diff:
         # Its files are on both sides, so the earlier state is the first to expire.
         with checks.reading(span.before or span.last):
             planned = plans.diff(span.before, span.last, after, kinds=kinds)
         return (PlanKind.NET if kinds else PlanKind.DIFF), planned
-    directory = plans.directory
-    found = directory.snapshots.get_snapshots_batch(range(span.since + 1, span.last.id + 1))
-    entries = []
-    for snapshot_id, snapshot in found.items():
-        if snapshot is None:
-            raise PositionExpiredError(snapshot_id, checks.earliest_id(), checks.latest_id())
-        if snapshot.commit_kind == CommitKind.APPEND:
-            with checks.reading(snapshot):
-                entries.append(plans.entries_added(snapshot))
-    planned = plans.added_files(pa.concat_tables(entries), span.last, after) if entries else PlannedSplits([])
-    return PlanKind.COLLAPSED, planned
+
+    def added() -> pa.Table:
+        found = plans.directory.snapshots.get_snapshots_batch(range(span.since + 1, span.last.id + 1))
+        # If the last one is the same after the others were read, they are of its history.
+        checks.check_fingerprint(span.last.id, span.last.fingerprint)
+        entries = [ENTRY_SCHEMA.empty_table()]
+        for snapshot_id, snapshot in found.items():
+            if snapshot is None:
+                raise PositionExpiredError(snapshot_id, checks.earliest_id(), checks.latest_id())
+            if is_read(snapshot):
+                with checks.reading(snapshot):
+                    entries.append(plans.entries_added(snapshot))
+        return pa.concat_tables(entries)
+
+    return PlanKind.COLLAPSED, plans.added_files(added, span.last, after)
 
 
 def _id(end: int | str | None) -> int | None:

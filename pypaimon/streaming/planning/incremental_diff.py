@@ -65,7 +65,7 @@ class IncrementalDiffScanner:
         if self._plans.traits.primary_key:
             kind, planned = PlanKind.NET, self._plans.diff(start, end, kinds=True)
         else:
-            kind, planned = PlanKind.COLLAPSED, self._plans.added_files(self.added(start, end), end)
+            kind, planned = PlanKind.COLLAPSED, self._plans.added_files(lambda: self.added(start, end), end)
         return Plan(
             planned.splits,
             kind=kind,

@@ -225,6 +225,8 @@ class Planner:
         position = start.position
         found = scanner.find(goes_on=position is not None)
         if found is None:
+            if position is not None:
+                scanner.check_read(position, self.position_resolver)
             return Step(replace(state, ended=True))
         if position is not None:
             resumed = scanner.resumed(state, found, position, self.position_resolver)
@@ -246,7 +248,7 @@ class Planner:
         last, between = span.last, self._options.between
         assert between is not None
         plans, state = self._reading(state, last)
-        kind, planned = planned_span(plans, self.checks, span, state.unit, kinds=between.kinds)
+        kind, planned = planned_span(plans, self.checks, span, state.unit, kinds=between.kinds, is_read=self._must_read)
         after = replace(state, unit=planned.last, watermark=last.watermark)
         if planned.last is None:
             after = replace(after, span=None, next_id=last.id + 1, before=SnapshotMark.of(last), ended=True)
@@ -360,15 +362,19 @@ class Planner:
             return True
         return bool(self._scanner.should_scan(snapshot))
 
-    def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
-        """Read a snapshot, or pass over it."""
-        overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
-        if overwrite and self._options.on_overwrite is OnOverwrite.FAIL:
+    def _must_read(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is read; raises where it may be neither read nor passed over."""
+        if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.on_overwrite is OnOverwrite.FAIL:
             raise TableChangedError(
                 f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
                 "Choose 'skip' or 'read', or start anew after it."
             )
-        if not self._is_read(snapshot):
+        return self._is_read(snapshot)
+
+    def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        """Read a snapshot, or pass over it."""
+        overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
+        if not self._must_read(snapshot):
             self.log.passed_over(snapshot, self._options.on_overwrite)
             return Step(self._after(state, snapshot))
         with self.checks.reading(snapshot):

@@ -226,9 +226,11 @@ class SnapshotPlans:
         )
         return PlannedSplits(self._sorted_by_partition(_retracting(splits, before)), last)
 
-    def added_files(self, entries: pa.Table, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
+    def added_files(
+        self, entries: Callable[[], pa.Table], snapshot: Snapshot, after: Unit | None = None
+    ) -> PlannedSplits:
         """Splits of data files of an append table, put together as those of one snapshot."""
-        return self._part(snapshot, "added", self._merge_mode(), after, lambda: entries)
+        return self._part(snapshot, "added", self._merge_mode(), after, entries)
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
         """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""

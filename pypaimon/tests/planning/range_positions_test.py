@@ -1,0 +1,150 @@
+"""Positions in ranges of which less is there than before, and ranges of tables with data evolution."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_file_io import FaultFileIO
+from planner_drive import Drive
+from tables import Table, available, keys
+
+from pypaimon.streaming import (
+    Position,
+    PositionBeyondLatestError,
+    PositionExpiredError,
+    StreamConfigError,
+    StreamReadBuilder,
+    TableChangedError,
+)
+from pypaimon.streaming.metadata.manifests import ManifestReader
+from pypaimon.streaming.options.between import between_of_arguments
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import Limits
+
+EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
+EVOLUTION = {"data_evolution__enabled": "true", "row_tracking__enabled": "true"}
+
+
+def six(warehouse: Path, **options: str) -> Table:
+    """An append table of six snapshots."""
+    table = Table(warehouse, **options)
+    for number in range(6):
+        table.commit([number])
+    return table
+
+
+def time_of(table: Table, snapshot_id: int) -> datetime:
+    millis: int = table.snapshot(snapshot_id)["timeMillis"]
+    return EPOCH + timedelta(milliseconds=millis)
+
+
+def behind(builder: StreamReadBuilder, plans: int) -> Position:
+    """The position behind so many plans of one unit."""
+    with builder.copy().with_limits(max_splits=1).new_streaming_scan() as scan:
+        for _ in range(plans):
+            assert scan.plan() is not None
+        position = scan.checkpoint()
+    assert position is not None
+    return position
+
+
+def read(builder: StreamReadBuilder) -> list[int]:
+    """The keys of a range."""
+    with builder.new_streaming_scan() as scan:
+        return keys(builder.new_read(), available(scan))
+
+
+class TestLessIsThere:
+    def test_times_whose_snapshots_have_all_expired(self, tmp_path: Path) -> None:
+        table = six(tmp_path)
+        ends = time_of(table, 2), time_of(table, 5)
+        inside, at_the_end = (behind(table.builder().between(*ends), plans) for plans in (1, 3))
+        table.expire(6)
+        assert read(table.builder().between(*ends)) == []
+        assert read(table.builder().between(*ends).with_start(position=at_the_end)) == []
+        with pytest.raises(PositionExpiredError, match="Snapshot 4 has expired"):
+            read(table.builder().between(*ends).with_start(position=inside))
+
+    def test_a_difference_of_times_whose_snapshots_have_all_expired(self, tmp_path: Path) -> None:
+        table = six(tmp_path)
+        ends = time_of(table, 2), time_of(table, 5)
+        inside = behind(table.builder().between(*ends, "diff"), 1)
+        table.expire(6)
+        with pytest.raises(PositionExpiredError, match="Snapshot 5 has expired"):
+            read(table.builder().between(*ends, "diff").with_start(position=inside))
+
+    def test_an_automatic_tag_that_is_gone(self, tmp_path: Path) -> None:
+        table = six(tmp_path)
+        for name, number in (("2026-01-30", 3), ("2026-02-03", 6)):
+            table.handle().create_tag(name, number)
+        inside = behind(table.builder().between(None, "2026-02-03"), 1)
+        table.handle().delete_tag("2026-02-03")
+        with pytest.raises(StreamConfigError, match="not one of this range, which is empty"):
+            read(table.builder().between(None, "2026-02-03").with_start(position=inside))
+
+    def test_a_position_of_another_table_where_nothing_is(self, tmp_path: Path) -> None:
+        tables = [six(tmp_path / str(number)) for number in range(2)]
+        inside = behind(tables[0].builder().between(2, 5), 1)
+        with pytest.raises(TableChangedError, match="another table"):
+            read(tables[1].builder().between(EPOCH, EPOCH + timedelta(1)).with_start(position=inside))
+
+    def test_times_of_which_a_rollback_took_the_last_snapshots(self, tmp_path: Path) -> None:
+        table = six(tmp_path)
+        ends = time_of(table, 2), time_of(table, 6)
+        inside = behind(table.builder().between(*ends), 3)
+        table.rollback(3)
+        with pytest.raises(PositionBeyondLatestError, match="Snapshot 6 is beyond the latest"):
+            read(table.builder().between(*ends).with_start(position=inside))
+
+    @pytest.mark.parametrize("mode", ["delta", "diff"])
+    def test_a_position_behind_the_end(self, tmp_path: Path, mode: Any) -> None:
+        table = six(tmp_path)
+        builder = table.builder().between(2, 4, mode)
+        with builder.new_streaming_scan() as scan:
+            scan.restore(5)
+            assert available(scan) == []
+            scan.restore(6)
+            with pytest.raises(StreamConfigError, match="not one of this range"):
+                available(scan)
+
+
+class TestDataEvolution:
+    def test_overwrites_are_read_or_refused_as_elsewhere(self, tmp_path: Path) -> None:
+        table = six(tmp_path, **EVOLUTION)
+        table.commit([9], overwrite=True)
+        table.commit([10])
+        found = {policy: read(table.builder().between(4, 8).with_on_overwrite(policy)) for policy in ("skip", "read")}
+        assert found == {"skip": [4, 5, 10], "read": [4, 5, 9, 10]}
+        with pytest.raises(TableChangedError, match="overwrites data"):
+            read(table.builder().between(4, 8).with_on_overwrite("fail"))
+        assert read(table.builder().between(0, 6).with_on_overwrite("fail")) == [0, 1, 2, 3, 4, 5]
+
+    def test_ranges_without_rows_are_empty(self, tmp_path: Path) -> None:
+        table = six(tmp_path, **EVOLUTION)
+        table.commit([9], overwrite=True)
+        assert read(table.builder().between(6, 7)) == []
+
+    def test_a_range_that_limits_cut_is_planned_once(self, tmp_path: Path) -> None:
+        table, file_io = six(tmp_path, **EVOLUTION), FaultFileIO()
+        handle = table.handle(file_io)
+        between = between_of_arguments(0, 6, "auto", False)
+        drive = Drive(handle, Start(StartMode.BETWEEN), between=between, limits=Limits(max_splits=1))
+        drive.directory.manifests = ManifestReader(drive.directory.store, handle.table_path, cache_bytes=0)
+        assert len(drive.run()) == 6
+        asked = Counter(name for name in file_io.names() if name.startswith("manifest"))
+        assert asked and set(asked.values()) == {1}
+
+    def test_a_rollback_after_it_was_found(self, tmp_path: Path) -> None:
+        table = six(tmp_path, **EVOLUTION)
+        between = between_of_arguments(0, 6, "auto", False)
+        drive = Drive.of(table, Start(StartMode.BETWEEN), between=between)
+        assert drive.step().plan is None
+        table.rollback(3)
+        for key in (13, 14, 15):
+            table.commit([key])
+        with pytest.raises(TableChangedError, match="rolled back"):
+            drive.step()
