@@ -104,8 +104,7 @@ class StreamAssembly(BuilderSettings):
     def _read_parts(self) -> ReadParts:
         options = self._options()
         self._check_read(options)
-        takes_back = options.between is None or options.between.mode is not BetweenMode.DIFF
-        if self._include_row_kind is False and self._traits.can_retract and takes_back:
+        if self._include_row_kind is False and self._traits.can_retract and not _is_difference(options):
             text = "with_include_row_kind(False): deletes and old rows come out as rows like any other"
             StreamLog.of(__name__, self.table).warning("row_kinds_hidden", text)
         settings = ReadSettings(
@@ -179,7 +178,7 @@ class StreamAssembly(BuilderSettings):
 
     def _check_read(self, options: StreamOptions) -> None:
         upserts = self._traits.primary_key and not self._traits.producer.complete
-        if options.predicate is None or not upserts:
+        if options.predicate is None or not upserts or _is_difference(options):
             return
         keys = {*self._schema.primary_keys, *self._schema.partition_keys}
         on_values = not columns_of(options.predicate) <= keys
@@ -238,6 +237,11 @@ def scan_driver(settings: StreamAssembly) -> ScanDriver:
 def read_parts(settings: StreamAssembly) -> Deferred[ReadParts]:
     """What a read with these settings as they are now works with."""
     return settings._deferred(StreamAssembly._read_parts)
+
+
+def _is_difference(options: StreamOptions) -> bool:
+    """Whether states are compared, so that no row takes the place of another unless kinds say so."""
+    return options.between is not None and options.between.mode is BetweenMode.DIFF
 
 
 def _facts_of(table: Any, directory: TableDirectory | None = None) -> TableFacts:

@@ -217,6 +217,13 @@ class TestRows:
         builder.with_filter(builder.new_predicate_builder().equal("v", "a"))
         assert changes(builder) == [("-D", 1, "a"), ("-D", 2, "a"), ("-D", 3, "a")]
 
+    def test_a_filter_needs_no_kinds_where_rows_are_new_or_changed(self, keyed: Table) -> None:
+        builder = keyed.builder().between(1, 3, "diff").with_include_row_kind(False)
+        builder.with_filter(builder.new_predicate_builder().equal("v", "b"))
+        assert changes(builder) == [("+I", 1, "b"), ("+I", 3, "b")]
+        builder.with_filter(builder.new_predicate_builder().equal("v", "a"))
+        assert changes(builder) == []
+
     def test_records_that_no_stream_would_be_given_are_read(self, tmp_path: Path) -> None:
         """Of ranges Java refuses no merge engine."""
         table = Table(tmp_path / "warehouse", primary_key=True, bucket="1", merge_engine="partial-update")
