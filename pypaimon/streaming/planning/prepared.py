@@ -27,12 +27,14 @@ class Prepared:
         kept: Which are read.
         deletions: Where deletion vectors of the snapshot are; None if they do not count.
         deletions_before: Those of the snapshot before, where files of it are read too.
+        of_range: They are those of a range, which settings may order differently.
     """
 
     units: Units
     kept: _Mask
     deletions: DeletionFiles | None = None
     deletions_before: DeletionFiles | None = None
+    of_range: bool = False
 
     def part(self, after: Unit | None, limits: Limits) -> tuple[_Mask, Unit | None]:
         """The entries behind a unit that was handed out, as far as limits allow; see `units.cut`.
@@ -42,7 +44,7 @@ class Prepared:
         """
         kept = self.kept
         if after is not None:
-            self.units.check_holds(after, kept)
+            (self.units.check_in_place if self.of_range else self.units.check_holds)(after, kept)
             kept = kept & self.units.after(after)
         return cut(self.units, kept, limits)
 

@@ -217,7 +217,7 @@ class SnapshotPlans:
                 kept &= comparison.lone_files(units)
             else:
                 kept &= comparison.differing_units(units, old or {}, new or {})
-            return Prepared(without_statistics(units), kept, new, old)
+            return Prepared(without_statistics(units), kept, new, old, of_range=True)
 
         scan = f"{mode.value} since {None if before is None else before.fingerprint}"
         prepared, chosen, last = self._preparation.part(snapshot, scan, after, prepare)
@@ -311,7 +311,8 @@ class SnapshotPlans:
         kept = self._kept(units, scan)
         if not kept.any():
             return Prepared(without_statistics(units), kept)
-        return Prepared(without_statistics(units), kept, self._deletions(snapshot), self._deletions(before))
+        deletions, deletions_before = self._deletions(snapshot), self._deletions(before)
+        return Prepared(without_statistics(units), kept, deletions, deletions_before, of_range=scan == "added")
 
     def _kept(self, units: Units, scan: _Scan) -> _Mask:
         kept = self._shards.mask(units.entries)

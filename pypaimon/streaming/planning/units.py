@@ -6,7 +6,7 @@ bucket of the manifest. It depends on the table alone: never on filters, shards,
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,6 +103,25 @@ class Units:
                     f"The position names file {last.file_name}, which is not there in this snapshot: the table was "
                     "rolled back or re-created since the position was saved. Start anew with with_start(...)."
                 )
+
+    def check_in_place(self, last: Unit, kept: _Mask) -> None:
+        """As `check_holds`, also where the place is not read, for entries that other settings order differently.
+
+        Raises:
+            TableChangedError: Another file, or none, has the place of the unit.
+        """
+        wanted = partition_order(last.partition)
+        first, end = (side(self.partitions, wanted, key=partition_order) for side in (bisect_left, bisect_right))
+        inside = (self.partition >= first) & (self.partition < end)
+        if not (kept & inside).any():
+            return
+        here = inside & (self.bucket == last.bucket) & (self.index == last.index)
+        if last.file_name not in {self.unit_at(int(entry)).file_name for entry in np.flatnonzero(here)}:
+            raise TableChangedError(
+                f"The position names file {last.file_name}, which is not in its place in this range: the table was "
+                "rolled back or re-created since the position was saved, or a difference of states is read with row "
+                "kinds now, or without. Go on as the position was made, or leave it out to begin anew."
+            )
 
 
 def in_canonical_order(

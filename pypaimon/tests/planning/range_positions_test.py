@@ -112,6 +112,19 @@ class TestLessIsThere:
                 available(scan)
 
 
+@pytest.mark.parametrize("kinds", [True, False])
+def test_a_difference_is_not_gone_on_with_by_other_kinds(tmp_path: Path, kinds: bool) -> None:
+    """The files of both states are in their order, or those of the later one alone."""
+    table = Table(tmp_path)
+    table.commit_files(range(4))
+    table.commit_files(range(10, 13))
+    inside = behind(table.builder().between(1, 2, "diff").with_include_row_kind(kinds), 1)
+    goes_on = table.builder().between(1, 2, "diff").with_start(position=inside)
+    assert len(read(goes_on.copy().with_include_row_kind(kinds))) == 2
+    with pytest.raises(TableChangedError, match="Go on as the position was made"):
+        read(goes_on.with_include_row_kind(not kinds))
+
+
 class TestDataEvolution:
     def test_overwrites_are_read_or_refused_as_elsewhere(self, tmp_path: Path) -> None:
         table = six(tmp_path, **EVOLUTION)
