@@ -200,12 +200,14 @@ class Pruner:
         """By what is known of the values of files with columns of the same rows: a column's may be in any of them."""
         same_rows = _same_rows(entries)
         count = int(same_rows.max(initial=-1)) + 1
+        has_all_rows = _has_all(same_rows, entries)
         layouts = []
         for rows, group in _groups(entries, values=True):
             file_schema = self._file_schema(group["schema_id"][0].as_py())
             written = group["write_cols"][0].as_py()
             held = {field.id for field in file_schema.fields if written is None or field.name in written}
-            layouts.append((same_rows[rows], held, _stats(group, "value", file_schema, _value_columns(group)), group))
+            stats = _stats(group, "value", file_schema, _value_columns(group))
+            layouts.append((same_rows[rows], has_all_rows[rows], held, stats, group))
 
         def by_index(group: pa.Table, part: Predicate) -> Mask | bool:
             return self._by_index(group, part) if "index" in self._by else True
@@ -214,14 +216,14 @@ class Pruner:
             field = self._fields.get(str(part.field))
             if field is None or holds_blobs(field.type) or field.name in self._schema.partition_keys:
                 return True
-            found, held_anywhere = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
-            for numbers, held, stats, group in layouts:
+            found, held_everywhere = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+            for numbers, of_all, held, stats, group in layouts:
                 if field.id in held:
-                    held_anywhere[numbers] = True
+                    held_everywhere[numbers[of_all]] = True
                     by_statistics = np.broadcast_to(stats.may_hold(part, field), len(numbers))
                     found[numbers[by_statistics & by_index(group, part)]] = True
-            # What no file holds is null.
-            return found | ~held_anywhere if part.method == "isNull" else found
+            # What no file holds is null, and one may hold it of some of the rows only.
+            return found | ~held_everywhere if part.method == "isNull" else found
 
         return evaluate(predicate, count, leaf)[same_rows]
 
@@ -294,6 +296,16 @@ def _same_rows(entries: pa.Table) -> _Numbers:
     numbers = np.empty(len(order), np.int64)
     numbers[order] = row_ranges(first[order], _numbers(entries, "row_count")[order], apart)
     return numbers
+
+
+def _has_all(same_rows: _Numbers, entries: pa.Table) -> Mask:
+    """Which files hold columns of all rows that have their number (see `_same_rows`)."""
+    first = pc.fill_null(_column(entries, "first_row_id"), -1).to_numpy().astype(np.int64)
+    counts = _numbers(entries, "row_count")
+    lowest, highest = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
+    np.minimum.at(lowest, same_rows, first)
+    np.maximum.at(highest, same_rows, first + counts)
+    return np.asarray((first == lowest[same_rows]) & (first + counts == highest[same_rows]), dtype=bool)
 
 
 def _and(among: Mask, rest: Mask) -> Mask:

@@ -315,6 +315,11 @@ def test_data_evolution_drops_what_no_version_of_a_column_can_match() -> None:
     # One that reaches over the rows of others belongs to all of them.
     assert kept(EVOLVING, five, [file(0, 4), file(2, 5), file(0, 1, count=4)]) == [True] * 3
     assert kept(EVOLVING, both(five, where("equal", "p", "b")), [file(0, 5)]) == [False]
+    # It holds none of the columns that some of these rows have and others lack, which are null there.
+    lacking = File([{"p": "a", "s": "x"}] * 2, EVOLVING, first_row_id=2, write_cols=["s"])
+    over = File([{"p": "a", "f": 1.0}] * 4, EVOLVING, first_row_id=0, write_cols=["f"])
+    assert kept(EVOLVING, where("isNull", "i"), [file(0, 4), lacking, over]) == [True] * 3
+    assert kept(EVOLVING, where("isNull", "i"), [file(0, 4), others]) == [False] * 2
 
 
 def test_nothing_is_dropped_without_statistics_or_by_a_literal_of_another_type() -> None:
