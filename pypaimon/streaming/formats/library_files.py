@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
+from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import UnsupportedTableError
 
 _CHUNK_BYTES = 1 << 20
@@ -43,12 +45,20 @@ def local_copy(stream: Any, owner: object) -> Any:
     Raises:
         OSError: It cannot be written.
     """
-    copy = tempfile.NamedTemporaryFile(prefix="pypaimon-file-")  # noqa: SIM115 - lives as long as its owner
-    weakref.finalize(owner, copy.close)
+    copy = tempfile.NamedTemporaryFile(prefix="pypaimon-file-", delete=False)  # noqa: SIM115 - lives as its owner
+    weakref.finalize(owner, _remove, copy, Origin())
     stream.seek(0, io.SEEK_SET)
     shutil.copyfileobj(stream, copy, _CHUNK_BYTES)
     copy.flush()
     return copy
+
+
+def _remove(copy: Any, origin: Origin) -> None:
+    """Let a copy go; a process that was forked has the owner too, and leaves the file to its parent."""
+    copy.close()
+    if origin.is_here:
+        with suppress(OSError):
+            os.unlink(copy.name)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -102,3 +103,30 @@ def test_a_package_that_is_missing_is_named(warehouse: Any, file_format: str, mo
     monkeypatch.setitem(sys.modules, MODULES[file_format], None)
     with pytest.raises(UnsupportedTableError, match=rf"pip install 'pypaimon-streaming\[{file_format}\]'"):
         reader(table).to_arrow([split(SplitMode.ROWS, files)])
+
+
+FORKED = """
+import io, os, warnings
+from pathlib import Path
+from pypaimon.streaming.formats.library_files import local_copy
+
+class Owner:
+    pass
+
+warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+owner = Owner()
+path = Path(local_copy(io.BytesIO(b"rows"), owner).name)
+child = os.fork()
+if child == 0:
+    del owner
+    os._exit(0)
+os.waitpid(child, 0)
+print(path.read_bytes().decode())
+del owner
+print(path.exists())
+"""
+
+
+def test_a_copy_for_a_library_outlives_a_forked_process_and_goes_with_its_owner() -> None:
+    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=600)
+    assert ran.stdout.split("\n") == ["rows", "False", ""], ran.stderr
