@@ -76,10 +76,11 @@ def map_elements(size: int, fetch: Fetch, key_type: DataType) -> Elements:
     if (key_lengths < 0).any():
         raise ValueError("a map of blobs has a key that is null, which maps of Arrow cannot hold")
     content, serializer = fetch(_HEADER.size, key_bytes), map_key_serializer(key_type)
-    keys = [
-        serializer.deserialize(content[offset : offset + length])
-        for offset, length in zip(key_offsets.tolist(), key_lengths.tolist(), strict=True)
-    ]
+    spans = zip(key_offsets.tolist(), key_lengths.tolist(), strict=True)
+    try:
+        keys = [serializer.deserialize(content[offset : offset + length]) for offset, length in spans]
+    except OverflowError as error:
+        raise ValueError(f"the key of a map of blobs is no {key_type}: {error}") from error
     lengths = np.cumsum(decode_varints(indexes[key_index_size:]))
     return Elements(keys, _offsets(lengths, count, values, start), lengths)
 

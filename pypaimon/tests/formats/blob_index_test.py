@@ -9,8 +9,9 @@ from itertools import pairwise
 
 import pytest
 from pypaimon.common.delta_varint_compressor import DeltaVarintCompressor
+from pypaimon.schema.data_types import AtomicType
 
-from pypaimon.streaming.formats.blob_collections import array_elements
+from pypaimon.streaming.formats.blob_collections import array_elements, map_elements
 from pypaimon.streaming.formats.blob_index import (
     NULL,
     PLACEHOLDER,
@@ -89,3 +90,10 @@ def test_a_collection_whose_header_or_index_is_damaged_is_refused(position: int)
     damaged[said[position]] ^= 0x55
     with pytest.raises((ValueError, struct.error)):
         array_elements(len(damaged), lambda start, length: bytes(damaged[start : start + length]))
+
+
+def test_a_map_with_a_date_that_is_none_is_damaged() -> None:
+    key = struct.pack("<i", 2**31 - 1)
+    payload = struct.pack("<IBI", 0x4D424342, 1, 1) + key + b"v" + bytes([2 * len(key), 2]) + struct.pack("<II", 1, 1)
+    with pytest.raises(ValueError, match="key of a map"):
+        map_elements(len(payload), lambda start, length: payload[start : start + length], AtomicType("DATE"))
