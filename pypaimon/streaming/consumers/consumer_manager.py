@@ -21,6 +21,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
+_LISTINGS = 10
 _LOG = StreamLog(__name__)
 _MAIN = "main"
 
@@ -254,7 +255,7 @@ class ConsumerManager:
     def consumers(self) -> dict[str, int]:
         """Every consumer id with the smallest next snapshot of its files, fences included: what it keeps."""
         smallest: dict[str, int] = {}
-        for name, consumer in self._read_all(self.names()).items():
+        for name, (consumer, _) in self._all().items():
             known = smallest.get(name.consumer_id, consumer.next_snapshot)
             smallest[name.consumer_id] = min(known, consumer.next_snapshot)
         return smallest
@@ -269,18 +270,30 @@ class ConsumerManager:
         Args:
             latest_id: The table's latest snapshot, if known, for `lag`.
         """
-        last_saves = self._last_saves()
         return [
             ConsumerInfo(
                 name.consumer_id,
                 name,
                 consumer.next_snapshot,
                 consumer.owner,
-                last_saves[name],
+                last_save,
                 _lag(consumer.next_snapshot, latest_id),
             )
-            for name, consumer in self._read_all(last_saves).items()
+            for name, (consumer, last_save) in self._all().items()
         ]
+
+    def _all(self) -> dict[ConsumerName, tuple[Consumer, datetime | None]]:
+        """Every file, and when it was written, ordered by name.
+
+        They are listed again if one of them goes before it is read: a reader writes the file that takes the place of
+        its fence before it deletes that, so that one listing may hold neither.
+        """
+        for _ in range(_LISTINGS):
+            last_saves = self._last_saves()
+            found = self._read_all(last_saves)
+            if len(found) == len(last_saves):
+                break
+        return {name: (consumer, last_saves[name]) for name, consumer in found.items()}
 
     def _read_all(self, names: Iterable[ConsumerName]) -> dict[ConsumerName, Consumer]:
         found = {name: self.read(name) for name in names}

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from corpus_cases import load, unpack
+from fault_file_io import Call, FaultFileIO
 from pypaimon import CatalogFactory, Schema
 from pypaimon.consumer import Consumer as PaimonConsumer
 from pypaimon.consumer import ConsumerManager as PaimonConsumerManager
@@ -361,3 +362,23 @@ def test_list_consumers_knows_how_far_behind_they_are(tmp_path: Path) -> None:
         builder.new_commit().commit(writer.prepare_commit())
     ConsumerManager(table.file_io, table.table_path).reset_consumer("etl", Consumer(2))
     assert [(info.consumer_id, info.next_snapshot, info.lag) for info in list_consumers(table)] == [("etl", 2, 2)]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_consumer_whose_fence_goes_while_files_are_read_is_found_all_the_same(tmp_path: Path, whole: bool) -> None:
+    """What it keeps from expiry is never taken for nothing."""
+    other = patient(LocalFileIO(), tmp_path)
+    put(other, etl__first_plan=3, slow=7)
+    file_io = FaultFileIO()
+
+    def confirmed_after_the_listing(call: Call) -> Any:
+        answer = call.answer()
+        if call.kind == "list":
+            file_io.wherever(None)
+            put(other, etl=5)
+            other.delete(ConsumerName.parse("etl.first-plan"))
+        return answer
+
+    file_io.wherever(confirmed_after_the_listing)
+    manager = patient(file_io, tmp_path)
+    assert (texts(manager) if whole else manager.consumers()) == {"etl": 5, "slow": 7}

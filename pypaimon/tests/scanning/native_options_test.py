@@ -56,24 +56,25 @@ def told(found: list[tuple[Plan, list[Row]]]) -> list[tuple[Any, ...]]:
 @pytest.mark.usefixtures("_rust")
 @pytest.mark.parametrize("make", MAKE)
 @pytest.mark.parametrize(
-    "set_up",
+    "set_ups",
     [
-        lambda b: b,
-        lambda b: b.with_start("earliest"),
-        lambda b: b.with_shard(1, 2).with_start(snapshot_id=1),
-        lambda b: b.with_start("earliest").with_filter(b.new_predicate_builder().less_than("k", 3)),
-        lambda b: b.with_start("earliest").with_catch_up("auto", after=2),
-        lambda b: b.with_limits(max_splits=1),
+        [lambda b: b],
+        [lambda b: b.with_start("earliest")],
+        [lambda b, i=i: b.with_shard(i, 2).with_start(snapshot_id=1) for i in range(2)],
+        [lambda b: b.with_start("earliest").with_filter(b.new_predicate_builder().less_than("k", 3))],
+        [lambda b: b.with_start("earliest").with_catch_up("auto", after=2)],
+        [lambda b: b.with_limits(max_splits=1)],
     ],
-    ids=["state", "changes", "shard", "filter", "catch up", "limits"],
+    ids=["state", "changes", "shards", "filter", "catch up", "limits"],
 )
-def test_rows_plans_and_positions_are_the_same(tmp_path: Path, make: str, set_up: Any) -> None:
+def test_rows_plans_and_positions_are_the_same(tmp_path: Path, make: str, set_ups: list[Any]) -> None:
     table = MAKE[make](tmp_path / "w")
     for number in range(1, 5):
         table.commit([number, number + 10])
-    wanted = read(set_up(table.builder()))
-    assert any(of_plan for _, of_plan in wanted)
-    assert told(read(set_up(stream_read_builder(table.handle(**NATIVE))))) == told(wanted)
+    wanted = [read(set_up(table.builder())) for set_up in set_ups]
+    assert any(of_plan for found in wanted for _, of_plan in found)
+    native = [read(set_up(stream_read_builder(table.handle(**NATIVE)))) for set_up in set_ups]
+    assert [told(found) for found in native] == [told(found) for found in wanted]
 
 
 @pytest.mark.usefixtures("_rust")
