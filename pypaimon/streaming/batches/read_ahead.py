@@ -106,6 +106,7 @@ class ReadAhead:
         while True:
             try:
                 chunk = self._reader.next()
+                size = _size(chunk)
             except BaseException as error:  # noqa: BLE001 - it belongs to the one who takes next
                 with self._lock:
                     self._error = error
@@ -115,7 +116,7 @@ class ReadAhead:
             with self._lock:
                 if self._closed:
                     return
-                self._read_bytes += _size(chunk)
+                self._read_bytes += size
                 self._chunks.append((chunk, self._read_bytes))
                 self._tell()
                 self._changed.wait_for(self._may_read)

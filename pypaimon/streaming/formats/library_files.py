@@ -63,12 +63,17 @@ def _remove(copy: Any, origin: Origin) -> None:
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Makes a `ValueError` of whatever a library says of a file that it cannot read; those in Rust may panic."""
+    """Makes a `ValueError` of whatever a library says of a file that it cannot read; those in Rust may panic.
+
+    What fails for the machine's sake, such as too many open files, has an errno, and says nothing of the file.
+    """
     try:
         yield
     except MemoryError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise ValueError(str(error)) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":

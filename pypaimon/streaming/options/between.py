@@ -88,6 +88,8 @@ def between_of_arguments(start: Any, end: Any, mode: Any, tag_to_snapshot: Any) 
     given = f"between({_shown(start)}, {_shown(end)})"
     chosen = choice(BetweenMode, "between: mode", mode)
     by_ids = typed(bool, "between: tag_to_snapshot", tag_to_snapshot)
+    if by_ids and not (isinstance(start, str) and isinstance(end, str)):
+        raise StreamConfigError(f"{given}: tag_to_snapshot=True goes with two tags.")
     if start is None and isinstance(end, str):
         return Between(given, Ends.AUTO_TAG, None, end, chosen)
     kind = next((each for each in (int, str, datetime) if isinstance(start, each) and isinstance(end, each)), bool)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
+import os
 import subprocess
 import sys
 from decimal import Decimal
@@ -14,6 +16,7 @@ import pytest
 from stream_files import create, current_files, reader, split, write
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming.formats.library_files import decoding
 from pypaimon.streaming.model.plan import SplitMode
 
 PLAIN = [
@@ -94,6 +97,14 @@ def test_a_file_that_was_cut_is_damaged(warehouse: Any, file_format: str, left: 
     with pytest.raises(CorruptTableError) as raised:
         reader(table).to_arrow([split(SplitMode.ROWS, [file])])
     assert raised.value.path == str(path)
+
+
+def test_what_fails_for_the_sake_of_the_machine_is_no_damage() -> None:
+    """Else `scan.ignore-corrupt-files` would leave out the rows of a file that is whole."""
+    with pytest.raises(OSError, match="Too many open files"), decoding():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    with pytest.raises(ValueError, match="no magic"), decoding():
+        raise OSError("no magic")
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

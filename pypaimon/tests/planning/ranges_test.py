@@ -139,6 +139,8 @@ class TestEnds:
             ((datetime(2026, 1, 1), EPOCH), {}, StreamConfigError, "has no time zone"),
             ((3, 6), {"mode": "all"}, StreamConfigError, "choose one of 'auto', 'delta', 'changelog', 'diff'"),
             (("four", "six"), {"mode": "diff", "tag_to_snapshot": True}, StreamConfigError, "contradict"),
+            ((4, 6), {"tag_to_snapshot": True}, StreamConfigError, "goes with two tags"),
+            ((None, "six"), {"tag_to_snapshot": True}, StreamConfigError, "goes with two tags"),
         ],
     )
     def test_what_is_no_range_is_refused(
