@@ -9,7 +9,7 @@ from enum import Enum
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate, TableSchema
 from pypaimon.streaming.model.position import Unit
-from pypaimon.streaming.options.between import Between
+from pypaimon.streaming.options.between import Between, Ends
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_values import OptionValues
@@ -285,6 +285,11 @@ def refuse_unshared_start(traits: TableTraits, options: StreamOptions) -> None:
         "with_shard on a table without fixed buckets: compaction moves rows between its shards, so that all of them "
         "have to begin at the same snapshot. "
     )
+    if options.between is not None and options.between.ends is Ends.TIMES:
+        raise StreamConfigError(
+            why + f"Which snapshots {options.between.given} stands for may change between them. Give two snapshot ids "
+            "or two tags."
+        )
     if not options.start.is_fixed:
         raise StreamConfigError(
             why + f"The start {options.start.mode.value!r} depends on when each one comes. Give all shards one "

@@ -182,6 +182,11 @@ class TestSettings:
         shards = [table.builder().between(2, 6).with_shard(index, 2) for index in range(2)]
         assert sorted(change for each in shards for change in changes(each)) == changes(table.builder().between(2, 6))
 
+    def test_shards_do_not_share_a_range_of_times_where_compaction_moves_rows(self, table: Table) -> None:
+        builder = table.builder().between(EPOCH, datetime.now(timezone.utc)).with_shard(0, 2)
+        with pytest.raises(StreamConfigError, match="two snapshot ids"):
+            builder.new_streaming_scan()
+
     def test_limits_cut_a_range_that_is_one_plan(self, keyed: Table) -> None:
         whole = changes(keyed.builder().between(1, 3, "diff"))
         with keyed.builder().between(1, 3, "diff").with_limits(max_splits=1).new_streaming_scan() as scan:
