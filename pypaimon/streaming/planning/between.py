@@ -7,10 +7,7 @@ their snapshots. A time stands for the newest snapshot that is not younger; befo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
 
 from pypaimon.streaming.errors import (
     PositionBeyondLatestError,
@@ -18,12 +15,10 @@ from pypaimon.streaming.errors import (
     StreamConfigError,
     UnsupportedTableError,
 )
-from pypaimon.streaming.metadata.history import RangeCheck, rolled_back
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
+from pypaimon.streaming.metadata.history import rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.plan import PlanKind
-from pypaimon.streaming.model.position import Phase, Position, Unit
+from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.auto_tags import AutoTags
 from pypaimon.streaming.options.between import Between, BetweenMode, Ends
 from pypaimon.streaming.options.option_values import OptionValues
@@ -36,7 +31,6 @@ from pypaimon.streaming.planning.follow_up import (
 )
 from pypaimon.streaming.planning.planner_state import PlannerState, Span
 from pypaimon.streaming.planning.resume import PositionResolver
-from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 
 _BEFORE_ALL = 0
 
@@ -273,50 +267,6 @@ class RangeScanner:
             f"{self._between.given}: the position, in phase '{position.phase.value}' at snapshot {position.snapshot}, "
             f"is not one of this range, which {what}. Give the range that the position was made with."
         )
-
-
-def planned_span(
-    plans: SnapshotPlans,
-    checks: RangeCheck,
-    span: Span,
-    after: Unit | None,
-    *,
-    kinds: bool,
-    is_read: Callable[[Snapshot], bool],
-) -> tuple[PlanKind, PlannedSplits]:
-    """The next part of a range that is one plan.
-
-    Args:
-        plans: Plans of single snapshots.
-        checks: Tell a file that has expired from one that a damaged table lacks.
-        span: The range.
-        after: Last unit that was handed out.
-        kinds: Whether rows come with kinds, where states are compared.
-        is_read: Which snapshots are read, where states are not compared.
-
-    Raises:
-        PaimonStreamError: A snapshot or a file is gone, or the table was rolled back.
-    """
-    if span.is_diff:
-        # Its files are on both sides, so the earlier state is the first to expire.
-        with checks.reading(span.before or span.last):
-            planned = plans.diff(span.before, span.last, after, kinds=kinds)
-        return (PlanKind.NET if kinds else PlanKind.DIFF), planned
-
-    def added() -> pa.Table:
-        found = plans.directory.snapshots.get_snapshots_batch(range(span.since + 1, span.last.id + 1))
-        # If the last one is the same after the others were read, they are of its history.
-        checks.check_fingerprint(span.last.id, span.last.fingerprint)
-        entries = [ENTRY_SCHEMA.empty_table()]
-        for snapshot_id, snapshot in found.items():
-            if snapshot is None:
-                raise PositionExpiredError(snapshot_id, checks.earliest_id(), checks.latest_id())
-            if is_read(snapshot):
-                with checks.reading(snapshot):
-                    entries.append(plans.entries_added(snapshot))
-        return pa.concat_tables(entries)
-
-    return PlanKind.COLLAPSED, plans.added_files(added, span.last, after)
 
 
 def _id(end: int | str | None) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
-from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
 
@@ -56,8 +56,40 @@ class Continuity:
         return replace(step, state=replace(step.state, ahead=left))
 
     def checked_anew(self, state: PlannerState, take: Callable[[PlannerState], Step]) -> Step:
-        """A step of a stream that begins, taken while the table is held against the one that the stream is of."""
+        """A step in a state or a range; the first one is taken while the table is held against that of the stream.
+
+        Raises:
+            TableChangedError: The table was dropped, or made anew.
+        """
+        if state.unit is not None:
+            return take(state)
         return _taken(state, take, self._checks.begin_identity())
+
+    def check_missed(self, state: PlannerState) -> None:
+        """Check, at a poll that found nothing, that the next snapshot is still to come.
+
+        At the first one after a seek, and at every 16th in a row; else nothing is asked.
+
+        Args:
+            state: Where the stream stands, before the poll is counted.
+
+        Raises:
+            PositionExpiredError: The next snapshot is gone.
+            PositionBeyondLatestError: The table ends before it.
+            TableChangedError: The table was rolled back, dropped, or made anew.
+            CorruptTableError: A snapshot is missing in the middle of others, or cannot be decoded.
+        """
+        misses = state.misses + 1
+        is_due = misses % RANGE_CHECK_INTERVAL == 0
+        if state.next_id is None:
+            if misses == 1 or is_due:
+                self._checks.check_identity()
+        elif is_due or not state.verified:
+            latest = self._checks.check_missing(state.next_id)
+            if state.end_id is not None and state.end_id > (latest or 0):
+                raise rolled_back(state.end_id)
+            if state.before is not None:
+                self._checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
 
     def _follows(self, before: SnapshotMark | None, snapshot: Snapshot) -> Callable[[], None]:
         if before is not None and before.snapshot_id == snapshot.id:

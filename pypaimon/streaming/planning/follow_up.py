@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, TableChangedError
 from pypaimon.streaming.internals import PaimonChangelogFollowUpScanner, PaimonFollowUpScanner
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import PlanKind
+from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
 
@@ -138,15 +139,51 @@ def follow_up_scanner(traits: TableTraits, given: Any = None) -> FollowUpScanner
     return ChangelogFollowUpScanner()
 
 
-def files_of(scanner: FollowUpScanner, snapshot: Snapshot) -> SnapshotFiles:
-    """The files that make the plan of a snapshot that is read.
+class FollowUp:
+    """Which snapshots one stream reads after its start: what its scanner says, under its policy for overwrites.
 
-    Raises:
-        StreamConfigError: A scanner of the user's own returned something else.
+    Args:
+        scanner: The scanner.
+        options: The stream's settings.
     """
-    files = scanner.scan(snapshot, SnapshotReader(snapshot))
-    if not isinstance(files, SnapshotFiles):
-        raise StreamConfigError(
-            f"{type(scanner).__name__}.scan: expected what snapshot_reader.delta() or .changelog() gives, got {files!r}"
-        )
-    return files
+
+    def __init__(self, scanner: FollowUpScanner, options: StreamOptions) -> None:
+        self._scanner = scanner
+        self._options = options
+
+    def is_read(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is read, and not passed over."""
+        if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
+            return True
+        return bool(self._scanner.should_scan(snapshot))
+
+    def must_read(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is read, now that its turn has come.
+
+        Raises:
+            TableChangedError: It may be neither read nor passed over: it overwrites data, and the policy is to fail.
+        """
+        if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.on_overwrite is OnOverwrite.FAIL:
+            raise TableChangedError(
+                f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
+                "Choose 'skip' or 'read', or start anew after it."
+            )
+        return self.is_read(snapshot)
+
+    def files(self, snapshot: Snapshot) -> SnapshotFiles:
+        """The files that make the plan of a snapshot that is read.
+
+        Raises:
+            StreamConfigError: A scanner of the user's own returned something else.
+        """
+        files = self._scanner.scan(snapshot, SnapshotReader(snapshot))
+        if not isinstance(files, SnapshotFiles):
+            raise StreamConfigError(
+                f"{type(self._scanner).__name__}.scan: expected what snapshot_reader.delta() or .changelog() gives, "
+                f"got {files!r}"
+            )
+        return files
+
+    def record_count(self, snapshot: Snapshot) -> int | None:
+        """Records that the stream is given for a snapshot, before filter and shard; None if that is not recorded."""
+        return self.files(snapshot).record_count if self.is_read(snapshot) else 0

@@ -18,30 +18,31 @@ from pypaimon.streaming.errors import (
     StoreError,
     TableChangedError,
 )
-from pypaimon.streaming.filtering.field_binding import rebound_filter
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
+from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
-from pypaimon.streaming.model.position import Phase, Position, of_table
+from pypaimon.streaming.model.position import Position, of_table
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode
-from pypaimon.streaming.options.stream_options import OnOverwrite, StreamOptions, needs_fixed_start
-from pypaimon.streaming.planning.between import RangeScanner, planned_span
+from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed_start
+from pypaimon.streaming.planning.between import RangeScanner
 from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
 from pypaimon.streaming.planning.continuity import Continuity
 from pypaimon.streaming.planning.end import Bounds
-from pypaimon.streaming.planning.follow_up import CommitKind, files_of, follow_up_scanner
+from pypaimon.streaming.planning.follow_up import CommitKind, FollowUp, follow_up_scanner
 from pypaimon.streaming.planning.look_ahead import LookAhead
 from pypaimon.streaming.planning.overwrites import overwritten
 from pypaimon.streaming.planning.planner_log import PlannerLog
-from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Span, Step
+from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
+from pypaimon.streaming.planning.plans_by_schema import PlansBySchema
 from pypaimon.streaming.planning.prepared import LastPrepared
 from pypaimon.streaming.planning.resume import PositionResolver, start_instead
 from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_ids
-from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits
+from pypaimon.streaming.planning.spans import planned_span
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
 
 _MAX_PASSED_OVER = 256
@@ -68,7 +69,6 @@ class Planner:
         now_millis: Callable[[], int],
         last_prepared: LastPrepared | None = None,
     ) -> None:
-        self._last_prepared = last_prepared or LastPrepared()
         self._directory = directory
         self._snapshots = directory.snapshots
         self._options = options
@@ -79,26 +79,26 @@ class Planner:
             directory.reading_schema, schema, options.on_schema_change, read_field_ids(schema, names)
         )
         self._bounds = Bounds(options, now_millis)
-        self._plans: dict[tuple[int, int | None], SnapshotPlans] = {}
-        self.traits = self._plans_for(None, None).traits
+        self.log = PlannerLog(directory.table)
+        self._plans = PlansBySchema(directory, self._schemas, options, last_prepared, self.log)
+        first_plans = self._plans.of()
+        self.traits = first_plans.traits
         self._must_stand = needs_fixed_start(self.traits, options)
         self._range: RangeScanner | None = None
         if options.between is not None:
             self._range = RangeScanner(directory, self.traits, OptionValues(schema.options), options.between)
         given = options.follow_up_scanner if self._range is None else self._range.follow_up
-        self._scanner = follow_up_scanner(self.traits, given)
+        self._follow_up = FollowUp(follow_up_scanner(self.traits, given), options)
         self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
-        self._catch_up = CatchUpScanner(directory, self._plans_for(None, None), self._schemas, options, self._bounds)
+        self._catch_up = CatchUpScanner(directory, first_plans, self._schemas, options, self._bounds)
         self._look_ahead = LookAhead(self._snapshots, self.checks, self._catch_up.widest, self._catch_up.eager)
         self._continuity = Continuity(self.checks)
         self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start)
-        self.log = PlannerLog(directory.table)
 
     def forget(self) -> None:
         """Ask anew for what a rollback may have changed; a seek begins with it."""
         self._directory.forget()
-        self._plans.clear()
-        self._last_prepared.held = None
+        self._plans.forget()
 
     # ---- states ----
 
@@ -123,19 +123,7 @@ class Planner:
 
     def position(self, state: PlannerState) -> Position | None:
         """The position of a state; None before the start is found."""
-        if state.start is not None and state.start.position is not None:
-            return state.start.position
-        if state.next_id is None:
-            return None
-        if state.full is not None:
-            return Position(self._directory.identity, state.full.id, state.full.fingerprint, Phase.FULL, state.unit)
-        if state.span is not None:
-            last, since = state.span.last, state.span.since
-            return Position(self._directory.identity, last.id, last.fingerprint, Phase.RANGE, state.unit, since)
-        inside = state.unit is not None
-        known = state.before is not None and state.before.snapshot_id == state.next_id - (0 if inside else 1)
-        fingerprint = state.before.fingerprint if known and state.before else None
-        return Position(self._directory.identity, state.next_id, fingerprint, Phase.FOLLOW, state.unit)
+        return state.position(lambda: self._directory.identity)
 
     # ---- steps ----
 
@@ -157,9 +145,9 @@ class Planner:
             if state.start is not None or state.next_id is None:
                 return self._begin(state)
             if state.full is not None:
-                return self._full(state, state.full)
+                return self._continuity.checked_anew(state, self._full)
             if state.span is not None:
-                return self._span(state, state.span)
+                return self._continuity.checked_anew(state, self._span)
             return self._follow(state)
         except PositionExpiredError as expired:
             return self._on_expired(state, expired)
@@ -172,9 +160,7 @@ class Planner:
 
     def records_of(self, snapshot: Snapshot) -> int | None:
         """Records that a stream is given for a snapshot, before filter and shard; None if that is not recorded."""
-        if not self._is_read(snapshot):
-            return 0
-        return files_of(self._scanner, snapshot).record_count
+        return self._follow_up.record_count(snapshot)
 
     def _bounded(self, state: PlannerState) -> PlannerState:
         """Find the end of a stream that ends at the snapshot that is the latest when it starts."""
@@ -239,29 +225,24 @@ class Planner:
         # All of them are there, so that they are looked for together.
         return Step(self._begun(replace(state, end_id=found.last, known_latest=found.last), beginning))
 
-    def _span(self, state: PlannerState, span: Span) -> Step:
-        if state.unit is not None:
-            return self._next_of_span(state, span)
-        return self._continuity.checked_anew(state, lambda begun: self._next_of_span(begun, span))
-
-    def _next_of_span(self, state: PlannerState, span: Span) -> Step:
-        last, between = span.last, self._options.between
-        assert between is not None
-        plans, state = self._reading(state, last)
-        kind, planned = planned_span(plans, self.checks, span, state.unit, kinds=between.kinds, is_read=self._must_read)
-        after = replace(state, unit=planned.last, watermark=last.watermark)
+    def _span(self, state: PlannerState) -> Step:
+        """The next part of a range that is one plan."""
+        span, between = state.span, self._options.between
+        assert span is not None and between is not None
+        plans, state = self._plans.reading(state, span.last)
+        is_read = self._follow_up.must_read
+        kind, planned = planned_span(plans, self.checks, span, state.unit, kinds=between.kinds, is_read=is_read)
+        after = replace(state, unit=planned.last, watermark=span.last.watermark)
         if planned.last is None:
-            after = replace(after, span=None, next_id=last.id + 1, before=SnapshotMark.of(last), ended=True)
-        return self._handed_out(after, last, kind, planned)
+            after = replace(after, span=None, next_id=span.last.id + 1, before=SnapshotMark.of(span.last), ended=True)
+        return self._handed_out(after, span.last, kind, planned)
 
-    def _full(self, state: PlannerState, snapshot: Snapshot) -> Step:
-        if state.unit is not None:
-            return self._next_of_full(state, snapshot)
-        return self._continuity.checked_anew(state, lambda begun: self._next_of_full(begun, snapshot))
-
-    def _next_of_full(self, state: PlannerState, snapshot: Snapshot) -> Step:
+    def _full(self, state: PlannerState) -> Step:
+        """The next part of a first full plan."""
+        snapshot = state.full
+        assert snapshot is not None
         with self.checks.reading(snapshot):
-            plans, state = self._reading(state, snapshot)
+            plans, state = self._plans.reading(state, snapshot)
             planned = plans.full(snapshot, state.unit)
         if planned.last is not None:
             after = replace(state, unit=planned.last)
@@ -330,60 +311,38 @@ class Planner:
     def _caught_up(self, state: PlannerState, found: CaughtUp, planned: PlannedSplits) -> Step:
         """Hand out several snapshots as one plan."""
         last = found.snapshots[-1]
-        read = [snapshot for snapshot in found.snapshots if self._is_read(snapshot)]
+        read = [snapshot for snapshot in found.snapshots if self._follow_up.is_read(snapshot)]
         watermark = read[-1].watermark if read else state.watermark
         after = replace(self._after(state, last), watermark=watermark)
         return self._handed_out(after, last, found.kind, planned, state.next_id)
 
     def _missed(self, state: PlannerState) -> PlannerState:
-        """Count a poll that found nothing; check the range at the first one after a seek, and at every 16th."""
-        misses = state.misses + 1
-        if state.next_id is not None and (not state.verified or misses % RANGE_CHECK_INTERVAL == 0):
-            latest = self.checks.check_missing(state.next_id)
-            if state.end_id is not None and state.end_id > (latest or 0):
-                raise rolled_back(state.end_id)
-            if state.before is not None:
-                self.checks.check_fingerprint(state.before.snapshot_id, state.before.fingerprint)
-        elif state.next_id is None and (misses == 1 or misses % RANGE_CHECK_INTERVAL == 0):
-            self.checks.check_identity()
-        return replace(state, misses=misses, verified=True, window=1)
+        """Count a poll that found nothing."""
+        self._continuity.check_missed(state)
+        return replace(state, misses=state.misses + 1, verified=True, window=1)
 
     def _warm(self, snapshots: Sequence[Snapshot]) -> None:
         """Read the manifests of several snapshots ahead of time; what is wrong with them is told in their turn."""
         if len(snapshots) < 2:
             return
-        read = [snapshot for snapshot in snapshots if self._is_read(snapshot)]
-        lists = [files_of(self._scanner, snapshot).manifest_list for snapshot in read]
+        read = [snapshot for snapshot in snapshots if self._follow_up.is_read(snapshot)]
+        lists = [self._follow_up.files(snapshot).manifest_list for snapshot in read]
         with suppress(FileNotFoundError, CorruptTableError, StoreError):
-            self._plans_for(None, None).prefetch([each for each in lists if each])
-
-    def _is_read(self, snapshot: Snapshot) -> bool:
-        if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.read_overwrite:
-            return True
-        return bool(self._scanner.should_scan(snapshot))
-
-    def _must_read(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot is read; raises where it may be neither read nor passed over."""
-        if snapshot.commit_kind == CommitKind.OVERWRITE and self._options.on_overwrite is OnOverwrite.FAIL:
-            raise TableChangedError(
-                f"Snapshot {snapshot.id} overwrites data, and with_on_overwrite('fail') is set. "
-                "Choose 'skip' or 'read', or start anew after it."
-            )
-        return self._is_read(snapshot)
+            self._plans.of().prefetch([each for each in lists if each])
 
     def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read a snapshot, or pass over it."""
         overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
-        if not self._must_read(snapshot):
+        if not self._follow_up.must_read(snapshot):
             self.log.passed_over(snapshot, self._options.on_overwrite)
             return Step(self._after(state, snapshot))
         with self.checks.reading(snapshot):
-            plans, state = self._reading(state, snapshot)
+            plans, state = self._plans.reading(state, snapshot)
             if overwrite and self._options.read_overwrite:
                 kind = PlanKind.OVERWRITE
                 planned = overwritten(plans, self.checks, state, snapshot)
             else:
-                files = files_of(self._scanner, snapshot)
+                files = self._follow_up.files(snapshot)
                 kind = files.kind
                 planned = PlannedSplits([])
                 if files.manifest_list is not None:
@@ -447,22 +406,3 @@ class Planner:
         # Begun at its snapshot, a stream comes to the same retractions only where they are those of an overwrite.
         next_id = plan.snapshot_id if plan.kind is PlanKind.OVERWRITE else None
         return self._on_expired(replace(state, start=start, next_id=next_id), expired).state
-
-    # ---- schemas ----
-
-    def _reading(self, state: PlannerState, snapshot: Snapshot) -> tuple[SnapshotPlans, PlannerState]:
-        """Plans under the schema for this snapshot; raises or follows where a newer one changes what is read."""
-        schema_id = self._schemas.for_snapshot(state.schema_id, snapshot.schema_id)
-        if schema_id is not None and schema_id != state.schema_id:
-            self.log.schema_followed(self._schemas.of(state.schema_id).id, schema_id, snapshot)
-            state = replace(state, schema_id=schema_id)
-        return self._plans_for(state.schema_id, state.created_after), state
-
-    def _plans_for(self, schema_id: int | None, created_after: int | None) -> SnapshotPlans:
-        schema = self._schemas.of(schema_id)
-        key = schema.id, created_after
-        if key not in self._plans:
-            predicate = rebound_filter(self._options.predicate, self._schemas.first, schema)
-            options = replace(self._options, predicate=predicate)
-            self._plans[key] = SnapshotPlans(self._directory, schema, options, created_after, self._last_prepared)
-        return self._plans[key]

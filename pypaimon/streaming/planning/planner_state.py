@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import Plan
-from pypaimon.streaming.model.position import Position, Unit
+from pypaimon.streaming.model.position import Phase, Position, Unit
 from pypaimon.streaming.options.start import Start, StartMode
 
 
@@ -90,6 +91,26 @@ class PlannerState:
     def at(position: Position) -> PlannerState:
         """The state at a saved position; it is held against the table by the first step."""
         return PlannerState(start=Start(StartMode.FROM_POSITION, position=position))
+
+    def position(self, identity: Callable[[], str]) -> Position | None:
+        """The position of this state; None before the start is found.
+
+        Args:
+            identity: Gives the table's identity; called only where a position is made, since it may ask the store.
+        """
+        if self.start is not None and self.start.position is not None:
+            return self.start.position
+        if self.next_id is None:
+            return None
+        if self.full is not None:
+            return Position(identity(), self.full.id, self.full.fingerprint, Phase.FULL, self.unit)
+        if self.span is not None:
+            last, since = self.span.last, self.span.since
+            return Position(identity(), last.id, last.fingerprint, Phase.RANGE, self.unit, since)
+        inside = self.unit is not None
+        known = self.before is not None and self.before.snapshot_id == self.next_id - (0 if inside else 1)
+        fingerprint = self.before.fingerprint if known and self.before else None
+        return Position(identity(), self.next_id, fingerprint, Phase.FOLLOW, self.unit)
 
 
 @dataclass(frozen=True, slots=True)

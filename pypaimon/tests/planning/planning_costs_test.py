@@ -145,7 +145,7 @@ def test_what_was_planned_is_let_go_by_a_seek(tmp_path: Path) -> None:
     drive = Drive.of(table, limits=Limits(max_splits=1))
     while drive.step().plan is None:
         pass
-    last = drive.planner._last_prepared
+    last = drive.planner._plans._last_prepared
     assert last.held is not None
     drive.planner.forget()
     assert last.held is None

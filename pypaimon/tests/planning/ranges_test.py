@@ -260,7 +260,6 @@ class TestRows:
             found(keyed, 1, 4, "diff")
         assert found(keyed, 1, 3, "diff") == [1, 1, 2, 3, 3]
 
-
     def test_a_table_that_was_rescaled_cannot_be_compared_though_no_key_has_moved(self, tmp_path: Path) -> None:
         """As in Java, of append tables too."""
         table = Table(tmp_path / "warehouse", bucket="2", bucket_key="k")
