@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
@@ -13,7 +15,7 @@ from pypaimon.streaming.files.blob_cells import References, cells_of
 from pypaimon.streaming.files.data_files import located
 from pypaimon.streaming.formats.blob_index import FOOTER, PLACEHOLDER, BlobIndex, parse_index, tail_length
 from pypaimon.streaming.internals import DataField, DataFileMeta
-from pypaimon.streaming.io.byte_ranges import ByteRanges
+from pypaimon.streaming.io.byte_ranges import ByteRanges, Range
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -89,45 +91,108 @@ def _references(
     offsets, lengths = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
     left = np.ones(row_count, bool)
     places: list[str] = []
-    for file in files:
-        first = max(file.first_row_id, first_row_id)
-        end = min(file.first_row_id + file.row_count, first_row_id + row_count)
-        rows = slice(first - first_row_id, end - first_row_id)
-        if first >= end or not left[rows].any():
-            continue
-        path = located(directory, file.file_path)
-        index = _read_index(directory, file, path)
-        stored = slice(first - file.first_row_id, end - file.first_row_id)
-        told = left[rows] & (index.lengths[stored] != PLACEHOLDER)
-        held = told & (index.lengths[stored] >= 0)
-        place[rows][held] = len(places)
-        offsets[rows][held] = index.offsets[stored][held]
-        lengths[rows][held] = index.lengths[stored][held]
-        left[rows] &= ~told
-        places.append(path)
+    following = list(files)
+    with ByteRanges(directory.store) as ranges:
+        while following:
+            asked, following = _next_files(following, first_row_id, left)
+            for file, (path, index) in zip(asked, _read_indexes(directory, ranges, asked), strict=True):
+                rows, stored = _rows_of(file, first_row_id, row_count)
+                told = left[rows] & (index.lengths[stored] != PLACEHOLDER)
+                held = told & (index.lengths[stored] >= 0)
+                place[rows][held] = len(places)
+                offsets[rows][held] = index.offsets[stored][held]
+                lengths[rows][held] = index.lengths[stored][held]
+                left[rows] &= ~told
+                places.append(path)
     return References(tuple(places), place, offsets, lengths)
 
 
-def _read_index(directory: TableDirectory, file: DataFileMeta, path: str) -> BlobIndex:
-    """The index of a blob file; one request, or two for one that is larger than most."""
-    if not path.endswith(_SUFFIXES[0]):
-        raise UnsupportedTableError(
-            f"{path}: blobs that are kept as frames of a video cannot be streamed. "
-            "Leave the column out with with_projection(...)."
-        )
-    size = int(file.file_size)
-    with ByteRanges(directory.store) as ranges:
-        length = min(size, FOOTER + _BYTES_A_ROW * int(file.row_count))
+def _next_files(
+    files: Sequence[DataFileMeta], first_row_id: int, left: npt.NDArray[np.bool_]
+) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    """The files, newest first, that are needed whatever the others hold; and those that wait for what these tell."""
+    asked, waiting = [], []
+    told, awaited = np.zeros(len(left), bool), np.zeros(len(left), bool)
+    for file in files:
+        rows, _ = _rows_of(file, first_row_id, len(left))
+        if not left[rows].any():
+            continue
+        if awaited[rows].any() or told[rows].all():
+            waiting.append(file)
+            awaited[rows] = True
+        else:
+            asked.append(file)
+            told[rows] = True
+    return asked, waiting
+
+
+def _rows_of(file: DataFileMeta, first_row_id: int, row_count: int) -> tuple[slice, slice]:
+    """The rows that a file is about, and where they lie in it."""
+    first = max(file.first_row_id, first_row_id)
+    end = max(first, min(file.first_row_id + file.row_count, first_row_id + row_count))
+    return slice(first - first_row_id, end - first_row_id), slice(first - file.first_row_id, end - file.first_row_id)
+
+
+def _read_indexes(
+    directory: TableDirectory, ranges: ByteRanges, files: Sequence[DataFileMeta]
+) -> list[tuple[str, BlobIndex]]:
+    """The indexes of blob files, asked for at the same time; those that are larger than most are, once more."""
+    tails = [_Tail(located(directory, file.file_path), file) for file in files]
+    _fill(ranges, [tail.range(min(tail.size, FOOTER + _BYTES_A_ROW * int(tail.file.row_count))) for tail in tails])
+    _fill(ranges, [tail.range(wanted) for tail in tails if (wanted := tail.wanted()) > len(tail.data)])
+    return [(tail.path, tail.index()) for tail in tails]
+
+
+def _fill(ranges: ByteRanges, wanted: Sequence[Range]) -> None:
+    try:
+        ranges.fill(wanted)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, f"the blob file is missing: {error}", error.filename) from error
+
+
+class _Tail:
+    """The end of a blob file.
+
+    Attributes:
+        path: Where the file lies.
+        file: The file.
+        size: Its bytes.
+        data: What was read of its end.
+    """
+
+    def __init__(self, path: str, file: DataFileMeta) -> None:
+        if not path.endswith(_SUFFIXES[0]):
+            raise UnsupportedTableError(
+                f"{path}: blobs that are kept as frames of a video cannot be streamed. "
+                "Leave the column out with with_projection(...)."
+            )
+        self.path = path
+        self.file = file
+        self.size = int(file.file_size)
+        self.data = bytearray()
+
+    def range(self, length: int) -> Range:
+        """So many bytes of it, which become `data`."""
+        self.data = bytearray(length)
+        return Range(self.path, self.size - length, memoryview(self.data))
+
+    def wanted(self) -> int:
+        """The bytes of the index and what is behind it."""
+        with self._damage():
+            return tail_length(bytes(self.data[-FOOTER:]), self.size)
+
+    def index(self) -> BlobIndex:
+        """What it says."""
+        with self._damage():
+            index = parse_index(bytes(self.data[len(self.data) - self.wanted() :]), self.size)
+        if len(index.lengths) != self.file.row_count:
+            found = f"it holds {len(index.lengths)} rows, its manifest says {self.file.row_count}"
+            raise CorruptTableError(self.path, found)
+        return index
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
         try:
-            tail = ranges.read(path, size - length, length)
-            wanted = tail_length(tail, size)
-            if wanted > len(tail):
-                tail = ranges.read(path, size - wanted, wanted)
-            index = parse_index(tail[len(tail) - wanted :], size)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(error.errno, f"the blob file is missing: {error}", path) from error
+            yield
         except ValueError as error:
-            raise CorruptTableError(path, f"the blob file is damaged: {error}") from error
-    if len(index.lengths) != file.row_count:
-        raise CorruptTableError(path, f"it holds {len(index.lengths)} rows, its manifest says {file.row_count}")
-    return index
+            raise CorruptTableError(self.path, f"the blob file is damaged: {error}") from error

@@ -17,7 +17,7 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_client import Part
-from pypaimon.streaming.io.store import Store, translated
+from pypaimon.streaming.io.store import BegunCall, Store, translated
 
 GAP = 16
 """Bytes between two ranges up to which they are read at once."""
@@ -101,19 +101,24 @@ class ByteRanges:
             return int(self._store.call("read", path, self._store.file_io.get_file_size))
 
     def fill(self, ranges: Sequence[Range]) -> None:
-        """Read ranges. Raises what `read` does, and may have filled some of them then."""
-        answers = []
-        for run in _runs(ranges):
-            if is_local(run[0].path):
+        """Read ranges. Raises what `read` does, may have filled some of them then, and asks for no more."""
+        begun: list[tuple[list[Range], BegunCall[Part]]] = []
+        try:
+            for run in _runs(ranges):
+                if is_local(run[0].path):
+                    with _named(run[0].path):
+                        self._fill_local(run)
+                else:
+                    begun.append((run, self._begin(run)))
+            for run, answer in begun:
                 with _named(run[0].path):
-                    self._fill_local(run)
-            else:
-                answers.append((run, self._begin(run)))
-        for run, answer in answers:
-            with _named(run[0].path):
-                _distribute(run, answer().data)
+                    _distribute(run, answer().data)
+        except BaseException:
+            for _, answer in begun:
+                answer.cancel()
+            raise
 
-    def _begin(self, run: Sequence[Range]) -> Callable[[], Part]:
+    def _begin(self, run: Sequence[Range]) -> BegunCall[Part]:
         start, length = run[0].start, run[-1].end - run[0].start
 
         def part(path: str) -> Part:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pypaimon.streaming.concurrency.errand import not_given_up
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
@@ -87,6 +87,22 @@ class _Common:
     hanging: Hanging = field(default_factory=Hanging)
     counts: Counter[str] = field(default_factory=Counter)
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+
+
+@dataclass(frozen=True, slots=True)
+class BegunCall(Generic[T]):
+    """A call that was asked for; calling this waits for the answer."""
+
+    _answer: Callable[[], T]
+    _future: Future[T]
+
+    def __call__(self) -> T:
+        """The answer; raises what `Store.call` does."""
+        return self._answer()
+
+    def cancel(self) -> None:
+        """Nobody wants the answer: what no thread has begun is not asked for."""
+        self._future.cancel()
 
 
 class Store:
@@ -262,7 +278,7 @@ class Store:
         """
         return self._one(kind, subject, request)
 
-    def begin_call(self, kind: str, subject: str, request: Callable[[str], T]) -> Callable[[], T]:
+    def begin_call(self, kind: str, subject: str, request: Callable[[str], T]) -> BegunCall[T]:
         """As `call`, asked for at once: the call that is returned waits for the answer."""
         future = self.pool.submit(request, subject)
         self._count(kind)
@@ -271,7 +287,7 @@ class Store:
             first: T | FileNotFoundError | StoreError = self._answer(subject, future)
             return self._found(self._repeated(kind, (subject,), request, [first]))
 
-        return answer
+        return BegunCall(answer, future)
 
     def close(self) -> None:
         """End the threads; idempotent."""

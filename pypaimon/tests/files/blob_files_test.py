@@ -120,3 +120,13 @@ def test_each_row_gets_the_value_of_the_newest_file_that_holds_one(
         assert not found or group.first_row_id > max(found)
         found.update(enumerate(files.column(group), group.first_row_id))
     assert found == wanted
+
+
+def test_a_file_whose_rows_newer_ones_tell_is_not_asked_for(files: Files) -> None:
+    """Though they lie in several files, and some rows in both."""
+    old = files.blob(1, 0, [b"old"] * ROWS)
+    Path(old.file_path).unlink()
+    half = ROWS // 2
+    newer = [files.blob(2, 0, [b"a"] * (half + 1)), files.blob(3, half, [b"b"] * (ROWS - half))]
+    (group,) = row_id_groups([files.data(0, 0, ROWS), old, *newer])
+    assert files.column(group) == [b"a"] * half + [b"b"] * (ROWS - half)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from blob_tables import BlobTable, batches, rows
 from corpus_cases import load, put_blobs_in_place
 from counting_file_io import CountingFileIO
+from fault_file_io import Call, FaultFileIO
 from pypaimon import CatalogFactory
 from pypaimon.table.row.blob import BlobDescriptor
 
@@ -68,6 +70,26 @@ def test_blobs_side_by_side_are_asked_for_together(table: BlobTable) -> None:
     store = CountingFileIO()
     rows(table.builder(store))
     assert store.largest > 30 * 30 * KB
+
+
+def test_indexes_of_several_blob_files_are_asked_for_at_the_same_time(tmp_path: Path) -> None:
+    table = BlobTable(tmp_path, blob__target_file_size=f"{60 * KB} b")
+    written = [(key, "n", noise(key, 30 * KB)) for key in range(9)]
+    table.write(written)
+    missing = {path.name for path in table.files(".blob")}
+    assert len(missing) > 2
+    barrier = threading.Barrier(len(missing), timeout=60)
+    file_io = FaultFileIO()
+
+    def answered(call: Call) -> Any:
+        if call.name in missing:
+            missing.remove(call.name)
+            barrier.wait()
+        return call.answer()
+
+    file_io.wherever(answered)
+    assert [(row["id"], row["name"], row["b"]) for row in rows(table.builder(file_io))] == written
+    assert not missing
 
 
 def test_what_becomes_a_delete_by_a_filter_has_no_blob() -> None:
