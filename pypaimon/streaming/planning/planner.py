@@ -325,10 +325,12 @@ class Planner:
         """Read the manifests of several snapshots ahead of time; what is wrong with them is told in their turn."""
         if len(snapshots) < 2:
             return
-        read = [snapshot for snapshot in snapshots if self._follow_up.is_read(snapshot)]
-        lists = [self._follow_up.files(snapshot).manifest_list for snapshot in read]
-        with suppress(FileNotFoundError, CorruptTableError, StoreError):
-            self._plans.of().prefetch([each for each in lists if each])
+        # A scanner of the user's own may raise anything.
+        with suppress(Exception):
+            read = [snapshot for snapshot in snapshots if self._follow_up.is_read(snapshot)]
+            lists = [self._follow_up.files(snapshot).manifest_list for snapshot in read]
+            with suppress(FileNotFoundError, CorruptTableError, StoreError):
+                self._plans.of().prefetch([each for each in lists if each])
 
     def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read a snapshot, or pass over it."""

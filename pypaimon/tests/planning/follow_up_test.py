@@ -70,16 +70,22 @@ class Wrong(FollowUpScanner):
 
 
 class Broken(FollowUpScanner):
-    """Fails the first time it is asked for snapshot 3."""
+    """Fails at snapshot 6 until it is mended, in the method that is named."""
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, method: str) -> None:
+        self.method: str | None = method
 
     def should_scan(self, snapshot: Snapshot) -> bool:
-        self.asked += snapshot.id == 3
-        if snapshot.id == 3 and self.asked == 1:
-            raise KeyError("a bug of the user's own")
+        self._fail("should_scan", snapshot)
         return True
+
+    def scan(self, snapshot: Snapshot, snapshot_reader: SnapshotReader) -> Any:
+        self._fail("scan", snapshot)
+        return snapshot_reader.delta()
+
+    def _fail(self, method: str, snapshot: Snapshot) -> None:
+        if snapshot.id == 6 and self.method == method:
+            raise KeyError("a bug of the user's own")
 
 
 @pytest.fixture
@@ -185,13 +191,18 @@ def test_the_lag_counts_the_rows_that_it_reads(append: Table) -> None:
     assert (lag.snapshots, lag.rows) == (20, 10)
 
 
-def test_an_error_in_it_comes_out_as_it_is_and_the_stream_goes_on(append: Table) -> None:
-    with AsyncStreamingTableScan(append.handle(), follow_up_scanner=Broken()) as scan:
+@pytest.mark.parametrize("method", ["should_scan", "scan"])
+def test_an_error_in_it_comes_out_as_it_is_in_its_turn_and_the_stream_goes_on(append: Table, method: str) -> None:
+    """Though several snapshots are looked at ahead of time."""
+    scanner = Broken(method)
+    with AsyncStreamingTableScan(append.handle(), follow_up_scanner=scanner) as scan:
         scan.next_snapshot_id = 1
         found = []
         with pytest.raises(KeyError, match="a bug of the user's own"):
             while (plan := scan.plan()) is not None:
                 found.append(plan.snapshot_id)
+        assert found == [1, 2, 3, 4, 5]
+        scanner.method = None
         found += [plan.snapshot_id for plan in available(scan)]
     assert found == list(range(1, 21))
 
