@@ -1,4 +1,4 @@
-"""Fixtures that any test may use: a warehouse of its own, and a clock that stands in UTC."""
+"""Fixtures that any test may use: a warehouse or an object store of its own, and a clock that stands in UTC."""
 
 from __future__ import annotations
 
@@ -85,6 +85,26 @@ def warehouse(tmp_path: Path) -> Any:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
     catalog.create_database("db", True)
     return catalog
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    """An object store for the tests of a module."""
+    from s3_server import S3Server
+
+    found = S3Server()
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(params=["fast", "file_io"])
+def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the client of the extra `fast` asks an object store: with it, and without."""
+    from pypaimon.streaming.io.object_reads import SWITCH
+
+    monkeypatch.setenv(SWITCH, "on" if request.param == "fast" else "off")
+    return bool(request.param == "fast")
 
 
 @pytest.fixture(scope="session")

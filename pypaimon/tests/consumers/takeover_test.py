@@ -91,14 +91,6 @@ class Place:
         return ConsumerManager(self._second.file_io, self._second.table_path).read(ETL)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture(params=["local", "fast", "file_io"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     if request.param == "local":

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
-from s3_server import S3Server
 
 from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
@@ -90,14 +89,6 @@ class Site:
     def _names(self, io: Any, directory: str, prefix: str) -> list[str]:
         names = (str(status.path).rpartition("/")[2] for status in io.list_status(directory))
         return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["local", "s3", "s3_without_fast"])

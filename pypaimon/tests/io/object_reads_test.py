@@ -45,14 +45,6 @@ SHARED = settings(
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture(autouse=True)
 def untrusted() -> Iterator[None]:
     """Each test has clients of its own."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,25 +13,10 @@ from s3_server import S3Server, methods
 
 from pypaimon.streaming import AsyncStreamingTableScan, StreamReadBuilder
 from pypaimon.streaming.io import remote_files
-from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.float64())])
 BEHIND = 6
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(params=["fast", "file_io"])
-def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setenv(SWITCH, "on" if request.param == "fast" else "off")
-    return bool(request.param == "fast")
 
 
 class Site:

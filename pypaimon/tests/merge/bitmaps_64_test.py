@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from aggregate_model import aggregate
 from commit_seed import seeded
 from java_bitmaps import JavaBitmaps, java_bitmaps
-from merge_aggregation_test import aggregate
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.functions.bitmaps_64 import united_bitmaps

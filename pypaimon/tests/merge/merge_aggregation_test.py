@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from aggregate_model import DELETES, Case, Function, Refused, check, engine_of, unless_null
+from aggregate_model import DELETES, Case, Function, Refused, aggregate, check, unless_null
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import Record, java_key, merge_columns
+from merge_model import java_key
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 
@@ -204,19 +204,6 @@ def in_order(value: Any) -> Any:
 @settings(max_examples=40, deadline=None)
 def test_function(case: str, deletes: str, data: st.DataObject) -> None:
     check(Case(*CASES[case]), deletes, data, in_order)
-
-
-def aggregate(
-    function: str, kind: pa.DataType, values: list[Any], kinds: list[int] | None = None, **options: str
-) -> Any:
-    """The value that a key's records leave behind."""
-    records = [
-        Record(row_kind, number, {"k": 1, "v": value})
-        for number, (row_kind, value) in enumerate(zip(kinds or [0] * len(values), values, strict=True))
-    ]
-    engine = engine_of(function, kind, {key.replace("_", "-"): value for key, value in options.items()})
-    ((_, row),) = merge_columns([records], {"k": pa.int32(), "v": kind}, engine, [[]])
-    return row["v"]
 
 
 def test_first_values() -> None:

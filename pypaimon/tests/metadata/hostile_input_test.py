@@ -21,6 +21,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 import zstandard
+from avro_bytes import avro_long, avro_text, container
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
@@ -207,32 +208,13 @@ ITEMS = {"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type"
 EMPTY = {"type": "record", "name": "r", "fields": []}
 
 
-def container(schema: Any, count: int, records: bytes, codec: bytes = b"null") -> bytes:
-    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec}
-    metadata = b"".join(_text(key.encode()) + _text(value) for key, value in header.items())
-    return b"Obj\x01" + _long(2) + metadata + _long(0) + bytes(16) + _long(count) + _text(records) + bytes(16)
-
-
-def _long(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])
-
-
-def _text(value: bytes) -> bytes:
-    return _long(len(value)) + value
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (container(EMPTY, 1 << 60, b""), "announces"),
         (container(EMPTY, -1, b""), "announces"),
-        (container(ITEMS, 1, _long(1 << 60) + _long(0)), "without a size"),
-        (container("string", 1, _text(DEEP)).replace(b'"string"', b"[" * 8, 1), "."),
+        (container(ITEMS, 1, avro_long(1 << 60) + avro_long(0)), "without a size"),
+        (container("string", 1, avro_text(DEEP)).replace(b'"string"', b"[" * 8, 1), "."),
     ],
 )
 def test_a_few_bytes_do_not_stand_for_any_number_of_records(data: bytes, message: str) -> None:

@@ -10,7 +10,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hostile_input_test import container
+from avro_bytes import container
 
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.metadata.index_manifests import parse_index_manifest

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from repository import ROOT
+from repository import ROOT, TESTS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -142,6 +142,13 @@ def test_what_benchmarks_and_examples_import_is_there() -> None:
     found = [each for path in paths for each in imports_of(path) if each.module.startswith(ours)]
     assert found
     assert [str(each) for each in found if not is_there(each.module)] == []
+
+
+def test_no_test_imports_from_another_one() -> None:
+    """What several of them use is in `support/`, or a fixture."""
+    found = [each for path in TESTS.rglob("*.py") for each in imports_of(path)]
+    assert any(each.package == "repository" for each in found)
+    assert [str(each) for each in found if each.package.endswith("_test")] == []
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

@@ -7,30 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_test import DOCS, ON_SPARK, blocks, loop, run_page, run_python, warehouse
-from orders import catalog, change
-from recipes_test import NEXT, state_of, table
-
-__all__ = ["loop", "table", "warehouse"]
-_HOME = "/path/to"
+from doc_pages import DOCS, HOME, ON_SPARK, blocks, run_page, run_python
+from orders import NEXT_CHANGES, catalog, change, state_of
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
 @pytest.mark.parametrize("page", ON_SPARK, ids=lambda page: page.stem)
-def test_code_runs_and_prints_what_it_says(page: Path, warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
-    run_page(page, warehouse, loop)
+def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
+    run_page(page, orders_warehouse, loop)
 
 
 def test_the_copy_of_spark_is_the_whole_table_run_after_run(
-    table: Any, tmp_path: Path, loop: asyncio.AbstractEventLoop
+    expired_orders: Any, tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     page = DOCS / "spark-sink.md"
     recipe = [block for block in blocks(page) if block.language == "python"][:2]
-    for kind, row in [("", None), NEXT[0]]:
+    for kind, row in [("", None), NEXT_CHANGES[0]]:
         if row is not None:
-            change(table, kind, row)
+            change(expired_orders, kind, row)
         namespace: dict[str, Any] = {"__name__": "__main__"}
         for block in recipe:
-            run_python(block.text.replace(_HOME, str(tmp_path)), f"{page.name}:{block.line}", namespace, loop)
-        assert state_of(catalog(tmp_path / "warehouse").get_table("db.copy")) == state_of(table)
+            run_python(block.text.replace(HOME, str(tmp_path)), f"{page.name}:{block.line}", namespace, loop)
+        assert state_of(catalog(tmp_path / "warehouse").get_table("db.copy")) == state_of(expired_orders)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,17 +11,8 @@ from pypaimon import Schema
 from s3_server import S3Server, methods
 
 from pypaimon.streaming import CorruptTableError, stream_read_builder
-from pypaimon.streaming.io.object_reads import SWITCH
 
 SIZE = 200_000
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    server = S3Server()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +27,6 @@ def catalog(server: S3Server) -> Any:
     writer.write_arrow(pa.table({"id": range(20), "name": names, "b": blobs}, schema=COLUMNS))
     commit.commit(writer.prepare_commit())
     return made
-
-
-@pytest.fixture(params=["fast", "file_io"])
-def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setenv(SWITCH, "on" if request.param == "fast" else "off")
-    return bool(request.param == "fast")
 
 
 def builder_of(catalog: Any) -> Any:

@@ -112,3 +112,16 @@ def check(case: Case, deletes: str, data: st.DataObject, in_order: Callable[[Any
     got = merge_columns(runs, types, engine, cuts, keep_deletes=True)
     ours, theirs = ([(kind, {**row, "v": in_order(row["v"])}) for kind, row in rows] for rows in (got, expected))
     assert comparable(ours) == comparable(theirs)
+
+
+def aggregate(
+    function: str, kind: pa.DataType, values: list[Any], kinds: list[int] | None = None, **options: str
+) -> Any:
+    """The value that a key's records leave behind."""
+    records = [
+        Record(row_kind, number, {"k": 1, "v": value})
+        for number, (row_kind, value) in enumerate(zip(kinds or [0] * len(values), values, strict=True))
+    ]
+    engine = engine_of(function, kind, {key.replace("_", "-"): value for key, value in options.items()})
+    ((_, row),) = merge_columns([records], {"k": pa.int32(), "v": kind}, engine, [[]])
+    return row["v"]

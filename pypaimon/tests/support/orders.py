@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
+from tables import expire
 
 ORDERS = pa.schema([("id", pa.int64()), ("status", pa.string()), ("amount", pa.float64()), ("kind", pa.string())])
 EVENTS = pa.schema([("day", pa.date32()), ("value", pa.int64())])
@@ -18,6 +20,14 @@ CHANGES = [
     (4, "-D", 2, "placed", None),
 ]
 """What follows on the first plan of `orders`: snapshot, kind and values."""
+
+NEXT_CHANGES = [
+    ("-D", (1, "placed", 1.0)),
+    ("+U", (2, "paid", 2.0)),
+    ("+I", (7, "placed", 7.0)),
+    ("-D", (3, "placed", 3.0)),
+]
+"""What follows on `expired_orders`, a commit each: kind and values."""
 
 
 def catalog(warehouse: Any) -> Any:
@@ -56,6 +66,24 @@ def orders(catalog: Any, name: str = "db.orders") -> Any:
     for _, kind, *row in CHANGES:
         change(table, kind, (row[0], row[1], row[2]))
     return table
+
+
+def expired_orders(catalog: Any) -> Any:
+    """Orders of which most were last changed in snapshots that have expired."""
+    table = create_orders(catalog)
+    change(table, "+I", *((number, "placed", float(number)) for number in range(1, 6)))
+    change(table, "+U", (5, "paid", 5.0))
+    change(table, "-D", (4, "placed", 4.0))
+    change(table, "+I", (6, "placed", 6.0))
+    expire(Path(table.table_path), 4)
+    return table
+
+
+def state_of(table: Any) -> dict[int, str]:
+    """The table as pypaimon's own batch read gives it."""
+    reader = table.new_read_builder().with_projection(["id", "status"])
+    rows = reader.new_read().to_arrow(reader.new_scan().plan().splits()).to_pylist()
+    return {row["id"]: row["status"] for row in rows}
 
 
 def events(catalog: Any, name: str = "db.events", commits: int = 3, **options: str) -> Any:
