@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.io.temporary_files import written_temporarily
 
 _CHUNK_BYTES = 1 << 20
 
@@ -43,19 +43,26 @@ def local_copy(stream: Any, owner: object) -> Any:
         owner: Who reads the copy, which goes with it.
 
     Raises:
-        OSError: It cannot be written.
+        StoreError: The copy cannot be written.
     """
-    copy = tempfile.NamedTemporaryFile(prefix="pypaimon-file-", delete=False)  # noqa: SIM115 - lives as its owner
+    what = "The library for files of this format reads a copy of each"
+    with written_temporarily(what):
+        copy = tempfile.NamedTemporaryFile(prefix="pypaimon-file-", delete=False)  # noqa: SIM115 - lives as its owner
     weakref.finalize(owner, _remove, copy, Origin())
     stream.seek(0, io.SEEK_SET)
-    shutil.copyfileobj(stream, copy, _CHUNK_BYTES)
-    copy.flush()
+    while chunk := stream.read(_CHUNK_BYTES):
+        with written_temporarily(what):
+            copy.write(chunk)
+    with written_temporarily(what):
+        copy.flush()
     return copy
 
 
 def _remove(copy: Any, origin: Origin) -> None:
     """Let a copy go; a process that was forked has the owner too, and leaves the file to its parent."""
-    copy.close()
+    with suppress(OSError):
+        # What could not be written cannot be now either.
+        copy.close()
     if origin.is_here:
         with suppress(OSError):
             os.unlink(copy.name)

@@ -7,8 +7,9 @@ from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.merge.engines.first_row import FirstRow
 from pypaimon.streaming.merge.engines.partial_update import PartialUpdate, SequenceGroup
+from pypaimon.streaming.merge.key_order import in_key_order
 from pypaimon.streaming.merge.merge_on_read import merge_batches
-from pypaimon.streaming.merge.runs import UnsortedRunError, in_key_order, sorted_runs
+from pypaimon.streaming.merge.runs import UnsortedRunError, sorted_runs
 from pypaimon.streaming.merge.stages import MOST_RUNS
 
 __all__ = [

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, python_order
 
@@ -38,25 +39,6 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
         runs[run].append(file)
         heapq.heappush(ends, (largest, run))
     return runs
-
-
-def in_key_order(batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """Records in any order as a run, all of them in memory.
-
-    Args:
-        batches: The records.
-        keys: What they are to be sorted by; those that are equal keep their order.
-        rows: Records per batch, at most.
-    """
-    found = list(batches)
-    if not found:
-        return
-    records, codec = concat(found), KeyCodec(len(keys))
-    columns = [records.column(name) for name in keys]
-    codec.fit(columns)
-    records = records.take(pa.array(np.argsort(codec.encode(columns), kind="stable")))
-    for start in range(0, records.num_rows, rows):
-        yield records.slice(start, rows)
 
 
 def _key(row: Any) -> tuple[Any, ...]:
@@ -209,10 +191,24 @@ def _chunk(parts: list[tuple[pa.RecordBatch, Codes]], counts: tuple[int, ...]) -
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several with the same columns; nullability and metadata are those of the first."""
+    """One batch of several with the same columns; nullability and metadata are those of the first.
+
+    Raises:
+        UnsupportedTableError: A column has more than 2 GB of texts or bytes.
+    """
     first = batches[0]
     if len(batches) == 1:
         return first
-    columns = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(first.num_columns)]
+    columns = [_joined(name, [batch.column(name) for batch in batches]) for name in first.schema.names]
     fields = [field.with_nullable(True) for field in first.schema]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _joined(name: str, arrays: list[pa.Array]) -> pa.Array:
+    try:
+        return pa.concat_arrays(arrays)
+    except pa.ArrowInvalid as error:
+        raise UnsupportedTableError(
+            f"Column '{name}': records of one key together have more than 2 GB, which Arrow's arrays cannot hold "
+            f"({error}). Compact the table, or leave the column out with with_projection(...)."
+        ) from error

@@ -330,7 +330,7 @@ class SplitReader:
         columns = (SEQUENCE_NUMBER, VALUE_KIND)
         deletion_of = {file.file_name: each for file, each in files.files}
 
-        # Files that are clustered by other columns are sorted by the key here, each by itself.
+        # Files that are clustered by other columns are sorted by the key here.
         runs = [[file] for file in files.metas] if self._clustered else sorted_runs(files.metas)
         # The more runs there are, the less each may hold in memory.
         rows = max(1, self._batch_size * min(_LARGE_RUNS, len(runs)) // min(MOST_RUNS, len(runs)))
@@ -339,7 +339,7 @@ class SplitReader:
             for file in members:
                 deletions = deletion_of[file.file_name]
                 batches = self._file(file, deletions, fields, columns, files.constants, rows)
-                for batch in in_key_order(batches, engine.keys, rows) if self._clustered else batches:
+                for batch in batches:
                     if self._layout.on_keys is not None:
                         batch = batch.filter(filters.mask(self._layout.on_keys, batch))
                     if engine.wants_levels:
@@ -347,9 +347,12 @@ class SplitReader:
                         batch = batch.append_column(LEVEL, level)
                     yield batch
 
+        merging, begin = [run(members) for members in runs], self._begin(files)
+        if self._clustered:
+            with in_key_order(merging, engine.keys, begin) as ordered:
+                yield from merge_batches(ordered, engine, keep_deletes=keep_deletes, keep_sequence=numbered)
+            return
         try:
-            merging = [run(members) for members in runs]
-            begin = self._begin(files)
             yield from merge_batches(merging, engine, keep_deletes=keep_deletes, keep_sequence=numbered, begin=begin)
         except UnsortedRunError as error:
             path = runs[error.run][0].file_path

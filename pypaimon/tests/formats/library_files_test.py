@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import os
+import re
+import resource
 import subprocess
 import sys
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ import pyarrow as pa
 import pytest
 from stream_files import create, current_files, reader, split, write
 
-from pypaimon.streaming import CorruptTableError, UnsupportedTableError
+from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError
 from pypaimon.streaming.formats.library_files import decoding
 from pypaimon.streaming.model.plan import SplitMode
 
@@ -105,6 +108,18 @@ def test_what_fails_for_the_sake_of_the_machine_is_no_damage() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     with pytest.raises(ValueError, match="no magic"), decoding():
         raise OSError("no magic")
+
+
+def test_a_disk_that_is_full_is_an_error_that_says_which(warehouse: Any) -> None:
+    table = table_of(warehouse, "lance")
+    files = write(table, rows(COLUMNS["lance"], 100))
+    most, highest = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, highest))
+    try:
+        with pytest.raises(StoreError, match=rf"in {re.escape(tempfile.gettempdir())} cannot be written.*TMPDIR"):
+            reader(table).to_arrow([split(SplitMode.ROWS, files)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, highest))
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

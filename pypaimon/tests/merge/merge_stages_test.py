@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from fault_file_io import SCHEME, Call, FaultFileIO
@@ -21,7 +22,7 @@ from merge_model import Record, comparable, merge_columns, merge_rows, sorted_ru
 from pypaimon.table.row.generic_row import GenericRow
 from stream_files import create, put, reader, records, split
 
-from pypaimon.streaming.errors import CorruptTableError, StoreError
+from pypaimon.streaming.errors import CorruptTableError, StoreError, UnsupportedTableError
 from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merge_engine, stages
 from pypaimon.streaming.model.plan import SplitMode
 
@@ -210,3 +211,16 @@ def test_the_more_files_are_merged_the_less_of_each_is_in_memory(keyed: Any) -> 
 
     few, many = most_bytes(4), most_bytes(MOST_RUNS)
     assert many < 2 * few
+
+
+def test_records_of_one_key_that_arrow_cannot_hold_together_are_an_error_that_says_so() -> None:
+    length = 3 << 29
+    offsets = np.array([0, length], np.int32)
+    # Nothing is written to this memory, so that the machine gives none.
+    text = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(np.empty(length, np.uint8))]
+    )
+    columns = {"k": [1], "v": text, "_SEQUENCE_NUMBER": [1], "_VALUE_KIND": pa.array([0], pa.int8())}
+    batch = pa.RecordBatch.from_pydict(columns)
+    with pytest.raises(UnsupportedTableError, match=r"Column 'v'.*more than 2 GB"):
+        list(merge_batches([[batch], [batch]], Deduplicate(("k",))))

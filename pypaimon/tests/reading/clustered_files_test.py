@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from corpus_cases import load
@@ -11,7 +13,8 @@ from pypaimon import CatalogFactory
 from spark_driver import batch_tasks
 
 from pypaimon.streaming import PlanKind, StreamReadBuilder, apply_to_dict, stream_read_builder
-from pypaimon.streaming.merge import in_key_order
+from pypaimon.streaming.merge import in_key_order, key_order
+from pypaimon.streaming.merge.runs import Chunk, chunks
 
 SCENARIOS = ["pk_clustering_override", "pk_clustering_override_first_row"]
 LAST = 11
@@ -58,13 +61,47 @@ def test_a_difference_is_that_of_the_states(scenario: str) -> None:
         assert {row["a"]: row for row in rows} == {key: row for key, row in after.items() if before.get(key) != row}
 
 
-@pytest.mark.parametrize("rows", [1, 3, 100])
-def test_records_are_put_in_the_order_of_their_keys(rows: int) -> None:
-    """Nulls first; what is equal keeps its order."""
+@pytest.mark.parametrize("stored", [0, 50, 1 << 20])
+@pytest.mark.parametrize("piece", [1, 30, 1 << 20])
+def test_records_are_put_in_the_order_of_their_keys(monkeypatch: pytest.MonkeyPatch, piece: int, stored: int) -> None:
+    """Nulls first; what is equal keeps its order, of whatever file and piece it is."""
+    monkeypatch.setattr(key_order, "PIECE_BYTES", piece)
+    monkeypatch.setattr(key_order, "STORED_BYTES", stored)
     numbers = pa.array([3, None, 1, 3, 2, 1], pa.int32())
     batch = pa.record_batch({"k": numbers, "place": pa.array(range(6))})
-    found = list(in_key_order([batch.slice(0, 4), batch.slice(4)], ["k"], rows))
-    assert max(each.num_rows for each in found) == min(rows, 6)
-    ordered = pa.Table.from_batches(found).to_pydict()
-    assert ordered == {"k": [None, 1, 1, 2, 3, 3], "place": [1, 2, 5, 4, 0, 3]}
-    assert list(in_key_order([], ["k"], rows)) == []
+    with in_key_order([[batch.slice(0, 1), batch.slice(1, 3)], [], [batch.slice(4)]], ["k"], list) as runs:
+        ordered = pa.Table.from_batches([each.batch.take(pa.array(order_of(each))) for each in chunks(runs, ["k"])])
+    assert ordered.to_pydict() == {"k": [None, 1, 1, 2, 3, 3], "place": [1, 2, 5, 4, 0, 3]}
+    with in_key_order([], ["k"], list) as runs:
+        assert runs == []
+
+
+def order_of(chunk: Chunk) -> Any:
+    order, _ = chunk.by_key()
+    return range(chunk.batch.num_rows) if order is None else order
+
+
+def test_of_many_records_few_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of files, and of pieces that they are sorted in."""
+    monkeypatch.setattr(key_order, "PIECE_BYTES", 2 << 20)
+    monkeypatch.setattr(key_order, "STORED_BYTES", 2 << 20)
+    before, peak, rows = pa.total_allocated_bytes(), 0, 1 << 17
+
+    def look() -> None:
+        nonlocal peak
+        peak = max(peak, pa.total_allocated_bytes() - before)
+
+    def file(number: int) -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows, rows // 8):
+            keys = np.arange(start, start + rows // 8)[::-1] * 40 + number
+            look()
+            yield pa.record_batch({"k": pa.array(keys).cast(pa.int64()), "v": pa.array(keys).cast(pa.string())})
+
+    found = 0
+    with in_key_order([file(number) for number in range(40)], ["k"], list) as runs:
+        for chunk in chunks(runs, ["k"]):
+            found += chunk.batch.num_rows
+            look()
+    assert found == 40 * rows
+    # Of more than 80 MB.
+    assert peak < 40 << 20

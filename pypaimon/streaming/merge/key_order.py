@@ -1,0 +1,67 @@
+"""Records in any order as sorted runs: sorted piece by piece, so that few of them are in memory at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from pypaimon.streaming.merge.ordering import KeyCodec
+from pypaimon.streaming.merge.runs import concat
+from pypaimon.streaming.merge.stages import MOST_RUNS, Begin, Run
+from pypaimon.streaming.merge.stored_runs import RunMemory, StoredRun
+
+PIECE_BYTES = 32 << 20
+"""What is sorted at once."""
+
+STORED_BYTES = 64 << 20
+"""Bytes of sorted pieces that stay in memory; what is more goes to temporary files."""
+
+
+@contextmanager
+def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Iterator[list[Run]]:
+    """The same records as sorted runs, those of one key in the order in which they are given.
+
+    All of them are read when the context is entered. Temporary files have no names, and end with it.
+
+    Args:
+        files: Batches of each, in any order.
+        keys: What records are to be sorted by.
+        begin: Called with files before they are read.
+
+    Raises:
+        StoreError: A temporary file cannot be written.
+    """
+    with ExitStack() as stack:
+        memory = RunMemory(STORED_BYTES)
+        runs: list[Run] = []
+        for piece in _pieces(files, begin):
+            run = stack.enter_context(StoredRun(memory))
+            run.write(_sorted(piece, keys))
+            runs.append(run.read())
+        yield runs
+
+
+def _pieces(files: Sequence[Run], begin: Begin) -> Iterator[pa.RecordBatch]:
+    """All records, as many together as are sorted at once."""
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for start in range(0, len(files), MOST_RUNS):
+        for file in begin(list(files[start : start + MOST_RUNS])):
+            for batch in file:
+                if found and size + batch.nbytes > PIECE_BYTES:
+                    yield concat(found)
+                    found, size = [], 0
+                found.append(batch)
+                size += batch.nbytes
+    if found:
+        yield concat(found)
+
+
+def _sorted(records: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+    codec = KeyCodec(len(keys))
+    columns = [records.column(name) for name in keys]
+    codec.fit(columns)
+    return records.take(pa.array(np.argsort(codec.encode(columns), kind="stable")))
