@@ -44,6 +44,9 @@ FILES: tuple[dict[str, str], ...] = (
     {"bucket-append-ordered": "false"},
     {"clustering.columns": "n", "clustering.incremental": "true"},
 )
+# Not `pk-clustering-override`: a writer of Java 1.4 that goes on loads the index of its keys in the wrong order, does
+# not find them, and leaves their older records in place (https://github.com/apache/paimon/pull/7795). The corpus of 2.1
+# has such tables.
 KEYED: tuple[dict[str, str], ...] = (
     {"data-file.thin-mode": "true"},
     {"file.format.per.level": "0:avro"},
@@ -60,7 +63,6 @@ KEYED: tuple[dict[str, str], ...] = (
     {"lookup-compact": "gentle"},
     {"lookup.merge-records-threshold": "1"},
     {"dynamic-bucket.target-row-num": "2"},
-    {"deletion-vectors.enabled": "true", "pk-clustering-override": "true", "clustering.columns": "n"},
 )
 
 
