@@ -191,12 +191,17 @@ class RangeCheck:
         return found is not None and found.fingerprint == snapshot.fingerprint
 
     @contextmanager
-    def reading(self, snapshot: Snapshot) -> Iterator[None]:
-        """Tell a manifest that expired, or was rolled back, with its snapshot from one that a damaged table lacks."""
+    def reading(self, *snapshots: Snapshot) -> Iterator[None]:
+        """Tell a manifest that expired, or was rolled back, with its snapshot from one that a damaged table lacks.
+
+        Args:
+            snapshots: What is read, one that is gone told before others.
+        """
         try:
             yield
         except FileNotFoundError as error:
-            raise self.missing_file(snapshot.id, error, snapshot.fingerprint) from error
+            found = [self.missing_file(each.id, error, each.fingerprint) for each in snapshots]
+            raise next((each for each in found if not isinstance(each, CorruptTableError)), found[0]) from error
 
     def missing_file(
         self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None
@@ -210,7 +215,7 @@ class RangeCheck:
         """
         snapshots = self._directory.snapshots
         snapshots.forget()
-        found = self.available(snapshot_id)
+        found = self.available(snapshot_id) or self._directory.tagged(snapshot_id)
         if found is None:
             latest = snapshots.latest_id()
             if latest is None or latest < snapshot_id:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
-from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
+from pypaimon.streaming.errors import CorruptTableError, TableChangedError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema, dynamic_options
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.manifests import ManifestReader
@@ -179,6 +180,19 @@ class TableDirectory:
             return self.store.parse(path, Snapshot.from_json)
         except FileNotFoundError:
             return None
+
+    def tagged(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot that some tag keeps, or None. One listing, and one request for each tag, at the same time."""
+        paths = [f"{self._home}/tag/{_TAG_PREFIX}{name}" for name in self.tag_names()]
+        for path, data in zip(paths, self.store.read_many(paths), strict=True):
+            if data is None:
+                continue
+            # A damaged tag says nothing of the others.
+            with suppress(CorruptTableError):
+                found = self.store.parse_data(path, data, Snapshot.from_json)
+                if found.id == snapshot_id:
+                    return found
+        return None
 
     def tag_names(self) -> list[str]:
         """Names of all tags. One listing."""

@@ -208,8 +208,9 @@ class RangeScanner:
         span = found.span
         if position.phase is Phase.RANGE and span is not None:
             if (position.since, position.snapshot) != (span.since, span.last.id):
-                for number in (position.since or _BEFORE_ALL, position.snapshot):
-                    if not self._is_there(number):
+                # A range from the beginning needs the first snapshot.
+                for number in (position.since or _BEFORE_ALL + 1, position.snapshot):
+                    if not self._is_there(number) and self._directory.tagged(number) is None:
                         raise self._not_there(number)
                 raise self._elsewhere(position, found)
             if position.fingerprint not in (None, span.last.fingerprint):

@@ -42,8 +42,9 @@ class PositionResolver:
         self.check_table(position)
         if position.phase is Phase.RANGE:
             raise StreamConfigError(
-                f"The position lies inside a range that is one plan. Give the builder that range: "
-                f"between({position.since}, {position.snapshot}, ...)."
+                f"The position lies inside a range that is one plan: after snapshot {position.since}, up to snapshot "
+                f"{position.snapshot}. Give the builder the range that it was made with, by the same ids, tags or "
+                "times: between(...)."
             )
         created_after = self._created_after(position.phase)
         state = replace(state, start=None, next_id=position.snapshot, unit=position.unit, created_after=created_after)

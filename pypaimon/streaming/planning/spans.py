@@ -39,8 +39,8 @@ def planned_span(
         PaimonStreamError: A snapshot or a file is gone, or the table was rolled back.
     """
     if span.is_diff:
-        # Its files are on both sides, so the earlier state is the first to expire.
-        with checks.reading(span.before or span.last):
+        # Its files are on both sides; the earlier state is the first to expire, but that of a tag.
+        with checks.reading(*(state for state in (span.before, span.last) if state is not None)):
             planned = plans.diff(span.before, span.last, after, kinds=kinds)
         return (PlanKind.NET if kinds else PlanKind.DIFF), planned
 

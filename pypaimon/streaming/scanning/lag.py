@@ -18,7 +18,8 @@ class Lag:
 
     Attributes:
         snapshots: Snapshots from the next one to the latest, both included; None for a position beyond the next one.
-        rows: Records that a stream would be given for them, before filter and shard; None also inside a snapshot.
+        rows: Records that a stream would be given for them, before filter and shard; None also inside a snapshot, or
+            where a range is one plan.
         bytes: Bytes of their files; unknown until they are planned.
         seconds: Age of the first snapshot that was not read yet; 0 when caught up.
         earliest: Id of the earliest snapshot, or long-lived changelog, that can be followed; None if there is none.
@@ -54,30 +55,44 @@ class LagMeter:
 
     def measure(self, state: PlannerState, committed: int | None) -> Lag:
         """The lag of a state; before the start, of where it would begin now, which costs what finding that does."""
-        return self._measured(self._planner.begun(state), committed)
+        begun = self._planner.begun(state)
+        # A range that is one plan is there wholly until its last part was handed out.
+        next_id = begun.next_id if begun.span is None else begun.span.since + 1
+        is_cut = begun.unit is not None or begun.span is not None
+        return self._measured(next_id, begun.full, committed, is_cut=is_cut)
 
     def measure_at(self, position: Position, committed: int | None) -> Lag:
         """The lag of a position that a stream has reached."""
+        if position.phase is Phase.RANGE:
+            return self._measured((position.since or 0) + 1, None, committed, is_cut=True)
         full = self._snapshots.try_get(position.snapshot) if position.phase is Phase.FULL else None
         next_id = position.snapshot if full is None else full.id + 1
-        return self._measured(PlannerState(None, next_id, full, position.unit), committed)
+        return self._measured(next_id, full, committed, is_cut=position.unit is not None)
 
-    def _measured(self, state: PlannerState, committed: int | None) -> Lag:
+    def _measured(self, next_id: int | None, full: Snapshot | None, committed: int | None, *, is_cut: bool) -> Lag:
+        """The lag of who goes on with a snapshot.
+
+        Args:
+            next_id: It; None before the start is found.
+            full: The snapshot of a state that is to be read before it.
+            committed: As it comes out.
+            is_cut: The position lies inside a snapshot or a range, so that nobody knows how many rows are left of it.
+        """
         ids = self._snapshots.list_ids()
         changelogs = self._snapshots.list_changelog_ids() if self._with_changelogs else []
         earliest = min((*changelogs[:1], *ids[:1]), default=None)
         latest = ids[-1] if ids else None
-        next_id = 1 if state.next_id is None and latest is None else state.next_id
+        next_id = 1 if next_id is None and latest is None else next_id
         if next_id is None or next_id > (latest or 0) + 1:
             return Lag(None, None, None, None, earliest, latest, committed)
-        if latest is None or (state.full is None and next_id > latest):
+        if latest is None or (full is None and next_id > latest):
             return Lag(0, 0, 0, 0.0, earliest, latest, committed)
         found = self._found(next_id, set(ids), set(changelogs))
         count = latest - next_id + 1
-        rows = self._rows(state, found) if len(found) == count else None
-        oldest = found.get(next_id) if state.full is None else state.full
+        rows = None if is_cut or len(found) < count else self._rows(full, found)
+        oldest = found.get(next_id) if full is None else full
         seconds = None if oldest is None else max(0.0, (self._clock.time_millis() - oldest.time_millis) / 1000)
-        return Lag(count + (state.full is not None), rows, None, seconds, earliest, latest, committed)
+        return Lag(count + (full is not None), rows, None, seconds, earliest, latest, committed)
 
     def _found(self, first: int, there: set[int], changelogs: set[int]) -> dict[int, Snapshot]:
         """The snapshots from the first one on, or their changelogs; those that are gone are not asked for."""
@@ -87,11 +102,11 @@ class LagMeter:
                 found[number] = self._snapshots.try_get_changelog(number)
         return {number: snapshot for number, snapshot in found.items() if snapshot is not None}
 
-    def _rows(self, state: PlannerState, unread: dict[int, Snapshot]) -> int | None:
+    def _rows(self, full: Snapshot | None, unread: dict[int, Snapshot]) -> int | None:
         """Rows of the state that is handed out first, and of the changes after it; None if any are not known."""
         counts = [self._planner.records_of(snapshot) for snapshot in unread.values()]
-        if state.full is not None:
-            counts.append(state.full.total_record_count)
-        if state.unit is not None or state.span is not None or None in counts:
+        if full is not None:
+            counts.append(full.total_record_count)
+        if None in counts:
             return None
         return sum(count for count in counts if count is not None)

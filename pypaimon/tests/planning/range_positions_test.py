@@ -7,12 +7,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from fault_file_io import FaultFileIO
 from planner_drive import Drive
 from tables import Table, available, keys
 
 from pypaimon.streaming import (
+    CorruptTableError,
     Position,
     PositionBeyondLatestError,
     PositionExpiredError,
@@ -40,6 +42,13 @@ def six(warehouse: Path, **options: str) -> Table:
 def time_of(table: Table, snapshot_id: int) -> datetime:
     millis: int = table.snapshot(snapshot_id)["timeMillis"]
     return EPOCH + timedelta(milliseconds=millis)
+
+
+def expire_snapshots(table: Table, earliest: int) -> None:
+    """Let snapshots expire whose files tags keep."""
+    for number in range(1, earliest):
+        table.snapshot_path(number).unlink()
+    (table.path / "snapshot" / "EARLIEST").write_text(str(earliest))
 
 
 def behind(builder: StreamReadBuilder, plans: int) -> Position:
@@ -110,6 +119,118 @@ class TestLessIsThere:
             scan.restore(6)
             with pytest.raises(StreamConfigError, match="not one of this range"):
                 available(scan)
+
+
+class TestFilesAreMissing:
+    """Tags keep files, whatever has become of their snapshots."""
+
+    @pytest.fixture
+    def tagged(self, tmp_path: Path) -> Table:
+        table = six(tmp_path)
+        for name, number in (("two", 2), ("four", 4)):
+            table.handle().create_tag(name, number)
+        return table
+
+    @staticmethod
+    def lose(table: Table, manifest: bool, snapshot_id: int) -> str:
+        """Delete the manifest list, or a data file, that a snapshot added."""
+        if manifest:
+            path = table.path / "manifest" / table.snapshot(snapshot_id)["deltaManifestList"]
+        else:
+            (path,) = (
+                path
+                for path in table.path.rglob("*.parquet")
+                if pq.read_table(path)["k"].to_pylist() == [snapshot_id - 1]
+            )
+        path.unlink()
+        return path.name
+
+    @pytest.mark.parametrize("manifest", [True, False])
+    @pytest.mark.parametrize("expired", [True, False])
+    def test_of_tags_that_are_there_they_are_damage(self, tagged: Table, manifest: bool, expired: bool) -> None:
+        lost = self.lose(tagged, manifest, 4)
+        if expired:
+            expire_snapshots(tagged, 6)
+        with pytest.raises(CorruptTableError, match=f"{lost}.*is missing, though snapshot [24] needs it"):
+            read(tagged.builder().between("two", "four"))
+        with pytest.raises(CorruptTableError, match=f"{lost}.*is missing, though snapshot 4 needs it"):
+            read(tagged.builder().with_start(tag="four", full=True).with_end(snapshot_id=4))
+
+    @pytest.mark.parametrize(("gone", "number"), [("two", 2), ("four", 4)])
+    def test_of_a_tag_that_is_gone_they_have_expired(self, tagged: Table, gone: str, number: int) -> None:
+        """It went between finding the range and reading it."""
+        between = between_of_arguments("two", "four", "auto", False)
+        drive = Drive.of(tagged, Start(StartMode.BETWEEN), between=between)
+        assert drive.step().plan is None
+        self.lose(tagged, True, 4)
+        expire_snapshots(tagged, 6)
+        tagged.handle().delete_tag(gone)
+        with pytest.raises(PositionExpiredError, match=f"Snapshot {number} has expired"):
+            drive.step()
+
+
+class TestRangesFromTheBeginning:
+    def position(self, table: Table) -> Position:
+        position = behind(table.builder().between(0, 4), 1)
+        assert (position.since, position.snapshot) == (0, 4)
+        return position
+
+    def test_a_position_in_another_one_is_refused_as_such(self, tmp_path: Path) -> None:
+        table = six(tmp_path, **EVOLUTION)
+        with pytest.raises(StreamConfigError, match="Give the range that the position was made with"):
+            read(table.builder().between(0, 5).with_start(position=self.position(table)))
+
+    def test_what_has_expired_is_named(self, tmp_path: Path) -> None:
+        table = six(tmp_path, **EVOLUTION)
+        position = self.position(table)
+        table.expire(3)
+        with pytest.raises(PositionExpiredError, match="Snapshot 1 has expired"):
+            read(table.builder().between(2, 5).with_start(position=position))
+
+    def test_a_position_without_a_range_says_which_it_needs(self, tmp_path: Path) -> None:
+        table = six(tmp_path, **EVOLUTION)
+        with pytest.raises(StreamConfigError, match=r"after snapshot 0, up to snapshot 4\. Give .* ids, tags or times"):
+            read(table.builder().with_start(position=self.position(table)).with_end(latest=True))
+
+
+def test_a_position_between_tags_in_another_range_is_refused_as_such(tmp_path: Path) -> None:
+    table = six(tmp_path)
+    for name, number in (("two", 2), ("four", 4), ("six", 6)):
+        table.handle().create_tag(name, number)
+    inside = behind(table.builder().between("two", "four"), 1)
+    expire_snapshots(table, 6)
+    with pytest.raises(StreamConfigError, match="Give the range that the position was made with"):
+        read(table.builder().between("two", "six").with_start(position=inside))
+
+
+class TestLag:
+    @pytest.mark.parametrize("plans", [0, 1])
+    def test_of_a_range_that_is_one_plan_all_of_it_is_left(self, tmp_path: Path, plans: int) -> None:
+        """Nobody knows how many rows that is."""
+        table = six(tmp_path)
+        builder = table.builder().between(1, 4, "diff").with_limits(max_splits=1)
+        with builder.new_streaming_scan() as scan:
+            for _ in range(plans):
+                assert scan.plan() is not None
+            lag = scan.lag()
+            assert (lag.snapshots, lag.rows, lag.latest) == (5, None, 6)
+            assert lag.seconds is not None
+            available(scan)
+            lag = scan.lag()
+            assert (lag.snapshots, lag.rows) == (2, 2)
+
+    def test_of_a_position_that_was_handed_out(self, tmp_path: Path) -> None:
+        """A stream of batches asks for it, as does who reports it."""
+        table = six(tmp_path)
+        with table.builder().between(1, 4, "diff").with_limits(max_splits=1).open_sync() as stream:
+            next(stream)
+            assert (stream.lag().snapshots, stream.lag().rows) == (5, None)
+
+    def test_of_a_range_read_snapshot_by_snapshot(self, tmp_path: Path) -> None:
+        builder = six(tmp_path).builder().between(1, 4)
+        with builder.new_streaming_scan() as scan:
+            scan.plan()
+            assert (scan.lag().snapshots, scan.lag().rows) == (4, 4)
 
 
 @pytest.mark.parametrize("kinds", [True, False])
