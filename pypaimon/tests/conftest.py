@@ -25,6 +25,7 @@ LONG = [
     for name in (
         *("differential", "spark_sink_kill", "spark_installed", "spark_example", "packaging", "corpus", "notebooks"),
         *("docs", "concurrency", "manifests", "faults", "cancellation", "spark_sink_exactly_once", "spark_sink_java"),
+        *("interrupts", "s3_requests", "ranges_model", "crash", "long_run", "corpus_batch", "progress_machine"),
     )
 ]
 """Files that take long, or wait long for other programs."""
@@ -37,8 +38,8 @@ settings.load_profile("default")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than cores: many tests wait for programs that they have started."""
-    return (os.cpu_count() or 1) + 1
+    """Two workers more than cores: many tests wait for programs that they have started."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(optionalhook=True)
