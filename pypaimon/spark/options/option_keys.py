@@ -110,8 +110,8 @@ def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], b
             raise StreamConfigError("Option 'warehouse' is missing: set it to the directory of the catalog.")
 
 
-def column_names(own: Mapping[str, str], key: str) -> tuple[str, ...] | None:
-    """Names with commas between; None if the option is not set.
+def separated_names(own: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    """Names, of columns or directories, with commas between; None if the option is not set.
 
     Raises:
         StreamConfigError: One is empty, or given twice.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pypaimon.spark.options.option_keys import OptionSchema, classify_options, column_names, require_table_location
+from pypaimon.spark.options.option_keys import OptionSchema, classify_options, require_table_location, separated_names
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.option_values import OptionValues
 
@@ -102,8 +102,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         case_sensitive=values.boolean("case-sensitive", False),
         merge_schema=values.boolean("merge-schema", False),
         create_table=values.boolean("create-table", False),
-        primary_key=column_names(own, "primary-key") or (),
-        partition_by=column_names(own, "partition-by") or (),
+        primary_key=separated_names(own, "primary-key") or (),
+        partition_by=separated_names(own, "partition-by") or (),
         assume_committed=values.integer("assume-committed"),
         assume_missing=values.integer("assume-missing"),
         query_id=own.get("query-id"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.spark.options.option_keys import OptionSchema, classify_options, column_names, require_table_location
+from pypaimon.spark.options.option_keys import OptionSchema, classify_options, require_table_location, separated_names
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.option_values import OptionValues
 
@@ -25,6 +25,7 @@ _OWN = (
     "start.full",
     "columns",
     "filter",
+    "blob-places",
     "unmatched",
     "raw",
     "include-row-kind",
@@ -95,6 +96,7 @@ class SourceOptions:
         start_full: Whether the tag's state comes first.
         columns: Projection, or None.
         filter: Text of a filter, or None.
+        blob_places: Directories in which blobs may lie, or None: the file system of the table.
         unmatched: What becomes of records that a filter does not match.
         raw: Whether nothing is refused for its merge engine.
         on_overwrite: What to do with OVERWRITE snapshots, or None.
@@ -118,6 +120,7 @@ class SourceOptions:
     start_full: bool = False
     columns: tuple[str, ...] | None = None
     filter: str | None = None
+    blob_places: tuple[str, ...] | None = None
     unmatched: Any = "delete"
     raw: bool = False
     on_overwrite: Any = None
@@ -157,8 +160,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         start=start,
         start_tag=start_tag,
         start_full=values.boolean("start.full", False),
-        columns=column_names(own, "columns"),
+        columns=separated_names(own, "columns"),
         filter=own.get("filter"),
+        blob_places=separated_names(own, "blob-places"),
         unmatched=own.get("unmatched", "delete"),
         raw=values.boolean("raw", False),
         on_overwrite=own.get("on-overwrite"),

@@ -82,6 +82,9 @@ class EngineReadBuilder(StreamReadBuilder):
         if options.filter is not None:
             with _option("filter"):
                 builder.with_filter(parse_filter(options.filter, everything), unmatched=options.unmatched)
+        if options.blob_places is not None:
+            with _option("blob-places"):
+                builder.with_blob_places(options.blob_places)
         if options.include_row_kind is not None:
             builder.with_include_row_kind(options.include_row_kind)
         if options.raw:

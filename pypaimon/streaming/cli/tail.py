@@ -34,6 +34,13 @@ Examples:
 @stream_options
 @click.option("--format", "-f", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--until-latest", is_flag=True, help="End at the snapshot that is the latest now.")
+@click.option(
+    "--blob-place",
+    "blob_places",
+    metavar="PATH",
+    multiple=True,
+    help="A directory in which blobs may lie. [default: the file system of the table]",
+)
 @click.option("--poll", type=click.FloatRange(0.01), metavar="SECONDS", help="Pause between polls. [default: 1]")
 def tail(
     source: TableSource,
@@ -43,6 +50,7 @@ def tail(
     consumer_id: str | None,
     form: str,
     until_latest: bool,
+    blob_places: tuple[str, ...],
     poll: float | None,
 ) -> None:
     """Print the rows of TABLE, then every change of it.
@@ -52,6 +60,7 @@ def tail(
     """
     table = source.load()
     builder = configure(source.builder(table), start, filter_text, columns).with_include_row_kind(True)
+    builder.with_blob_places(blob_places or None)
     if until_latest:
         builder.with_end(latest=True)
     if poll is not None:

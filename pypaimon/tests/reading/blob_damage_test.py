@@ -10,10 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blob_tables import BlobTable, batches, rows
+from cli_runs import Program
 from fault_file_io import Call, FaultFileIO
 from pypaimon.table.row.blob import BlobDescriptor
+from spark_driver import Driver, batch_tasks
 
-from pypaimon.streaming import CorruptTableError, PaimonStreamError, PositionExpiredError, UnsupportedTableError
+from pypaimon.streaming import (
+    CorruptTableError,
+    PaimonStreamError,
+    PositionExpiredError,
+    StreamConfigError,
+    UnsupportedTableError,
+)
 from pypaimon.streaming.reading.blob_places import BlobPlaces
 
 SIZE = 5000
@@ -189,6 +197,50 @@ def test_places_outside_of_those_that_are_allowed_are_refused(tmp_path: Path) ->
     hidden = stored(tmp_path / "other", descriptor(f"{inside.parent}/../inside2/place"))
     with pytest.raises(UnsupportedTableError, match="inside2"):
         batches(hidden.builder().with_blob_places([str(inside.parent)]))
+
+
+@pytest.fixture
+def two_places(tmp_path: Path) -> tuple[BlobTable, list[str]]:
+    """A table with a blob in each of two directories, and these."""
+    directories = [tmp_path / name for name in ("one", "two")]
+    for directory in directories:
+        directory.mkdir()
+        (directory / "place").write_bytes(bytes(SIZE))
+    table = stored(tmp_path, *(descriptor(directory / "place") for directory in directories))
+    return table, [str(directory) for directory in directories]
+
+
+def test_places_are_named_for_spark_by_an_option(two_places: tuple[BlobTable, list[str]]) -> None:
+    table, places = two_places
+
+    def found(*named: str) -> int:
+        given = {"path": str(table.path), "blob-places": ",".join(named)}
+        driver = Driver(given)
+        start = driver.initial()
+        read = driver.rows(start, driver.latest(start))
+        tasks = batch_tasks(given)
+        assert len(read) == sum(batch.num_rows for batches in tasks for batch in batches)
+        return len(read)
+
+    assert found(*places) == 2
+    with pytest.raises(UnsupportedTableError, match="/two/place"):
+        found(places[0])
+    with pytest.raises(StreamConfigError, match=r"'blob-places'.*is no directory that the table's FileIO can read"):
+        found("https://example.org/blobs")
+
+
+def test_places_are_named_on_the_command_line(
+    two_places: tuple[BlobTable, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, places = two_places
+
+    def tail(*named: str) -> Any:
+        options = [part for place in named for part in ("--blob-place", place)]
+        return Program(tmp_path, capsys)("tail", "db.t", "--until-latest", "--format", "json", *options)
+
+    assert len(tail(*places).records) == len(tail().records) == 2
+    refused = tail(places[0])
+    assert refused.code and "/two/place" in refused.err
 
 
 @pytest.mark.parametrize(
