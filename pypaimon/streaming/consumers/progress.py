@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from dataclasses import dataclass
-from itertools import islice, zip_longest
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
@@ -13,26 +11,12 @@ from pypaimon.streaming.consumers.former_layouts import FormerLayouts
 from pypaimon.streaming.consumers.own_file import OwnFile
 from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.consumers.start_group import StartGroup, StartSettings
+from pypaimon.streaming.consumers.unconfirmed import UnconfirmedPlans
 from pypaimon.streaming.errors import ConsumerConflictError, StreamConfigError
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.stream_options import CommitMode
 
 _REWRITES_PER_EXPIRATION = 3
-
-MOST_UNCONFIRMED = 4096
-"""Unconfirmed plans that are told apart. Of more, neighbours count as one: confirmed when the later one is."""
-
-
-@dataclass(frozen=True, slots=True)
-class _HandedOut:
-    """Plans that follow each other, as a rule one, and the positions around them."""
-
-    before: Position
-    after: Position
-
-    def until(self, position: Position) -> _HandedOut:
-        """What of them lies before a position."""
-        return self if self.after.order() <= position.order() else _HandedOut(self.before, position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +76,7 @@ class Progress:
         self._ignores_progress = start.ignore_progress
         self._poll_interval = poll_interval
         self._keep_alive_after = None if expiration is None else expiration / _REWRITES_PER_EXPIRATION
-        # `_io` is held while the store is asked, `_state` for moments only: reporting a plan never waits for the store.
+        # Held while the store is asked; who reports a plan, or confirms, never waits for it.
         self._io = threading.Lock()
         owners: set[str] = set()
         self._file = OwnFile(manager, name, owner, owners)
@@ -102,11 +86,8 @@ class Progress:
         self._created = False
         self._former = FormerLayouts(manager, name)
         self._has_former_layouts = False
-        self._state = threading.Lock()
-        self._handed_out: deque[_HandedOut] = deque()
-        self._frontier: Position | None = None
+        self._unconfirmed = UnconfirmedPlans()
         self._floor: int | None = None
-        self._wanted: int | None = None
         self._fence_needed_until = 0
 
     @property
@@ -127,8 +108,7 @@ class Progress:
     @property
     def confirmed(self) -> Position | None:
         """Position before the first unconfirmed plan; None before `begin`. Finer than `saved`. No IO."""
-        with self._state:
-            return self._confirmed()
+        return self._unconfirmed.confirmed
 
     @property
     def keep_alive_after(self) -> float | None:
@@ -153,7 +133,7 @@ class Progress:
             StreamConfigError: The group has begun at a start that was configured otherwise.
         """
         with self._io:
-            if self._frontier is not None or self._file.mine:
+            if self._unconfirmed.frontier is not None or self._file.mine:
                 self._check_owned()
                 own = self._file.content
             else:
@@ -206,7 +186,7 @@ class Progress:
         with self._io:
             full = position.phase is Phase.FULL
             self._leave_behind()
-            if full and self._frontier is not None:
+            if full and self._unconfirmed.frontier is not None:
                 self._check_owned()
             if found and (other := self._group.share(position, end)) is not None:
                 return other
@@ -214,14 +194,9 @@ class Progress:
             if full:
                 self._may_have_fence = True
                 self._fence.claim(Consumer(position.snapshot, start=self._group.fence_start(position)), now)
-            with self._state:
-                order = position.order()
-                kept = (plan for plan in self._handed_out if plan.before.order() < order and plan.after != instead_of)
-                self._handed_out = deque(plan.until(position) for plan in kept)
-                self._frontier = position
-                self._floor = None
-                self._wanted = _whole(position)
-                self._fence_needed_until = position.snapshot + 1 if full else 0
+            self._unconfirmed.begin(position, instead_of)
+            self._floor = None
+            self._fence_needed_until = position.snapshot + 1 if full else 0
             self._flush(now, force=False)
             return None
 
@@ -239,17 +214,7 @@ class Progress:
         Raises:
             ValueError: The plan does not lie after the one before it.
         """
-        with self._state:
-            last = self._handed_out[-1].after if self._handed_out else None
-            if last is None or last != position:
-                before = self._checked(position, strictly=True)
-                if first_snapshot is not None and before.phase is Phase.FOLLOW and first_snapshot > before.snapshot:
-                    before = Position(position.table, first_snapshot)
-                self._handed_out.append(_HandedOut(before, position))
-                if len(self._handed_out) > MOST_UNCONFIRMED:
-                    self._handed_out = _in_pairs(self._handed_out)
-            if self._frontier is None or self._frontier < position:
-                self._frontier = position
+        self._unconfirmed.add(position, first_snapshot)
 
     def on_passed_over(self, position: Position) -> None:
         """Snapshots before `position` hold nothing for this reader. A full plan without rows is passed over too.
@@ -257,9 +222,7 @@ class Progress:
         Raises:
             ValueError: The position lies before the one reached.
         """
-        with self._state:
-            self._checked(position, strictly=False)
-            self._frontier = position
+        self._unconfirmed.pass_over(position)
 
     def confirm(self, position: Position) -> None:
         """Everything before `position` has arrived where it must; `flush` saves it.
@@ -267,14 +230,12 @@ class Progress:
         Raises:
             StreamConfigError: The position is of another table, or was not reached since the last `begin`.
         """
-        with self._state:
-            self._confirm(position)
+        self._unconfirmed.confirm(position)
 
     def confirm_handed_out(self) -> None:
         """The next plan is asked for, or the stream ends cleanly: `commit="auto"` confirms all that was handed out."""
-        with self._state:
-            if self.commit_mode is CommitMode.AUTO and self._frontier is not None:
-                self._confirm(self._frontier)
+        if self.commit_mode is CommitMode.AUTO:
+            self._unconfirmed.confirm_all()
 
     def flush(self, now: float, force: bool = False) -> None:
         """Save what is confirmed, then drop files that are no longer needed: the fence, those of a former layout.
@@ -306,41 +267,7 @@ class Progress:
                     file.write(file.content, now)
                     self._group.keep_alive()
 
-    # With `_state` held.
-
-    def _confirmed(self) -> Position | None:
-        return self._handed_out[0].before if self._handed_out else self._frontier
-
-    def _checked(self, position: Position, strictly: bool) -> Position:
-        """The frontier, which this position lies after."""
-        before = self._frontier
-        if before is None:
-            raise ValueError(f"{position} before begin()")
-        if position < before or (strictly and position.order() == before.order()):
-            raise ValueError(f"{position} does not lie after {before}")
-        return before
-
-    def _confirm(self, position: Position) -> None:
-        frontier = self._frontier
-        if frontier is not None and frontier.table != position.table:
-            raise StreamConfigError(
-                f"Position of another table: this stream reads {frontier.table!r}, not {position.table!r}."
-            )
-        order = position.order()
-        if frontier is None or order > frontier.order():
-            reached = "has not started" if frontier is None else f"has only reached snapshot {frontier.snapshot}"
-            raise StreamConfigError(
-                f"Snapshot {position.snapshot} cannot be confirmed: the stream {reached} since its start or the last "
-                "seek. Confirm what this stream has handed out."
-            )
-        while self._handed_out and self._handed_out[0].after.order() <= order:
-            self._handed_out.popleft()
-        confirmed = self._confirmed()
-        assert confirmed is not None
-        if (whole := _whole(confirmed)) is not None:
-            self._wanted = whole if self._wanted is None else max(whole, self._wanted)
-
-    # With `_io` held.
+    # ---- with `_io` held ----
 
     def _leave_behind(self) -> None:
         if self._file.began != self._group.token and self._group.leave_behind():
@@ -358,10 +285,8 @@ class Progress:
             raise self._group.conflict() or conflict from None
 
     def _flush(self, now: float, force: bool) -> None:
-        with self._state:
-            confirmed = self._confirmed()
-            target = None if confirmed is None else _whole(confirmed)
-            at_once = force or (self._wanted is not None and (self._floor is None or self._wanted > self._floor))
+        target, wanted = self._unconfirmed.to_save()
+        at_once = force or (wanted is not None and (self._floor is None or wanted > self._floor))
         if target is not None and (self._floor is None or target > self._floor):
             content = Consumer(target, began=self._group.token)
             if (target, content.began) == (self._file.next_snapshot, self._file.began):
@@ -390,14 +315,3 @@ class Progress:
         if self._has_former_layouts:
             self._former.drop(names, self._created)
             self._has_former_layouts = False
-
-
-def _whole(position: Position) -> int | None:
-    """The snapshot from which a reader that knows only snapshots must go on; None inside a first full plan."""
-    return None if position.phase is Phase.FULL else position.snapshot
-
-
-def _in_pairs(plans: deque[_HandedOut]) -> deque[_HandedOut]:
-    """Half as many: each two neighbours as one. What they hold is confirmed later, never earlier."""
-    both = zip_longest(islice(plans, 0, None, 2), islice(plans, 1, None, 2))
-    return deque(first if second is None else _HandedOut(first.before, second.after) for first, second in both)

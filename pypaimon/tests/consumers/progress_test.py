@@ -10,7 +10,7 @@ from consumer_group import Group, at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypaimon.streaming.consumers import progress as progress_module
+from pypaimon.streaming.consumers import unconfirmed
 from pypaimon.streaming.consumers.progress import CommitMode
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
@@ -238,7 +238,7 @@ def test_plans_that_nobody_confirms_take_bounded_memory(group: Group) -> None:
 def test_plans_that_count_as_one_are_confirmed_with_the_last_of_them(
     group: Group, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_module, "MOST_UNCONFIRMED", most)
+    monkeypatch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
     progress = group.started(at(0))
     for snapshot in range(1, 9):
         progress.on_plan(at(snapshot))
@@ -256,7 +256,7 @@ def test_plans_that_count_as_one_are_confirmed_with_the_last_of_them(
 def test_a_seek_forgets_no_unconfirmed_plan_that_counts_as_one_with_later_ones(
     group: Group, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_module, "MOST_UNCONFIRMED", most)
+    monkeypatch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
     progress = group.started(at(0))
     for snapshot in range(1, 9):
         progress.on_plan(at(snapshot))
@@ -279,7 +279,7 @@ def test_of_many_unconfirmed_plans_none_is_confirmed_too_early_and_the_last_conf
 ) -> None:
     """Against the positions of all plans, one by one: what counts as confirmed lies at or before what is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress_module, "MOST_UNCONFIRMED", most)
+        patch.setattr(unconfirmed, "MOST_UNCONFIRMED", most)
         progress = Group(tmp_path_factory.mktemp("group")).started(at(100))
         plans: list[tuple[int, int]] = []
         frontier = 100
@@ -301,6 +301,6 @@ def test_of_many_unconfirmed_plans_none_is_confirmed_too_early_and_the_last_conf
                 progress.begin(at(frontier), 0)
             assert progress.confirmed is not None
             assert progress.confirmed <= at(plans[0][0] if plans else frontier)
-            assert len(progress._handed_out) <= most
+            assert len(progress._unconfirmed._plans) <= most
         progress.confirm(at(frontier))
         assert progress.confirmed == at(frontier)

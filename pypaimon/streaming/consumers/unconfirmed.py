@@ -1,0 +1,159 @@
+"""`UnconfirmedPlans`: what one reader has handed out, and how far that is confirmed. Nothing is saved here."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.position import Phase, Position
+
+MOST_UNCONFIRMED = 4096
+"""Unconfirmed plans that are told apart. Of more, neighbours count as one: confirmed when the later one is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _HandedOut:
+    """Plans that follow each other, as a rule one, and the positions around them."""
+
+    before: Position
+    after: Position
+
+    def until(self, position: Position) -> _HandedOut:
+        """What of them lies before a position."""
+        return self if self.after.order() <= position.order() else _HandedOut(self.before, position)
+
+
+class UnconfirmedPlans:
+    """Plans that were handed out and are not confirmed. Never waits; may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans: deque[_HandedOut] = deque()
+        self._frontier: Position | None = None
+        self._wanted: int | None = None
+
+    @property
+    def frontier(self) -> Position | None:
+        """The position after all that was handed out or passed over; None before `begin`."""
+        return self._frontier
+
+    @property
+    def confirmed(self) -> Position | None:
+        """Position before the first unconfirmed plan; None before `begin`."""
+        with self._lock:
+            return self._confirmed()
+
+    def to_save(self) -> tuple[int | None, int | None]:
+        """The snapshot before which all is confirmed, and the one that `begin` or the last confirmation came to.
+
+        Those between the two were passed over since: to save them is not urgent. Each is None where nothing can be
+        saved: before `begin`, and inside a first full plan.
+        """
+        with self._lock:
+            confirmed = self._confirmed()
+            return None if confirmed is None else _whole(confirmed), self._wanted
+
+    def begin(self, position: Position, instead_of: Position | None = None) -> None:
+        """Start at a position, or seek to it: plans behind it are forgotten, those before it stay to be confirmed.
+
+        Args:
+            position: Where to.
+            instead_of: After the plan in whose place this comes, which is forgotten too.
+        """
+        with self._lock:
+            order = position.order()
+            kept = (plan for plan in self._plans if plan.before.order() < order and plan.after != instead_of)
+            self._plans = deque(plan.until(position) for plan in kept)
+            self._frontier = position
+            self._wanted = _whole(position)
+
+    def add(self, position: Position, first_snapshot: int | None = None) -> None:
+        """A plan is handed out; see `Progress.on_plan`.
+
+        Raises:
+            ValueError: The plan does not lie after the one before it.
+        """
+        with self._lock:
+            last = self._plans[-1].after if self._plans else None
+            if last is None or last != position:
+                before = self._checked(position, strictly=True)
+                if first_snapshot is not None and before.phase is Phase.FOLLOW and first_snapshot > before.snapshot:
+                    before = Position(position.table, first_snapshot)
+                self._plans.append(_HandedOut(before, position))
+                if len(self._plans) > MOST_UNCONFIRMED:
+                    self._plans = _in_pairs(self._plans)
+            if self._frontier is None or self._frontier < position:
+                self._frontier = position
+
+    def pass_over(self, position: Position) -> None:
+        """Snapshots before the position hold nothing for the reader.
+
+        Raises:
+            ValueError: The position lies before the one reached.
+        """
+        with self._lock:
+            self._checked(position, strictly=False)
+            self._frontier = position
+
+    def confirm(self, position: Position) -> None:
+        """Everything before the position is confirmed.
+
+        Raises:
+            StreamConfigError: The position is of another table, or was not reached since the last `begin`.
+        """
+        with self._lock:
+            self._confirm(position)
+
+    def confirm_all(self) -> None:
+        """All that was handed out is confirmed."""
+        with self._lock:
+            if self._frontier is not None:
+                self._confirm(self._frontier)
+
+    # ---- with the lock held ----
+
+    def _confirmed(self) -> Position | None:
+        return self._plans[0].before if self._plans else self._frontier
+
+    def _checked(self, position: Position, strictly: bool) -> Position:
+        """The frontier, which this position lies after."""
+        before = self._frontier
+        if before is None:
+            raise ValueError(f"{position} before begin()")
+        if position < before or (strictly and position.order() == before.order()):
+            raise ValueError(f"{position} does not lie after {before}")
+        return before
+
+    def _confirm(self, position: Position) -> None:
+        frontier = self._frontier
+        if frontier is not None and frontier.table != position.table:
+            raise StreamConfigError(
+                f"Position of another table: this stream reads {frontier.table!r}, not {position.table!r}."
+            )
+        order = position.order()
+        if frontier is None or order > frontier.order():
+            reached = "has not started" if frontier is None else f"has only reached snapshot {frontier.snapshot}"
+            raise StreamConfigError(
+                f"Snapshot {position.snapshot} cannot be confirmed: the stream {reached} since its start or the last "
+                "seek. Confirm what this stream has handed out."
+            )
+        while self._plans and self._plans[0].after.order() <= order:
+            self._plans.popleft()
+        confirmed = self._confirmed()
+        assert confirmed is not None
+        if (whole := _whole(confirmed)) is not None:
+            self._wanted = whole if self._wanted is None else max(whole, self._wanted)
+
+
+def _whole(position: Position) -> int | None:
+    """The snapshot from which a reader that knows only snapshots must go on; None inside a first full plan."""
+    return None if position.phase is Phase.FULL else position.snapshot
+
+
+def _in_pairs(plans: deque[_HandedOut]) -> deque[_HandedOut]:
+    """Half as many: each two neighbours as one. What they hold is confirmed later, never earlier."""
+    both = zip_longest(islice(plans, 0, None, 2), islice(plans, 1, None, 2))
+    return deque(first if second is None else _HandedOut(first.before, second.after) for first, second in both)
