@@ -8,21 +8,15 @@ from pyroaring import BitMap
 
 from pypaimon.streaming.filtering.indexes.bitmaps import read_bitmap
 from pypaimon.streaming.filtering.indexes.bytes_reader import BytesReader
+from pypaimon.streaming.filtering.indexes.column_index import ColumnIndex
 from pypaimon.streaming.filtering.indexes.keys import Key, KeyType
 
 
-class BitmapIndex:
-    """A `ColumnIndex` that knows nulls, and the rows of each value.
+class BitmapIndex(ColumnIndex):
+    """Knows nulls, and the rows of each value.
 
     Version 1 lists all values with their bitmaps; version 2 lists them in sorted blocks, of which only those are read
     that a key can be in.
-
-    Args:
-        data: The index.
-        keys: The type of the keys.
-
-    Raises:
-        ValueError: It is damaged, or of another version.
     """
 
     row_count: int
@@ -59,14 +53,6 @@ class BitmapIndex:
         """See `ColumnIndex`."""
         offsets = (self._offset(key) for key in keys)
         return BitMap.union(BitMap(), *(self._bitmap(offset) for offset in offsets if offset is not None))
-
-    def above(self, key: Key, inclusive: bool) -> BitMap | None:
-        """See `ColumnIndex`."""
-        return None
-
-    def below(self, key: Key, inclusive: bool) -> BitMap | None:
-        """See `ColumnIndex`."""
-        return None
 
     def _offset(self, key: Key) -> int | None:
         order = self._keys.order

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pyroaring import BitMap
 
 from pypaimon.streaming.filtering.indexes.bytes_reader import BytesReader
+from pypaimon.streaming.filtering.indexes.column_index import ColumnIndex
 from pypaimon.streaming.filtering.indexes.keys import Key, KeyType, double_bits
 
 _MOST_FUNCTIONS = 1000
@@ -17,18 +18,11 @@ _PRIME_1, _PRIME_2 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F
 _PRIME_3, _PRIME_4, _PRIME_5 = 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
-class BloomFilterIndex:
-    """A `ColumnIndex` that knows only that no row has a key; it hashes all but booleans and decimals.
+class BloomFilterIndex(ColumnIndex):
+    """Knows only that no row has a key; it hashes all but booleans and decimals.
 
-    Args:
-        data: The number of hash functions, 4 bytes, and the bits.
-        keys: The type of the keys.
-
-    Raises:
-        ValueError: It is damaged.
+    Its bytes are the number of hash functions, 4 of them, and the bits.
     """
-
-    row_count = None
 
     def __init__(self, data: bytes, keys: KeyType) -> None:
         reader = BytesReader(data)
@@ -38,21 +32,9 @@ class BloomFilterIndex:
         if not 0 < self._functions <= _MOST_FUNCTIONS or not self._bits:
             raise ValueError(f"a bloom filter of {self._functions} functions over {len(self._bits)} bytes was recorded")
 
-    def valid(self) -> BitMap | None:
-        """See `ColumnIndex`."""
-        return None
-
     def one_of(self, keys: Sequence[Key]) -> BitMap | None:
         """See `ColumnIndex`."""
         return None if any(self._may_hold(self._hash(key)) for key in keys) else BitMap()
-
-    def above(self, key: Key, inclusive: bool) -> BitMap | None:
-        """See `ColumnIndex`."""
-        return None
-
-    def below(self, key: Key, inclusive: bool) -> BitMap | None:
-        """See `ColumnIndex`."""
-        return None
 
     def _may_hold(self, hashed: int) -> bool:
         low, high = hashed & 0xFFFFFFFF, hashed >> 32

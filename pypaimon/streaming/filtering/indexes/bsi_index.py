@@ -9,23 +9,14 @@ from pyroaring import BitMap
 from pypaimon.streaming.filtering.indexes.bit_slices import BitSlices
 from pypaimon.streaming.filtering.indexes.bitmaps import read_bitmap
 from pypaimon.streaming.filtering.indexes.bytes_reader import BytesReader
+from pypaimon.streaming.filtering.indexes.column_index import ColumnIndex
 from pypaimon.streaming.filtering.indexes.keys import Key, KeyType
 
 _MOST_SLICES = 64
 
 
-class BsiIndex:
-    """A `ColumnIndex` of integers.
-
-    Args:
-        data: The index.
-        keys: The type of the keys.
-
-    Raises:
-        ValueError: It is damaged, or of another version.
-    """
-
-    row_count: int
+class BsiIndex(ColumnIndex):
+    """Knows nulls, equal values and ranges of integers."""
 
     def __init__(self, data: bytes, keys: KeyType) -> None:
         if keys.is_floating or keys.code is None:

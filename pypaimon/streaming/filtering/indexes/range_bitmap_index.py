@@ -11,23 +11,14 @@ from pyroaring import BitMap
 from pypaimon.streaming.filtering.indexes.bit_slices import BitSlices
 from pypaimon.streaming.filtering.indexes.bitmaps import read_bitmap
 from pypaimon.streaming.filtering.indexes.bytes_reader import BytesReader
+from pypaimon.streaming.filtering.indexes.column_index import ColumnIndex
 from pypaimon.streaming.filtering.indexes.keys import Key, KeyType
 
 _ENTRY_BYTES = 8
 
 
-class RangeBitmapIndex:
-    """A `ColumnIndex` that knows nulls, equal values and ranges.
-
-    Args:
-        data: The index.
-        keys: The type of the keys.
-
-    Raises:
-        ValueError: It is damaged, or of another version.
-    """
-
-    row_count: int
+class RangeBitmapIndex(ColumnIndex):
+    """Knows nulls, equal values and ranges."""
 
     def __init__(self, data: bytes, keys: KeyType) -> None:
         self._keys = keys
