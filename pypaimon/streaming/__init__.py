@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.install import install
 
 if TYPE_CHECKING:
+    from pypaimon.streaming.apply_changes import DictTarget as DictTarget
     from pypaimon.streaming.apply_changes import DuckDBTarget as DuckDBTarget
     from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
+    from pypaimon.streaming.apply_changes import Target as Target
     from pypaimon.streaming.apply_changes import apply_to_dict as apply_to_dict
     from pypaimon.streaming.apply_changes import last_changes as last_changes
+    from pypaimon.streaming.apply_changes import replicate as replicate
+    from pypaimon.streaming.apply_changes import replicate_async as replicate_async
     from pypaimon.streaming.batches.batch import Batch as Batch
     from pypaimon.streaming.batches.batch import BlockingBatch as BlockingBatch
     from pypaimon.streaming.batches.batch_stream import BatchStream as BatchStream
@@ -61,7 +65,16 @@ if TYPE_CHECKING:
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
 
 _EXPORTS = {
-    "apply_changes": ("DuckDBTarget", "PaimonTarget", "apply_to_dict", "last_changes"),
+    "apply_changes": (
+        "DictTarget",
+        "DuckDBTarget",
+        "PaimonTarget",
+        "Target",
+        "apply_to_dict",
+        "last_changes",
+        "replicate",
+        "replicate_async",
+    ),
     "batches.batch": ("Batch", "BlockingBatch"),
     "batches.batch_stream": ("BatchStream", "BlockingBatchStream"),
     "batches.stream_status": ("StreamStatus",),

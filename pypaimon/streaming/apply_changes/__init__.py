@@ -1,13 +1,26 @@
 """Applying batches of changes elsewhere, so that it holds what the table holds: a dict, DuckDB, another Paimon table.
 
+`replicate(builder, target)` does all of it: the state first, then every change, from where the target stands.
+
 Of several changes of one key in a batch the last one counts. `+I` and `+U` set a row, `-U` and `-D` take it away: a
 `-U` alone comes where a filter leaves out what the row became. A full state replaces what the target held, at the start
 of a stream and in its midst (`Batch.begins_state`), so a target belongs to one stream: each shard has one of its own.
 """
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, last_changes
-from pypaimon.streaming.apply_changes.dicts import apply_to_dict
+from pypaimon.streaming.apply_changes.dicts import DictTarget, apply_to_dict
 from pypaimon.streaming.apply_changes.duckdb_target import DuckDBTarget
 from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
+from pypaimon.streaming.apply_changes.replicate import Target, replicate, replicate_async
 
-__all__ = ["AnyBatch", "DuckDBTarget", "PaimonTarget", "apply_to_dict", "last_changes"]
+__all__ = [
+    "AnyBatch",
+    "DictTarget",
+    "DuckDBTarget",
+    "PaimonTarget",
+    "Target",
+    "apply_to_dict",
+    "last_changes",
+    "replicate",
+    "replicate_async",
+]

@@ -1,4 +1,4 @@
-"""`apply_to_dict`: rows by key, in memory."""
+"""Rows by key, in memory: `DictTarget`, and `apply_to_dict` for a dict of one's own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,44 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, last_changes
+from pypaimon.streaming.apply_changes.saved_position import is_to_apply
+from pypaimon.streaming.model.position import Position
+
+
+class DictTarget:
+    """A dict of rows that follows a stream, for as long as the program lives.
+
+    Args:
+        keys: The key column, or several.
+
+    Attributes:
+        rows: Rows by key; by the value of the column, or by a tuple if several columns are the key.
+    """
+
+    def __init__(self, keys: str | Sequence[str]) -> None:
+        self.rows: dict[Any, dict[str, Any]] = {}
+        self._keys = keys
+        self._position: Position | None = None
+        self._passes_over = False
+
+    def position(self) -> Position | None:
+        """Where to go on; None: it holds nothing yet, or a part of a state."""
+        return self._position
+
+    def apply(self, batch: AnyBatch) -> None:
+        """Apply a batch.
+
+        Raises:
+            StreamConfigError: A key column is not in the batch, or it does not go on where the dict stands.
+            TableChangedError: The table was rolled back.
+        """
+        if batch.is_first:
+            self._passes_over = not is_to_apply(batch, self._position)
+        if self._passes_over:
+            return
+        apply_to_dict(batch, self.rows, self._keys)
+        if batch.is_last:
+            self._position = batch.plan_after
 
 
 def apply_to_dict(batch: AnyBatch, state: MutableMapping[Any, dict[str, Any]], keys: str | Sequence[str]) -> None:

@@ -25,10 +25,7 @@ class DuckDBTarget:
     """A table of DuckDB that follows a stream exactly once.
 
     The rows of a plan and the position after it are saved in one transaction: a program that dies goes on at
-    `position()` with nothing lost and nothing twice, also without keys:
-
-        if (position := target.position()) is not None:
-            builder.with_start(position=position)
+    `position()` with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there.
 
     A stream that begins elsewhere does no harm: plans that the table holds already are passed over. A full state
     replaces all rows of the table. Columns that are added, renamed, widened or dropped in Paimon

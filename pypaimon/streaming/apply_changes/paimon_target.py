@@ -9,6 +9,7 @@ import pyarrow as pa
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.model.position import Position
 
 _WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
 
@@ -32,6 +33,10 @@ class PaimonTarget:
         self._keys: list[str] = list(table.primary_keys)
         self._kind: str | None = table.table_schema.options.get("rowkind.field")
         self._schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields)
+
+    def position(self) -> Position | None:
+        """None: the table does not say how far it is, so that `replicate` begins with the state each time."""
+        return None
 
     def apply(self, batch: AnyBatch) -> None:
         """Apply a batch and commit it. What was written of one that fails before its commit is deleted.

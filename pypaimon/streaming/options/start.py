@@ -67,6 +67,12 @@ class Start:
         return " ".join([self.mode.value, *(str(each) for each in (*given, position) if each is not None)])
 
     @property
+    def has_state(self) -> bool:
+        """Whether the whole state of the table comes first."""
+        whole = (StartMode.LATEST_FULL, StartMode.COMPACTED_FULL, StartMode.FROM_SNAPSHOT_FULL)
+        return self.mode in whole or (self.mode is StartMode.FROM_TAG and self.full)
+
+    @property
     def is_fixed(self) -> bool:
         """Whether it is the same whenever it is found: it names a snapshot, a tag, a position or a range."""
         named = any(each is not None for each in (self.snapshot_id, self.tag, self.position))

@@ -13,15 +13,15 @@ import pytest
 from doc_pages import DOCS, HOME, PAGES, blocks, run_program, run_python
 from orders import NEXT_CHANGES, catalog, change, state_of
 
-_TARGETS = ("apply_to_dict(", "DuckDBTarget(", "PaimonTarget(")
+_TARGETS = ("DictTarget(", "DuckDBTarget(", "PaimonTarget(")
 COPYING = [page for page in PAGES if any(name in block.text for block in blocks(page) for name in _TARGETS)]
 
 
 def copies(page: Path, namespace: dict[str, Any], warehouse: Path) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """What the targets of a page hold, after its blocks were run."""
     text = page.read_text(encoding="utf-8")
-    if "apply_to_dict(" in text:
-        yield "dict", [(key, row["status"]) for key, row in namespace["state"].items()]
+    if "DictTarget(" in text:
+        yield "dict", [(key, row["status"]) for key, row in namespace["orders"].rows.items()]
     if "DuckDBTarget(" in text:
         with duckdb.connect("orders.db") as database:
             yield "DuckDB", database.execute("SELECT id, status FROM orders").fetchall()

@@ -19,10 +19,10 @@ PACKAGES = ("pypaimon.streaming", "pypaimon.spark")
 HANDED_OUT = frozenset(
     (
         "Batch BatchStream BlockingBatch BlockingBatchStream ConsumerInfo Lag Plan ScanMetrics "
-        "Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus"
+        "Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus Target"
     ).split()
 )
-"""Classes that no user makes, so that their constructors are not public."""
+"""Classes that no user makes, or only as a class of their own, so that their constructors are not public."""
 
 
 def public_face() -> str:

@@ -1,0 +1,81 @@
+"""`replicate`: keeps a target equal to a table; and what a target is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.copied_start import started_for_copy
+from pypaimon.streaming.model.position import Position
+
+T = TypeVar("T")
+
+
+class Target(Protocol):
+    """What follows a stream.
+
+    It holds what the table held at one of its snapshots, after each plan whose last batch was applied.
+    """
+
+    def position(self) -> Position | None:
+        """Where to go on: it holds what lies before. None: it holds nothing that counts, and wants the whole state."""
+
+    def apply(self, batch: AnyBatch) -> None:
+        """Apply a batch. One that begins a full state (`Batch.begins_state`) replaces all that the target holds.
+
+        A target that outlives its program saves `batch.plan_after` as its position together with the last batch of a
+        plan (`Batch.is_last`), in one transaction, and passes over what lies before the position that it has.
+        """
+
+
+def replicate(builder: StreamReadBuilder, target: Target) -> Position | None:
+    """Bring a target up to a table, and keep it so: the state first, then every change, from where the target stands.
+
+    It blocks, until the end that the builder has (`with_end(latest=True)`), else for ever. Whatever it is interrupted
+    by, the next call goes on; exactly once where the target saves its position with its rows.
+
+    Args:
+        builder: How the table is read; it is not changed. With a consumer id, snapshots that the target needs are kept
+            from expiring; what the consumer has saved does not count.
+        target: A target of its own for each stream: a full state replaces all that it holds.
+
+    Returns:
+        Where the target stands.
+
+    Raises:
+        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows.
+        PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
+        PaimonStreamError: As the stream, or the target, says.
+    """
+    with started_for_copy(builder, target.position()).open_sync() as stream:
+        for batch in stream:
+            target.apply(batch)
+    return target.position()
+
+
+async def replicate_async(builder: StreamReadBuilder, target: Target) -> Position | None:
+    """As `replicate`, without holding up the event loop: the target works on another thread.
+
+    If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
+    """
+    position = await _on_thread(target.position)
+    async with started_for_copy(builder, position).open() as stream:
+        async for batch in stream:
+            await _on_thread(target.apply, batch)
+    return await _on_thread(target.position)
+
+
+async def _on_thread(call: Callable[..., T], *arguments: Any) -> T:
+    """The result of a call on another thread; a cancellation comes out after it has ended."""
+    running = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        raise

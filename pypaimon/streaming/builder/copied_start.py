@@ -1,0 +1,45 @@
+"""Where a stream begins whose rows are copied elsewhere: where the copy stands, or with the state of the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.start import Start, StartMode
+
+
+def started_for_copy(builder: StreamReadBuilder, copied: Position | None) -> StreamReadBuilder:
+    """A copy of a builder that begins where a copy of the table stands.
+
+    What a consumer has saved does not count: the copy knows better what it holds.
+
+    Args:
+        builder: How the table is read.
+        copied: The copy holds what lies before; None: it holds nothing, and the state of the table comes first.
+
+    Raises:
+        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows.
+    """
+    given = builder._given
+    if builder._include_row_kind is False:
+        raise StreamConfigError(
+            "with_include_row_kind(False): without the kinds of its rows a copy cannot tell deletes from inserts; "
+            "leave it out."
+        )
+    if given.between is not None:
+        raise StreamConfigError(f"{given.between.given} is a part of a table's history; a copy begins with its state.")
+    if given.start is not None and not given.start.has_state:
+        raise StreamConfigError(
+            f"with_start: {given.start.text!r} leaves out rows that did not change since. A copy begins with the state "
+            "of the table, and goes on where it stands: leave out with_start(...)."
+        )
+    if copied is not None:
+        start = Start(StartMode.FROM_POSITION, position=copied)
+    else:
+        start = given.start or Start(StartMode.LATEST_FULL)
+    consumer = given.consumer and replace(given.consumer, ignore_progress=True)
+    started = builder.copy()
+    started._given = replace(given, start=start, consumer=consumer)
+    return started
