@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.model.plan import PlanKind as PlanKind
     from pypaimon.streaming.model.plan import SplitMode as SplitMode
     from pypaimon.streaming.model.plan import StreamSplit as StreamSplit
+    from pypaimon.streaming.model.position import ChainBase as ChainBase
     from pypaimon.streaming.model.position import Phase as Phase
     from pypaimon.streaming.model.position import Position as Position
     from pypaimon.streaming.model.position import Unit as Unit
@@ -99,7 +100,7 @@ _EXPORTS = {
     ),
     "metadata.snapshots": ("Snapshot", "SnapshotManager"),
     "model.plan": ("Plan", "PlanKind", "SplitMode", "StreamSplit"),
-    "model.position": ("Phase", "Position", "Unit"),
+    "model.position": ("ChainBase", "Phase", "Position", "Unit"),
     "planning.follow_up": (
         "ChangelogFollowUpScanner",
         "DeltaFollowUpScanner",

@@ -110,6 +110,7 @@ __all__ = [
     "latest_auth_fields",
     "local_path",
     "map_key_serializer",
+    "on_branch",
     "polars_table",
     "read_row_array",
     "read_row_vector",
@@ -126,6 +127,11 @@ def local_path(uri: str) -> str:
 def dynamic_options(table: Any) -> dict[str, Any]:
     """What `table.copy({...})` added to the options of a table, all copies taken together; None: it was taken away."""
     return dict(getattr(table, "_applied_dynamic_options", {}))
+
+
+def on_branch(table: Any, branch: str) -> Any:
+    """A handle of another branch of a table, with the same dynamic options. Its schema is still that of the table."""
+    return table.copy_without_time_travel({"branch": branch})
 
 
 def arrow_file_io(file_io: Any, path: str) -> Any:

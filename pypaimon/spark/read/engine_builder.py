@@ -14,7 +14,7 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.consumers.progress import Progress
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -111,6 +111,22 @@ class EngineReadBuilder(StreamReadBuilder):
     def directory(self) -> TableDirectory:
         """The table's files, as all planners of this builder know them."""
         return self._directory()
+
+    def refuse_chain(self, what: str) -> None:
+        """Refuse what reads the snapshots of one branch alone.
+
+        Args:
+            what: What it is, for the error.
+
+        Raises:
+            UnsupportedTableError: The table is a chain table.
+        """
+        if self._chain is not None:
+            name = f"{self.table.identifier.get_database_name()}.{self.table.identifier.get_table_name()}"
+            raise UnsupportedTableError(
+                f"The chain table {name} cannot be read so: {what} are of one branch. Load "
+                f"'{name}$branch_{self._chain.delta}' or '{name}$branch_{self._chain.snapshot}', or read a stream."
+            )
 
     @property
     def schema(self) -> TableSchema:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from pypaimon.streaming.builder.chain_tables import followed_table, options_of_chain
 from pypaimon.streaming.builder.checks import refuse_unstreamable
 from pypaimon.streaming.builder.settings import BuilderSettings
 from pypaimon.streaming.builder.table_facts import TableFacts
@@ -66,8 +67,9 @@ class StreamAssembly(BuilderSettings):
         refuse_unstreamable(table)
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
-        super().__init__(Deferred(partial(_facts_of, table)), view)
         self.table = table
+        self._followed, self._chain = followed_table(table)
+        super().__init__(Deferred(partial(_facts_of, self._followed)), view)
         self._clock = clock or Clock()
         self._asks: TableDirectory | None = None
         if not on_event_loop():
@@ -90,7 +92,7 @@ class StreamAssembly(BuilderSettings):
             made.get()
         else:
             # One for all attempts, so that requests which hang are counted together.
-            frozen._asks = TableDirectory.of(self.table, self._given.io_timeout)
+            frozen._asks = TableDirectory.of(self._followed, self._given.io_timeout)
         return made
 
     def _scan_parts(self, commit: CommitMode | None) -> ScanParts:
@@ -126,7 +128,7 @@ class StreamAssembly(BuilderSettings):
     @property
     def _table_facts(self) -> TableFacts:
         """The table; blocks while it is not known."""
-        return self._facts.get(self._asks or TableDirectory.of(self.table, self._given.io_timeout))
+        return self._facts.get(self._asks or TableDirectory.of(self._followed, self._given.io_timeout))
 
     @property
     def _schema(self) -> TableSchema:
@@ -142,7 +144,7 @@ class StreamAssembly(BuilderSettings):
 
     def _directory(self) -> TableDirectory:
         """The table as one scan or read gets to know it."""
-        return TableDirectory.of(self.table, self._given.io_timeout, self._identity)
+        return TableDirectory.of(self._followed, self._given.io_timeout, self._identity)
 
     def _options(self) -> StreamOptions:
         schema = self._schema
@@ -171,6 +173,8 @@ class StreamAssembly(BuilderSettings):
                 "with_catch_up('net') compares states and asks no follow-up scanner: leave it out, or "
                 "with_follow_up_scanner(...)"
             )
+        if self._chain is not None:
+            options = options_of_chain(self.table, self._chain, schema, self._given, options)
         refuse_unmergeable(self._traits, options.raw or options.between is not None)
         if self._view == "ro" and self._traits.primary_key:
             raise UnsupportedTableError("Unsupported streaming scan for read optimized table with a primary key.")
@@ -232,6 +236,11 @@ class StreamAssembly(BuilderSettings):
 def scan_driver(settings: StreamAssembly) -> ScanDriver:
     """What drives a scan with these settings as they are now."""
     return settings._scan_driver()
+
+
+def followed(settings: StreamAssembly) -> Any:
+    """The handle of the table, or branch, that reads with these settings read."""
+    return settings._followed
 
 
 def read_parts(settings: StreamAssembly) -> Deferred[ReadParts]:

@@ -66,7 +66,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        return made_read(StreamTableRead, self.table, self._given.io_timeout, read_parts(self))
+        return made_read(StreamTableRead, self._followed, self._given.io_timeout, read_parts(self))
 
     def open(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
+from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField, Predicate
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
@@ -57,4 +57,4 @@ class StreamTableRead(StreamRead):
             settings.with_projection({name: ".".join(path) for name, path in output_projection.columns})
         elif read_type is not None:
             settings.with_read_type(read_type)
-        super().__init__(table, DEFAULT_IO_TIMEOUT, read_parts(settings))
+        super().__init__(followed(settings), DEFAULT_IO_TIMEOUT, read_parts(settings))

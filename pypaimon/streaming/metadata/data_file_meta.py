@@ -35,6 +35,8 @@ _AS_STORED = [
     "write_cols",
     "write_cols_sequences",
 ]
+OWN_PARTITION = "own_partition"
+"""Of entries that are read as files of another partition (`partition`): the one that they lie in."""
 # From so many files on polars makes Python values faster than pyarrow, in spite of what it costs to start.
 _MANY = 100
 _FIELDS = [field.name for field in dataclasses.fields(DataFileMeta)]
@@ -50,7 +52,7 @@ class DataFiles:
     of pypaimon. `file_path` is the full path of the file as recorded, which is the external path if it has one.
 
     Args:
-        entries: Rows of `ENTRY_SCHEMA`.
+        entries: Rows of `ENTRY_SCHEMA`, perhaps with `OWN_PARTITION`.
         paths: Where the table keeps its files.
         key_fields: The trimmed primary key (without partition columns); empty for a table without primary key.
 
@@ -63,7 +65,8 @@ class DataFiles:
         self._columns = polars_frame(columns) if entries.num_rows >= _MANY and polars_works() else columns
         self._count: int = entries.num_rows
         self._paths = paths
-        self._partitions = entries["partition"].combine_chunks().dictionary_encode()
+        own = OWN_PARTITION if OWN_PARTITION in entries.schema.names else "partition"
+        self._partitions = entries[own].combine_chunks().dictionary_encode()
         self._key_fields = list(key_fields)
         self._min_keys = decode_columns(entries["min_key"], key_fields)
         self._max_keys = decode_columns(entries["max_key"], key_fields)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, TableChangedError, UnsupportedTableError
-from pypaimon.streaming.internals import TableSchema, dynamic_options
+from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
@@ -56,6 +56,7 @@ class TableDirectory:
         self.snapshots = SnapshotManager(store, table.table_path, self.branch, loader)
         self.manifests = manifests or ManifestReader(store, table.table_path)
         self._schemas: dict[int, TableSchema] = {}
+        self._branches: dict[str, TableDirectory] = {}
         self._identity = identity
 
     @staticmethod
@@ -76,10 +77,20 @@ class TableDirectory:
         own = store.for_reader()
         return TableDirectory(table, own, manifests.through(own), identity)
 
+    def of_branch(self, branch: str) -> TableDirectory:
+        """Another branch of the table, for the same reader."""
+        known = self._branches.get(branch)
+        if known is None:
+            made = TableDirectory(on_branch(self.table, branch), self.store, self.manifests)
+            known = self._branches.setdefault(branch, made)
+        return known
+
     def forget(self) -> None:
         """Ask anew for snapshots and schemas: after a rollback others may carry the same ids."""
         self.snapshots.forget()
         self._schemas.clear()
+        for directory in self._branches.values():
+            directory.forget()
 
     def know(self, schema: TableSchema) -> None:
         """Take a schema that was read before, so that nobody asks for it again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, Protocol
@@ -53,6 +54,9 @@ class SplitMode(str, Enum):
     """Primary-key data files merged on read; deletes are dropped."""
     OVERWRITE = "overwrite"
     """`before_files` merged come out as -D, then `files` merged."""
+    CHAIN = "chain"
+    """As MERGE, but rows keep the kind that they are stored with; files may be of several partitions, older ones first,
+    and the rows of all are of the partition of the split."""
     EVOLUTION = "evolution"
     """Files of row-id groups, joined column by column."""
     NET = "net"
@@ -78,6 +82,23 @@ class SplitFiles(Protocol):
         """Their value objects, in their order."""
 
 
+@dataclass(frozen=True, slots=True)
+class BranchFiles:
+    """Files of a split that are those of another branch.
+
+    Attributes:
+        branch: Its name.
+        names: Names of the files, and of the files with their deletion vectors.
+        snapshot_id: The snapshot of that branch that they are of.
+        fingerprint: Tells it from another one with its id.
+    """
+
+    branch: str
+    names: frozenset[str]
+    snapshot_id: int
+    fingerprint: str
+
+
 class StreamSplit(DataSplit):
     """Files of one bucket that are read together, in order, in one way.
 
@@ -90,6 +111,7 @@ class StreamSplit(DataSplit):
         schema: The schema to read with, where it is not the one of the reader (`on_schema_change="follow"`).
         fingerprint: Tells the snapshot from another one with its id, where a stream planned it.
         before_snapshot_id: The snapshot that `before_files` are of, where it is known: it may expire before this one.
+        of_branch: Those of `files` that are of another branch, whose schemas tell how they were written; None: none is.
     """
 
     mode: SplitMode
@@ -97,6 +119,7 @@ class StreamSplit(DataSplit):
     schema: TableSchema | None
     fingerprint: str | None = None
     before_snapshot_id: int | None = None
+    of_branch: BranchFiles | None = None
     _source: list[DataFileMeta] | SplitFiles
     _before: list[DataFileMeta] | SplitFiles
 
@@ -121,7 +144,7 @@ class StreamSplit(DataSplit):
             raw_convertible=mode is SplitMode.ROWS,
             data_deletion_files=deletion_files,
             snapshot_id=snapshot_id,
-            is_streaming=mode not in (SplitMode.MERGE, SplitMode.EVOLUTION),
+            is_streaming=mode not in (SplitMode.MERGE, SplitMode.CHAIN, SplitMode.EVOLUTION),
             total_buckets=total_buckets,
         )
         self.mode = mode

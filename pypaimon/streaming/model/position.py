@@ -10,7 +10,8 @@ from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest; a position is written in the oldest that can say it: 1, or 2 with a `base`."""
 POSTPONE_BUCKET = -2
 UNKNOWN_TABLE = ""
 
@@ -62,6 +63,21 @@ def partition_order(partition: tuple[str | None, ...]) -> tuple[tuple[bool, str]
 
 
 @dataclass(frozen=True, slots=True)
+class ChainBase:
+    """What the first plan of a chain table reads beside the delta branch.
+
+    Attributes:
+        snapshot: Id of a snapshot of the snapshot branch; 0: that branch was empty.
+        fingerprint: Its fingerprint, or None.
+        merged: Whether the partitions of a chain are merged into the last one (`chain-table.streaming.merge-snapshot`).
+    """
+
+    snapshot: int
+    fingerprint: str | None = None
+    merged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """The next snapshot to read and, inside a snapshot that a limit cut, the last unit handed out.
 
@@ -77,6 +93,8 @@ class Position:
         phase: Part of the stream.
         unit: Last unit handed out of `snapshot`, or None.
         since: In the phase range: the snapshot after which the range begins. Else None.
+        base: In the first plan of a chain table, whose `snapshot` is one of the delta branch (0: that one was empty):
+            what that plan reads of the snapshot branch. Else None.
     """
 
     table: str
@@ -85,6 +103,7 @@ class Position:
     phase: Phase = Phase.FOLLOW
     unit: Unit | None = None
     since: int | None = None
+    base: ChainBase | None = None
 
     def order(self) -> tuple[Any, ...]:
         """Sort key: by snapshot, a plan of a state or range in progress after its beginning, then by unit."""
@@ -112,12 +131,17 @@ class Position:
 
     def to_json(self) -> str:
         """Canonical JSON: one key order, no spaces, so that equal positions are equal strings."""
-        value: dict[str, Any] = {"version": FORMAT_VERSION, "table": self.table, "snapshot": self.snapshot}
+        version = 1 if self.base is None else FORMAT_VERSION
+        value: dict[str, Any] = {"version": version, "table": self.table, "snapshot": self.snapshot}
         if self.fingerprint is not None:
             value["fingerprint"] = self.fingerprint
         value["phase"] = self.phase.value
         if self.since is not None:
             value["since"] = self.since
+        if self.base is not None:
+            value["base"] = {"snapshot": self.base.snapshot, "merged": self.base.merged}
+            if self.base.fingerprint is not None:
+                value["base"]["fingerprint"] = self.base.fingerprint
         if self.unit is not None:
             value["unit"] = {
                 "partition": list(self.unit.partition),
@@ -141,7 +165,7 @@ class Position:
                 raise StreamConfigError(
                     f"position of format version {version!r}: this library reads up to {FORMAT_VERSION}; update it"
                 )
-            unit = value.get("unit")
+            unit, base = value.get("unit"), value.get("base")
             return Position(
                 table=_typed(value["table"], str),
                 snapshot=_typed(value["snapshot"], int),
@@ -156,6 +180,7 @@ class Position:
                     _typed(unit["file"], str),
                     _typed(unit["index"], int),
                 ),
+                base=None if base is None else _base(_typed(base, dict)),
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             if isinstance(error, StreamConfigError):
@@ -166,6 +191,13 @@ class Position:
 def of_table(position: Position, identity: str) -> Position:
     """A position, of this table where it does not know its own."""
     return replace(position, table=identity) if position.table == UNKNOWN_TABLE else position
+
+
+def _base(value: dict[str, Any]) -> ChainBase:
+    fingerprint, merged = value.get("fingerprint"), value["merged"]
+    if not isinstance(merged, bool):
+        raise TypeError(f"expected bool, got {merged!r}")
+    return ChainBase(_typed(value["snapshot"], int), None if fingerprint is None else _typed(fingerprint, str), merged)
 
 
 def _typed(value: Any, kind: type) -> Any:

@@ -10,6 +10,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate, TableSchema
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.between import Between, Ends
+from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_values import OptionValues
@@ -128,6 +129,7 @@ class StreamOptions:
         sort_partitions: `scan.plan-sort-partition`: the splits of a plan are ordered by partition value.
         split_target_bytes: Files are packed up to this size where order allows it.
         split_open_bytes: Size that a file counts at least when it is packed.
+        chain: The branches of a chain table, whose delta branch is followed; None: the table is none.
     """
 
     start: Start
@@ -156,6 +158,7 @@ class StreamOptions:
     sort_partitions: bool = False
     split_target_bytes: int = 128 << 20
     split_open_bytes: int = 4 << 20
+    chain: ChainBranches | None = None
 
 
 @dataclass(frozen=True, slots=True)

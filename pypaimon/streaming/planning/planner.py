@@ -30,6 +30,8 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed_start
 from pypaimon.streaming.planning.between import RangeScanner
 from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
+from pypaimon.streaming.planning.chain_plans import first_plan
+from pypaimon.streaming.planning.chain_start import ChainStarts
 from pypaimon.streaming.planning.continuity import Continuity
 from pypaimon.streaming.planning.end import Bounds
 from pypaimon.streaming.planning.follow_up import CommitKind, FollowUp, follow_up_scanner
@@ -93,7 +95,8 @@ class Planner:
         self._catch_up = CatchUpScanner(directory, first_plans, self._schemas, options, self._bounds)
         self._look_ahead = LookAhead(self._snapshots, self.checks, self._catch_up.widest, self._catch_up.eager)
         self._continuity = Continuity(self.checks)
-        self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start)
+        self._chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
+        self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start, self._chains)
 
     def forget(self) -> None:
         """Ask anew for what a rollback may have changed; a seek begins with it."""
@@ -168,6 +171,9 @@ class Planner:
         if end is None or not end.latest or state.end_id is not None:
             return state
         latest = self._snapshots.latest_id()
+        if latest is None and self._chains is not None:
+            # The other branch may hold a first plan all the same.
+            latest = 0
         return replace(state, end_id=latest, ended=latest is None)
 
     def _begin(self, state: PlannerState) -> Step:
@@ -180,8 +186,11 @@ class Planner:
             self.log.resumed(start.position)
             return Step(resumed)
         ends = self._bounds.ends_when_caught_up()
-        scanner = StartingScanner(self._directory, self.traits, start, self._must_stand)
-        found = scanner.find(state.was_empty, state.misses)
+        if self._chains is not None and start.mode is StartMode.LATEST_FULL:
+            found: ResolvedStart | None = self._chains.find()
+        else:
+            scanner = StartingScanner(self._directory, self.traits, start, self._must_stand)
+            found = scanner.find(state.was_empty, state.misses)
         if found is None:
             self.log.waiting()
             return Step(self._missed(replace(state, was_empty=True, ended=ends)), idle=True)
@@ -194,7 +203,8 @@ class Planner:
             self._bounds.check_first_plan(full)
             # The latest may have become another one since the end was found.
             end_id = None if state.end_id is None else max(state.end_id, full.id)
-            return replace(state, full=full, end_id=end_id, verified=self._options.start.tag is None)
+            verified = self._options.start.tag is None
+            return replace(state, full=full, chain=found.chain, end_id=end_id, verified=verified)
         # The first snapshots of a table that was waited for may have expired by now.
         state = replace(state, verified=self._options.start.mode is StartMode.LATEST and not state.was_empty)
         before = self.checks.check_before(found.next_id - 1, None)
@@ -243,16 +253,20 @@ class Planner:
         assert snapshot is not None
         with self.checks.reading(snapshot):
             plans, state = self._plans.reading(state, snapshot)
-            planned = plans.full(snapshot, state.unit)
+            if state.chain is not None and self._chains is not None:
+                planned = first_plan(self._chains, plans, snapshot, state.chain, state.unit)
+            else:
+                planned = plans.full(snapshot, state.unit)
         if planned.last is not None:
             after = replace(state, unit=planned.last)
         else:
             after = replace(
                 state,
                 full=None,
+                chain=None,
                 unit=None,
                 next_id=snapshot.id + 1,
-                before=SnapshotMark.of(snapshot),
+                before=SnapshotMark.of(snapshot) if snapshot.id else None,
                 ended=self._bounds.is_beyond(snapshot),
             )
         after = replace(after, watermark=snapshot.watermark, anew=False)
@@ -389,7 +403,7 @@ class Planner:
     # ---- what may be wrong ----
 
     def _on_expired(self, state: PlannerState, expired: PositionExpiredError) -> Step:
-        start = start_instead(self._options.on_expired, state, expired)
+        start = start_instead(self._options.on_expired, state, expired, of_chain=self._chains is not None)
         self.log.expired(expired.wanted, start)
         return Step(PlannerState(start=start, end_id=state.end_id, schema_id=state.schema_id, anew=True))
 

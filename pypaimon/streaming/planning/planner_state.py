@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import Plan
-from pypaimon.streaming.model.position import Phase, Position, Unit
+from pypaimon.streaming.model.position import ChainBase, Phase, Position, Unit
 from pypaimon.streaming.options.start import Start, StartMode
 
 
@@ -42,6 +42,29 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainStart:
+    """What the first plan of a chain table reads beside the delta branch.
+
+    Attributes:
+        snapshot: The snapshot of the snapshot branch; None: that branch was empty.
+        merged: Whether the partitions of a chain are merged into the last one.
+    """
+
+    snapshot: Snapshot | None
+    merged: bool
+
+    @property
+    def base(self) -> ChainBase:
+        """It as a position has it."""
+        snapshot = self.snapshot
+        return (
+            ChainBase(0, None, self.merged)
+            if snapshot is None
+            else ChainBase(snapshot.id, snapshot.fingerprint, self.merged)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PlannerState:
     """Where a stream stands.
 
@@ -51,6 +74,7 @@ class PlannerState:
         full: The snapshot of the first full plan while that is not handed out wholly.
         unit: Last unit handed out of the snapshot that is being read.
         span: The range that is one plan while that is not handed out wholly.
+        chain: What the first full plan of a chain table reads beside `full`.
         before: The last snapshot read or passed over, where known.
         ahead: The next snapshots, from `next_id` on, as far as they were found together and follow `before`.
         created_after: Only files created at this time or later.
@@ -72,6 +96,7 @@ class PlannerState:
     full: Snapshot | None = None
     unit: Unit | None = None
     span: Span | None = None
+    chain: ChainStart | None = None
     before: SnapshotMark | None = None
     ahead: tuple[Snapshot, ...] = ()
     created_after: int | None = None
@@ -103,7 +128,8 @@ class PlannerState:
         if self.next_id is None:
             return None
         if self.full is not None:
-            return Position(identity(), self.full.id, self.full.fingerprint, Phase.FULL, self.unit)
+            base = None if self.chain is None else self.chain.base
+            return Position(identity(), self.full.id, self.full.fingerprint, Phase.FULL, self.unit, base=base)
         if self.span is not None:
             last, since = self.span.last, self.span.since
             return Position(identity(), last.id, last.fingerprint, Phase.RANGE, self.unit, since)

@@ -11,6 +11,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import OnExpired
+from pypaimon.streaming.planning.chain_start import ChainStarts
 from pypaimon.streaming.planning.end import Bounds
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark
 
@@ -24,12 +25,14 @@ class PositionResolver:
         checks: Checks against the snapshots that are there.
         bounds: The ends of the stream.
         configured: The start that the stream was built with: what it reads does not depend on where it goes on.
+        chains: Of a chain table: finds what its first plan is made of.
     """
 
     directory: TableDirectory
     checks: RangeCheck
     bounds: Bounds
     configured: Start
+    chains: ChainStarts | None = None
 
     def resumed(self, state: PlannerState, position: Position) -> PlannerState:
         """The state at a position. Asks for the snapshot before it (inside a snapshot: for that one).
@@ -49,7 +52,7 @@ class PositionResolver:
         created_after = self._created_after(position.phase)
         state = replace(state, start=None, next_id=position.snapshot, unit=position.unit, created_after=created_after)
         if position.phase is Phase.FULL:
-            return replace(state, full=self._inside_full(position))
+            return self._resumed_in_full(state, position)
         inside = position.unit is not None
         last = position.snapshot if inside else position.snapshot - 1
         found = self.checks.check_before(last, position.fingerprint)
@@ -73,6 +76,18 @@ class PositionResolver:
                 f"{self.directory.identity}), or the table was re-created since. Start anew with with_start(...)."
             )
 
+    def _resumed_in_full(self, state: PlannerState, position: Position) -> PlannerState:
+        if self.chains is not None:
+            delta = self._inside_full(position) if position.snapshot else None
+            full, chain = self.chains.again(position, delta)
+            return replace(state, full=full, chain=chain)
+        if position.base is not None:
+            raise StreamConfigError(
+                "The position lies inside the first plan of a chain table, and this stream reads one of its branches "
+                "alone. Load the table without a branch to go on."
+            )
+        return replace(state, full=self._inside_full(position))
+
     def _inside_full(self, position: Position) -> Snapshot:
         snapshot = self.checks.check_before(position.snapshot, position.fingerprint)
         if snapshot is None and self.configured.tag is not None:
@@ -94,8 +109,16 @@ class PositionResolver:
         return self.configured.millis if mode is StartMode.FROM_FILE_CREATION_TIME or full_by_creation else None
 
 
-def start_instead(policy: OnExpired, state: PlannerState, expired: PositionExpiredError) -> Start:
+def start_instead(
+    policy: OnExpired, state: PlannerState, expired: PositionExpiredError, *, of_chain: bool = False
+) -> Start:
     """Where a stream begins anew whose position has expired.
+
+    Args:
+        policy: The policy.
+        state: Where the stream stands.
+        expired: The error.
+        of_chain: It is one of a chain table, whose full plans are those of the latest snapshots.
 
     Raises:
         PositionExpiredError: Nowhere: that one, by the policy or since there is no other start.
@@ -107,6 +130,8 @@ def start_instead(policy: OnExpired, state: PlannerState, expired: PositionExpir
         raise PositionExpiredError(expired.wanted, expired.earliest, expired.latest, expired.detail, True) from expired
     if policy is OnExpired.FAIL or expired.wanted < 1:
         raise expired
+    if policy is OnExpired.EARLIEST and in_full and of_chain:
+        return Start(StartMode.LATEST_FULL)
     if policy is OnExpired.EARLIEST and in_full and expired.earliest is not None:
         return Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=expired.earliest)
     modes = {

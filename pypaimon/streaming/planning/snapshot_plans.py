@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,12 +89,16 @@ class SnapshotPlans:
         self._pruner = Pruner(schema, directory.schema, options.predicate)
         self._shards = ShardFilter(self.traits, options.shard, options.bucket_filter)
         self._paths = FilePaths.of(directory.table.table_path, schema)
-        self._factory = SplitFactory(
+        self.factory = SplitFactory(
             schema, self.traits, self._paths, options.split_target_bytes, options.split_open_bytes
         )
-        self._preparation = Preparation(options.limits, (schema.id, created_after), last_prepared or LastPrepared())
+        self.preparation = Preparation(options.limits, (schema.id, created_after), last_prepared or LastPrepared())
         fields = {field.name: field for field in schema.fields}
-        self._partition_fields = [fields[name] for name in schema.partition_keys]
+        self.partition_fields = [fields[name] for name in schema.partition_keys]
+
+    def of_branch(self, directory: TableDirectory, options: Mapping[str, str]) -> SnapshotPlans:
+        """Plans of another branch of the table, with its own options, under the same schema and settings."""
+        return SnapshotPlans(directory, self.schema.copy(new_options=dict(options)), self._options)
 
     def full(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The state of the table at a snapshot, without what comes as changelog later.
@@ -109,7 +113,7 @@ class SnapshotPlans:
             FileNotFoundError: A manifest is gone.
         """
         mode = self._merge_mode()
-        return self._part(snapshot, "full", mode, after, lambda: self._state(snapshot), deletions_of=snapshot)
+        return self._part(snapshot, "full", mode, after, lambda: self.state(snapshot), deletions_of=snapshot)
 
     def delta(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
@@ -146,17 +150,17 @@ class SnapshotPlans:
         def prepare() -> Prepared:
             entries = self._entries(snapshot.delta_manifest_list)
             both = pa.concat_tables([_of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)])
-            units = self._ordered(both, whole_buckets)
+            units = self.ordered(both, whole_buckets)
             return self._prepared(units, "delta", snapshot, before)
 
-        prepared, chosen, last = self._preparation.part(snapshot, "overwrite", after, prepare)
+        prepared, chosen, last = self.preparation.part(snapshot, "overwrite", after, prepare)
         entries = prepared.units.chosen(chosen)
         old, new = _of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)
         old, new = without(old, new), without(new, old)
-        splits = self._factory.replaced(
+        splits = self.factory.replaced(
             SplitMode.OVERWRITE, old, new, snapshot.id, prepared.deletions_before, prepared.deletions
         )
-        return PlannedSplits(self._sorted_by_partition(_retracting(splits, before)), last)
+        return PlannedSplits(self.sorted_by_partition(_retracting(splits, before)), last)
 
     def net(self, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
         """One change per key between what first plans hold of two snapshots, of the buckets that differ.
@@ -168,7 +172,7 @@ class SnapshotPlans:
             before: The earlier snapshot; None: an empty table.
             snapshot: The later one.
         """
-        return self._compared(SplitMode.NET, self._state, before, snapshot)
+        return self._compared(SplitMode.NET, self.state, before, snapshot)
 
     def diff(
         self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None, *, kinds: bool
@@ -211,8 +215,8 @@ class SnapshotPlans:
             both = sides(None if before is None else state(before), state(snapshot))
             if before is not None and self.traits.primary_key:
                 comparison.check_same_buckets(both, before, snapshot)
-            units = self._ordered(both, whole_buckets if self.traits.primary_key else each_name)
-            kept, old, new = self._kept(units, "delta"), self._deletions(before), self._deletions(snapshot)
+            units = self.ordered(both, whole_buckets if self.traits.primary_key else each_name)
+            kept, old, new = self.kept(units.entries, "delta"), self.deletions(before), self.deletions(snapshot)
             if mode is SplitMode.DIFF:
                 kept &= comparison.lone_files(units)
             else:
@@ -220,11 +224,11 @@ class SnapshotPlans:
             return Prepared(without_statistics(units), kept, new, old, of_range=True)
 
         scan = f"{mode.value} since {None if before is None else before.fingerprint}"
-        prepared, chosen, last = self._preparation.part(snapshot, scan, after, prepare)
-        splits = self._factory.compared(
+        prepared, chosen, last = self.preparation.part(snapshot, scan, after, prepare)
+        splits = self.factory.compared(
             mode, prepared.units, chosen, snapshot.id, prepared.deletions_before, prepared.deletions
         )
-        return PlannedSplits(self._sorted_by_partition(_retracting(splits, before)), last)
+        return PlannedSplits(self.sorted_by_partition(_retracting(splits, before)), last)
 
     def added_files(
         self, entries: Callable[[], pa.Table], snapshot: Snapshot, after: Unit | None = None
@@ -234,7 +238,7 @@ class SnapshotPlans:
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
         """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""
-        return self._sorted_by_partition(self._factory.joined(splits, snapshot_id))
+        return self.sorted_by_partition(self.factory.joined(splits, snapshot_id))
 
     def prefetch(self, lists: list[str]) -> None:
         """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them.
@@ -252,7 +256,8 @@ class SnapshotPlans:
     def _committed(self, snapshot: Snapshot) -> pa.Table:
         return live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list))
 
-    def _state(self, snapshot: Snapshot) -> pa.Table:
+    def state(self, snapshot: Snapshot) -> pa.Table:
+        """Entries of what a first plan holds of a snapshot, before pruning. FileNotFoundError if a manifest is gone."""
         entries = self._committed(snapshot)
         return entries.filter(pa.array(self._first_plan_mask(entries)))
 
@@ -289,18 +294,19 @@ class SnapshotPlans:
         def prepare() -> Prepared:
             unit = whole_buckets if mode is SplitMode.MERGE else each_file
             unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
-            units = self._ordered(entries(), unit, by_sequence=scan == "full" and not self.traits.primary_key)
+            units = self.ordered(entries(), unit, by_sequence=scan == "full" and not self.traits.primary_key)
             return self._prepared(units, scan, deletions_of)
 
-        prepared, chosen, last = self._preparation.part(snapshot, scan, after, prepare)
+        prepared, chosen, last = self.preparation.part(snapshot, scan, after, prepare)
         if not chosen.any():
             return PlannedSplits([])
-        splits = self._factory.splits(prepared.units, chosen, mode, snapshot.id, prepared.deletions)
-        return PlannedSplits(self._sorted_by_partition(splits), last)
+        splits = self.factory.splits(prepared.units, chosen, mode, snapshot.id, prepared.deletions)
+        return PlannedSplits(self.sorted_by_partition(splits), last)
 
-    def _ordered(
+    def ordered(
         self, entries: pa.Table, unit: Callable[[Units], npt.NDArray[np.int64]], *, by_sequence: bool = False
     ) -> Units:
+        """Entries in canonical order, cut into units."""
         by_sequence = by_sequence or self.traits.unaware_bucket
         return in_canonical_order(entries, self._partition_texts, by_sequence=by_sequence, unit=unit)
 
@@ -308,35 +314,37 @@ class SnapshotPlans:
         self, units: Units, scan: _Scan, snapshot: Snapshot | None, before: Snapshot | None = None
     ) -> Prepared:
         """With the deletion vectors of these snapshots."""
-        kept = self._kept(units, scan)
+        kept = self.kept(units.entries, scan)
         if not kept.any():
             return Prepared(without_statistics(units), kept)
-        deletions, deletions_before = self._deletions(snapshot), self._deletions(before)
+        deletions, deletions_before = self.deletions(snapshot), self.deletions(before)
         return Prepared(without_statistics(units), kept, deletions, deletions_before, of_range=scan == "added")
 
-    def _kept(self, units: Units, scan: _Scan) -> _Mask:
-        kept = self._shards.mask(units.entries)
+    def kept(self, entries: pa.Table, scan: _Scan) -> _Mask:
+        """Which entries are read: by shard and buckets, creation time, and what the filter rules out."""
+        kept = self._shards.mask(entries)
         if self._only_real_buckets:
-            kept &= units.bucket != POSTPONE_BUCKET
+            kept &= column(entries, "bucket") != POSTPONE_BUCKET
         if self._created_after is not None:
-            kept &= column(units.entries, "creation_time") >= self._created_after
+            kept &= column(entries, "creation_time") >= self._created_after
         if kept.any():
             what: Scan = "delta" if scan == "added" else scan
-            kept &= self._pruner.entries(units.entries, what).to_numpy(zero_copy_only=False)
+            kept &= self._pruner.entries(entries, what).to_numpy(zero_copy_only=False)
         return kept
 
-    def _sorted_by_partition(self, splits: list[StreamSplit]) -> list[StreamSplit]:
+    def sorted_by_partition(self, splits: list[StreamSplit]) -> list[StreamSplit]:
         """In the order of `scan.plan-sort-partition`, if asked for: by typed partition value, null first."""
         if not self._options.sort_partitions:
             return splits
         return sorted(splits, key=lambda split: [(value is not None, value) for value in split.partition.values])
 
     def _partition_texts(self, partitions: pa.Array) -> list[tuple[str | None, ...]]:
-        columns = (column.to_pylist() for column in binary_row.decode_columns(partitions, self._partition_fields))
+        columns = (column.to_pylist() for column in binary_row.decode_columns(partitions, self.partition_fields))
         texts = ([None if value is None else str(value) for value in values] for values in columns)
-        return list(zip(*texts, strict=True)) if self._partition_fields else [()] * len(partitions)
+        return list(zip(*texts, strict=True)) if self.partition_fields else [()] * len(partitions)
 
-    def _deletions(self, snapshot: Snapshot | None) -> DeletionFiles | None:
+    def deletions(self, snapshot: Snapshot | None) -> DeletionFiles | None:
+        """Where the deletion vectors of a snapshot are; None if there are none, or they do not count."""
         if snapshot is None or not self.traits.deletion_vectors or not snapshot.index_manifest:
             return None
         found = self.directory.manifests.index_entries(snapshot.index_manifest)

@@ -5,8 +5,9 @@ Java's rules: docs/java-semantics.md#splits-and-order.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.internals import DataFileMeta, DeletionFile, GenericRow, TableSchema
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.units import Units, column, on_each_side
@@ -25,6 +26,8 @@ _Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
 DeletionFiles = Mapping[tuple[bytes, int, str], DeletionFile]
 _Key = tuple[bytes, int]
+OF_BRANCH = "of_branch"
+"""A column of entries: whether each is one of another branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,24 @@ class SplitFactory:
     open_bytes: int
 
     def splits(
-        self, units: Units, chosen: _Mask, mode: SplitMode, snapshot_id: int, deletions: DeletionFiles | None = None
+        self,
+        units: Units,
+        chosen: _Mask,
+        mode: SplitMode,
+        snapshot_id: int,
+        deletions: DeletionFiles | None = None,
+        branch: BranchFiles | None = None,
     ) -> list[StreamSplit]:
-        """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged."""
+        """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged.
+
+        Args:
+            units: Entries.
+            chosen: Which of them.
+            mode: How rows come from the files.
+            snapshot_id: The snapshot.
+            deletions: Where deletion vectors are.
+            branch: The branch, still without names, that entries are of where `OF_BRANCH` is true; None: there is none.
+        """
         files = _Files.of(units.chosen(chosen), self)
         groups = units.of_entry[chosen]
         result = []
@@ -61,17 +79,18 @@ class SplitFactory:
             if mode is SplitMode.MERGE and bucket == POSTPONE_BUCKET:
                 split_mode = SplitMode.RECORDS
             for first, last in self._packed(files.sizes, groups, start, stop):
-                result.append(
-                    StreamSplit(
-                        split_mode,
-                        files.metas.some(first, last),
-                        files.partition(first),
-                        bucket,
-                        snapshot_id=snapshot_id,
-                        total_buckets=files.total_buckets[first],
-                        deletion_files=files.deletion_files(first, last, partition, bucket, deletions),
-                    )
+                split = StreamSplit(
+                    split_mode,
+                    files.metas.some(first, last),
+                    files.partition(first),
+                    bucket,
+                    snapshot_id=snapshot_id,
+                    total_buckets=files.total_buckets[first],
+                    deletion_files=files.deletion_files(first, last, partition, bucket, deletions),
                 )
+                if branch is not None:
+                    split.of_branch = files.of_branch(first, last, branch, split.data_deletion_files)
+                result.append(split)
         return result
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
@@ -236,6 +255,19 @@ class _Files:
     def key(self, index: int) -> _Key:
         """Partition (serialised) and bucket of a file."""
         return self.partition_keys[self.partition_indices[index]], self.bucket_numbers[index]
+
+    def of_branch(
+        self, first: int, last: int, branch: BranchFiles, deletions: Sequence[DeletionFile | None] | None
+    ) -> BranchFiles | None:
+        """Those of a range that are files of another branch, with their files of deletion vectors; None: none is."""
+        part = self.entries.select(["file_name", OF_BRANCH]).slice(first, last - first)
+        there = part[OF_BRANCH].to_pylist()
+        names = set(part.filter(part[OF_BRANCH])["file_name"].to_pylist())
+        if not names:
+            return None
+        vectors = (file for file, is_there in zip(deletions or (), there, strict=False) if is_there and file)
+        names.update(posixpath.basename(file.dv_index_path) for file in vectors)
+        return replace(branch, names=frozenset(names))
 
     def deletion_files(
         self, first: int, last: int, partition: bytes, bucket: int, deletions: DeletionFiles | None

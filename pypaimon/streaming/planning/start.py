@@ -15,6 +15,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 from pypaimon.streaming.planning.follow_up import CommitKind
+from pypaimon.streaming.planning.planner_state import ChainStart
 
 _BATCH_COMMIT = 2**63 - 1
 _WALK = 16
@@ -29,12 +30,14 @@ class ResolvedStart:
         next_id: The first snapshot to follow; after a full plan the one after it.
         created_after: Only files created at this time or later, in the first plan and in follow-ups.
         first: The snapshot `next_id`, where it was read to find the start.
+        chain: What the full plan reads beside `full`, of a chain table.
     """
 
     next_id: int
     full: Snapshot | None = None
     created_after: int | None = None
     first: Snapshot | None = None
+    chain: ChainStart | None = None
 
 
 class StartingScanner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.forking import polars_works
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.internals import DataField, OffsetRow, Predicate, TableRead, TableSchema, polars_table
@@ -147,10 +149,7 @@ class StreamRead(TableRead):
                     if columns and len(columns[0]):
                         yield from blobs.batches(columns, schema)
             except FileNotFoundError as error:
-                changelogs = TableTraits.of(bound.schema).decoupled_changelog
-                needed_by = split.needed_by(str(error.filename or ""))
-                fingerprint = split.fingerprint if needed_by == split.snapshot_id else None
-                raise RangeCheck(parts.directory, changelogs).missing_file(needed_by, error, fingerprint) from error
+                raise _missing(parts.directory, bound.schema, split, error) from error
             finally:
                 blobs.close()
 
@@ -364,6 +363,20 @@ def made_read(kind: type[R], table: Any, io_timeout: float, parts: Deferred[Read
 def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamRead:
     """A read of a table that is known."""
     return StreamRead(directory.table, directory.store.pool.timeout, Deferred.of(ReadParts.of(directory, settings)))
+
+
+def _missing(
+    directory: TableDirectory, schema: TableSchema, split: StreamSplit, error: FileNotFoundError
+) -> PaimonStreamError:
+    """Why a file of a split is missing."""
+    path = str(error.filename or "")
+    other = split.of_branch
+    if other is not None and posixpath.basename(path) in other.names:
+        checks = RangeCheck(directory.of_branch(other.branch), with_changelogs=False)
+        return checks.missing_file(other.snapshot_id, error, other.fingerprint)
+    checks = RangeCheck(directory, TableTraits.of(schema).decoupled_changelog)
+    needed_by = split.needed_by(path)
+    return checks.missing_file(needed_by, error, split.fingerprint if needed_by == split.snapshot_id else None)
 
 
 def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSettings) -> R:

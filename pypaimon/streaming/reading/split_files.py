@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 
 from pypaimon.streaming.internals import DataFileMeta, DeletionFile, PyarrowFieldParser, TableSchema
-from pypaimon.streaming.model.plan import StreamSplit
+from pypaimon.streaming.model.plan import BranchFiles, StreamSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +20,27 @@ class SplitFiles:
     Attributes:
         files: Each with what says which of its rows are deleted.
         constants: The values of the partition columns.
+        of_branch: Those that are of another branch; None: none is.
     """
 
     files: Sequence[tuple[DataFileMeta, DeletionFile | None]]
     constants: Mapping[str, pa.Scalar]
+    of_branch: BranchFiles | None = None
 
     @property
     def metas(self) -> list[DataFileMeta]:
         """The files alone."""
         return [file for file, _ in self.files]
+
+    def by_directory(self) -> list[list[DataFileMeta]]:
+        """The files alone, those of one directory after those of the one before."""
+        directories = groupby(self.metas, lambda file: posixpath.dirname(str(file.file_path)))
+        return [list(members) for _, members in directories]
+
+    def branch(self, file: DataFileMeta) -> str | None:
+        """The name of the branch that a file is of, if that is another one."""
+        other = self.of_branch
+        return other.branch if other is not None and file.file_name in other.names else None
 
     @staticmethod
     def of(split: StreamSplit, schema: TableSchema) -> SplitFiles:
@@ -64,4 +78,4 @@ def _with_deletions(
     schema: TableSchema,
 ) -> SplitFiles:
     both = zip(files, deletions or [None] * len(files), strict=True)
-    return SplitFiles(list(both), partition_values(split, schema))
+    return SplitFiles(list(both), partition_values(split, schema), split.of_branch)

@@ -200,7 +200,10 @@ class SplitReader:
     def _stored(self, files: SplitFiles, *, upserts: bool = False) -> Iterator[Records]:
         columns = (*self._layout.system_columns, VALUE_KIND)
         for file, deletions in self._wanted.of(files, upserts=upserts):
-            for batch in self._file(file, deletions, self._layout.fields, columns, files.constants):
+            directory = self._directory_of(files, file)
+            for batch in self._file(
+                file, deletions, self._layout.fields, columns, files.constants, directory=directory
+            ):
                 yield Records(batch, batch.column(VALUE_KIND))
 
     def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
@@ -222,8 +225,9 @@ class SplitReader:
             return
         for batch in self._merged(self._files_before(split), keep_deletes=False):
             yield Records(batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), batch.num_rows))
-        keep_deletes = self._keep_deletes and split.mode is SplitMode.MERGE
-        for batch in self._merged(self._files(split), keep_deletes=keep_deletes):
+        in_order = split.mode is SplitMode.CHAIN
+        keep_deletes = self._keep_deletes and split.mode in (SplitMode.MERGE, SplitMode.CHAIN)
+        for batch in self._merged(self._files(split), keep_deletes=keep_deletes, in_order=in_order):
             yield Records(batch, batch.column(VALUE_KIND))
 
     def _added(self, files: SplitFiles) -> Iterator[Records]:
@@ -316,8 +320,15 @@ class SplitReader:
     def _merge_engine(self) -> MergeEngine:
         return merge_engine(self._layout.schema)
 
-    def _merged(self, files: SplitFiles, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
-        """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order."""
+    def _merged(self, files: SplitFiles, *, keep_deletes: bool, in_order: bool = False) -> Iterator[pa.RecordBatch]:
+        """The current rows of the files of a bucket, with their kinds in `_VALUE_KIND`, in key order.
+
+        Args:
+            files: The files.
+            keep_deletes: Whether deletes come out too.
+            in_order: They are those of several partitions, older ones first, which decides between records of a key
+                that are equally new otherwise.
+        """
         if not files.files:
             return
         numbered = SEQUENCE_NUMBER in self._layout.system_columns
@@ -331,14 +342,18 @@ class SplitReader:
         deletion_of = {file.file_name: each for file, each in files.files}
 
         # Files that are clustered by other columns are sorted by the key here.
-        runs = [[file] for file in files.metas] if self._clustered else sorted_runs(files.metas)
+        partitions = files.by_directory() if in_order else [files.metas]
+        runs = [run for each in partitions for run in sorted_runs(each)]
+        if self._clustered:
+            runs = [[file] for file in files.metas]
         # The more runs there are, the less each may hold in memory.
         rows = max(1, self._batch_size * min(_LARGE_RUNS, len(runs)) // min(MOST_RUNS, len(runs)))
 
         def run(members: Sequence[DataFileMeta]) -> Iterator[pa.RecordBatch]:
             for file in members:
                 deletions = deletion_of[file.file_name]
-                batches = self._file(file, deletions, fields, columns, files.constants, rows)
+                directory = self._directory_of(files, file)
+                batches = self._file(file, deletions, fields, columns, files.constants, rows, directory)
                 for batch in batches:
                     if self._layout.on_keys is not None:
                         batch = batch.filter(filters.mask(self._layout.on_keys, batch))
@@ -362,11 +377,15 @@ class SplitReader:
         """How runs of these files are begun: those of a store at the same time."""
         if all(is_local(str(file.file_path)) for file in files.metas):
             return list
-        for schema_id in {file.schema_id for file in files.metas}:
+        for branch, schema_id in {(files.branch(file), file.schema_id) for file in files.metas}:
             # Else each of them asked for it.
-            self._directory.schema(schema_id)
+            (self._directory if branch is None else self._directory.of_branch(branch)).schema(schema_id)
         self._vectors.load(deletions for _, deletions in files.files)
         return partial(begun, self._openers)
+
+    def _directory_of(self, files: SplitFiles, file: DataFileMeta) -> TableDirectory:
+        branch = files.branch(file)
+        return self._directory if branch is None else self._directory.of_branch(branch)
 
     def _vector(self, deletions: DeletionFile | None, row_count: int) -> DeletionVector | None:
         return None if deletions is None else self._vectors.read(deletions, row_count)
@@ -379,14 +398,15 @@ class SplitReader:
         system_columns: Sequence[str],
         constants: Mapping[str, pa.Scalar],
         batch_size: int | None = None,
+        directory: TableDirectory | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a file that are not deleted."""
+        """The rows of a file that are not deleted; `directory` is that of its branch."""
         by_snapshot = self._traits.primary_key and self._traits.snapshot_ordering and SEQUENCE_NUMBER in system_columns
         try:
             vector = self._vector(deletions, file.row_count)
             position = 0
             for batch in read_file(
-                self._directory,
+                directory or self._directory,
                 file,
                 fields,
                 schema_id=self._layout.schema.id,

@@ -36,8 +36,11 @@ class WantedFiles:
         self._enabled = OptionValues(layout.schema.options).boolean("file-index.read.enabled", True)
 
     def of(self, files: SplitFiles, *, upserts: bool) -> Iterator[tuple[DataFileMeta, DeletionFile | None]]:
-        """The files that can hold a record that comes out, each asked about when it is its turn; see `wants`."""
-        return (each for each in files.files if self.wants(each[0], upserts=upserts))
+        """The files that can hold a record that comes out, each asked about when it is its turn; see `wants`.
+
+        Those of another branch are not asked about: the schemas of this one say nothing of them.
+        """
+        return (each for each in files.files if files.branch(each[0]) or self.wants(each[0], upserts=upserts))
 
     def wants(self, file: DataFileMeta, *, upserts: bool) -> bool:
         """Whether a file can hold a record that comes out.

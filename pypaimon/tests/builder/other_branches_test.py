@@ -27,13 +27,6 @@ def on_branch(warehouse: Path, options: dict[str, str], branch: str = "main") ->
     return table.catalog.get_table(f"{table.name}$branch_{branch}")
 
 
-@pytest.mark.parametrize("branch", ["main", "other"])
-def test_a_chain_table_is_refused_and_its_branches_are_named(tmp_path: Path, branch: str) -> None:
-    chain = on_branch(tmp_path, CHAIN, branch)
-    with pytest.raises(UnsupportedTableError, match=r"chain table .*'db.t\$branch_Delta'.*'db.t\$branch_snap'"):
-        stream_read_builder(chain)
-
-
 @pytest.mark.parametrize("branch", ["snap", "delta"])
 def test_the_branches_of_a_chain_table_are_ordinary_tables(tmp_path: Path, branch: str) -> None:
     """Their names are compared in any case, as in Java."""

@@ -41,6 +41,8 @@ def as_ours(wanted: Outcome) -> Outcome:
 
 
 def _one_each(item: PlanRows) -> tuple[BucketRows, ...]:
+    if not item.has_places():
+        return item.splits
     return tuple(BucketRows(partition, bucket, rows) for (partition, bucket), rows in item.by_bucket().items())
 
 

@@ -22,7 +22,7 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
 )
-from pypaimon.streaming.model.position import Phase, Unit
+from pypaimon.streaming.model.position import ChainBase, Phase, Unit
 
 # ---- the value ----
 
@@ -33,19 +33,29 @@ def test_json_is_canonical_and_comes_back() -> None:
         Position("1700000000000", 5),
         Position("u", 5, "user/1/2"),
         Position("u", 5, "f", Phase.FULL, unit),
+        Position("u", 0, "f", Phase.FULL, unit, base=ChainBase(3, "g", merged=True)),
+        Position("u", 5, "f", Phase.FULL, base=ChainBase(0)),
     ):
         assert Position.from_json(position.to_json()) == position
     assert Position("t", 5, "f", Phase.FOLLOW, Unit(("x",), 0, "f1", 0)).to_json() == (
         '{"version":1,"table":"t","snapshot":5,"fingerprint":"f","phase":"follow",'
         '"unit":{"partition":["x"],"bucket":0,"file":"f1","index":0}}'
     )
+    assert Position("t", 5, "f", Phase.FULL, base=ChainBase(3, "g")).to_json() == (
+        '{"version":2,"table":"t","snapshot":5,"fingerprint":"f","phase":"full",'
+        '"base":{"snapshot":3,"merged":false,"fingerprint":"g"}}'
+    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "5", "null", '{"version":2,"table":"t","snapshot":1,"phase":"follow"}',
+    ["", "{}", "5", "null", '{"version":3,"table":"t","snapshot":1,"phase":"follow"}',
      '{"version":1,"table":"t","snapshot":"1","phase":"follow"}', '{"version":1,"table":"t","snapshot":1,"phase":"x"}',
-     '{"version":1,"table":"t","snapshot":1,"phase":"follow","unit":{"bucket":0}}'],
+     '{"version":1,"table":"t","snapshot":1,"phase":"follow","unit":{"bucket":0}}',
+     '{"version":2,"table":"t","snapshot":1,"phase":"full","base":{"snapshot":1}}',
+     '{"version":2,"table":"t","snapshot":1,"phase":"full","base":{"snapshot":"1","merged":true}}',
+     '{"version":2,"table":"t","snapshot":1,"phase":"full","base":{"snapshot":1,"merged":1}}',
+     '{"version":2,"table":"t","snapshot":1,"phase":"full","base":[1]}'],
 )  # fmt: skip
 def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(StreamConfigError):

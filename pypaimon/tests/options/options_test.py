@@ -392,17 +392,6 @@ def test_every_handle_of_pypaimon_with_options_that_it_knows_opens(tmp_path: Pat
             assert list(opened) == []
 
 
-@pytest.mark.parametrize(("value", "streams"), [("true", False), ("YES", False), ("off", True), (False, True)])
-def test_chain_tables_are_refused_however_it_is_said(tmp_path: Path, value: Any, streams: bool) -> None:
-    branches = {"scan.fallback-snapshot-branch": "s", "scan.fallback-delta-branch": "d"}
-    table = create_orders(catalog(tmp_path)).copy({"chain-table.enabled": value, **branches})
-    if streams:
-        stream_read_builder(table)
-    else:
-        with pytest.raises(UnsupportedTableError, match=r"chain table db\.orders cannot be streamed as a whole"):
-            stream_read_builder(table)
-
-
 @pytest.mark.parametrize("engine", ["first-row", "FIRST-ROW", "First_Row"])
 def test_a_table_whose_words_are_of_another_case_reads_alike(tmp_path: Path, engine: str) -> None:
     options = {"changelog_producer": "INPUT", "merge_engine": engine, "bucket_function__type": "Default"}

@@ -28,6 +28,8 @@ REJECTING = {
     "NullPointerException",
 }
 DAMAGED = ("Retry fail", "Failed to read manifest")
+_NO_SNAPSHOT = "Snapshot file <warehouse>"
+_SUGGESTIONS = "\nSuggestions:"
 UNSPOKEN = {"DateTimeParseException", "NullPointerException"}
 """Errors of Java whose text is not meant for users."""
 
@@ -161,21 +163,29 @@ def load(archive: str, name: str) -> Scenario:
     """A scenario with its reads and expectations."""
     directory = unpack(archive) / name
     raw = json.loads((directory / "expect.json").read_text())
-    schema, warehouse = raw["schema"], directory / "wh"
+    schema, warehouse, options = raw["schema"], directory / "wh", raw["table_options"]
     fields = tuple((field["name"], field["type"]) for field in schema["fields"])
     return Scenario(
         archive=archive,
         name=name,
         description=raw["description"],
         warehouse=warehouse,
-        table_options=raw["table_options"],
+        table_options=options,
         fields=fields,
         partition_keys=tuple(schema["partition_keys"]),
         primary_keys=tuple(schema["primary_keys"]),
         snapshots=tuple(raw["snapshots"]),
-        reads={read["name"]: _read(read, fields, on_file(warehouse, read.get("branch"))) for read in raw["reads"]},
+        reads={
+            read["name"]: _read(read, fields, on_file(warehouse, read.get("branch") or _followed_branch(options)))
+            for read in raw["reads"]
+        },
         blob_directory=Path(raw["place"]) if "place" in raw else None,
     )
+
+
+def _followed_branch(options: dict[str, str]) -> str | None:
+    """The branch whose snapshots are those of a stream of `main`; None: main itself."""
+    return options["scan.fallback-delta-branch"] if options.get("chain-table.enabled") == "true" else None
 
 
 def on_file(warehouse: Path, branch: str | None = None) -> OnFile:
@@ -324,4 +334,9 @@ def _message(end: Any) -> str | None:
     if isinstance(end, str) or end["error"]["class"].rpartition(".")[2] in UNSPOKEN:
         return None
     message: str | None = end["error"]["message"]
+    if message is not None and message.startswith(_NO_SNAPSHOT):
+        return None
+    if message is not None and _SUGGESTIONS in message:
+        # What to do is said otherwise, and so is how a setting was named: in quotes.
+        message = message.partition("'")[0]
     return None if message is None else message.partition("<warehouse>")[0]

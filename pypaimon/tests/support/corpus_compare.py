@@ -107,6 +107,8 @@ def _plan(wanted: PlanRows, had: PlanRows, columns: Sequence[str], rules: Rules)
         yield Difference("position", f"plan with next {wanted.next}: wanted {wanted.position}, had {had.position}")
     if wanted.watermark != had.watermark:
         yield Difference("watermark", f"plan with next {wanted.next}: wanted {wanted.watermark}, had {had.watermark}")
+    if not wanted.has_places():
+        wanted, had = wanted.numbered(), had.numbered()
     ours, theirs = had.by_bucket(), wanted.by_bucket()
     for key in dict.fromkeys((*theirs, *ours)):
         place = f"plan with next {wanted.next}, partition {key[0]}, bucket {key[1]}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 Row = list[Any]
 """Row kind, then one JSON value per column, as in `expect.json`."""
+NO_PLACE = "null"
+"""The partition of a split that is not known."""
 
 
 class End(str, Enum):
@@ -85,6 +87,15 @@ class PlanRows:
             if split.rows:
                 buckets.setdefault((split.partition, split.bucket), []).extend(split.rows)
         return buckets
+
+    def has_places(self) -> bool:
+        """Whether it is known of which partition and bucket each split is; not of the first plan of a chain table."""
+        return all(split.partition != NO_PLACE for split in self.splits)
+
+    def numbered(self) -> PlanRows:
+        """The same with numbers in the place of partition and bucket, by the rows of each split; those without none."""
+        rows = sorted((split.rows for split in self.splits if split.rows), key=lambda each: list(map(row_text, each)))
+        return replace(self, splits=tuple(BucketRows(NO_PLACE, number, each) for number, each in enumerate(rows)))
 
     def partitions(self) -> list[str]:
         """Partitions that have rows, in the order in which they first come."""

@@ -1,0 +1,74 @@
+"""Chain tables: which branch a stream of one follows, and what such a stream cannot be asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.filtering.filters import columns_of
+from pypaimon.streaming.internals import TableSchema, on_branch
+from pypaimon.streaming.options.chain import ChainBranches
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.start import Start, StartMode, start_of_options
+from pypaimon.streaming.options.stream_options import GivenOptions, StreamOptions
+from pypaimon.streaming.options.table_traits import TableTraits
+
+_RESUMED = (StartMode.LATEST_FULL, StartMode.FROM_POSITION)
+
+
+def followed_table(table: Any) -> tuple[Any, ChainBranches | None]:
+    """The handle of the table, or branch, whose snapshots a stream of a table follows.
+
+    Returns:
+        The table itself and None; of a chain table its delta branch, and its branches.
+    """
+    chain = ChainBranches.of(OptionValues(table.table_schema.options), str(table.current_branch()))
+    return (table, None) if chain is None else (on_branch(table, chain.delta), chain)
+
+
+def options_of_chain(
+    table: Any, chain: ChainBranches, schema: TableSchema, given: GivenOptions, options: StreamOptions
+) -> StreamOptions:
+    """The settings of a stream of a chain table.
+
+    Args:
+        table: The table as it was loaded.
+        chain: Its branches.
+        schema: The schema that is read with: that of the delta branch.
+        given: What the builder was given.
+        options: The same over the options of the delta branch.
+
+    Raises:
+        StreamConfigError: They ask for what Java refuses too: another start, a consumer id, a filter on partitions; or
+            for a range of snapshots, which are those of one branch.
+        UnsupportedTableError: The delta branch does not keep the newest record of each key.
+    """
+    delta = f"'{table.identifier.get_database_name()}.{table.identifier.get_table_name()}$branch_{chain.delta}'"
+    traits = TableTraits.of(schema)
+    if not traits.primary_key or not traits.merge_engine.keeps_newest:
+        kind = traits.merge_engine.value if traits.primary_key else "no"
+        raise UnsupportedTableError(
+            f"Chain table does not support {kind} merge engine on the delta branch for streaming read: it must be "
+            f"deduplicate. The branch is a table of its own: load {delta}."
+        )
+    of_table = OptionValues(table.table_schema.options)
+    start = given.start or start_of_options(of_table)
+    if start.mode not in _RESUMED or options.between is not None:
+        mode = start.text if options.between is None else "between"
+        raise _unsupported(f"startup mode '{mode}'", delta, "Snapshot ids, tags and times are those of one branch")
+    if options.consumer is not None or of_table.text("consumer-id") is not None:
+        raise _unsupported("consumer-id", delta, "Save positions (Position.to_json()) to go on with")
+    if options.predicate is not None and columns_of(options.predicate) & set(schema.partition_keys):
+        raise StreamConfigError(
+            "Partition filter is not supported in chain table streaming read: which partitions are read depends on "
+            f"those of both branches. Filter what comes out, or load {delta} and filter that."
+        )
+    return replace(options, start=start if given.start is not None else Start(StartMode.LATEST_FULL), chain=chain)
+
+
+def _unsupported(what: str, delta: str, why: str) -> StreamConfigError:
+    return StreamConfigError(
+        f"Chain table streaming read does not support {what}. {why}; or load {delta}, a table of its own, which such a "
+        "stream follows after its first plan."
+    )

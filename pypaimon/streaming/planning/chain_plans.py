@@ -1,0 +1,182 @@
+"""The first plan of a chain table: the newest whole partition of each chain, and the changes that came after it.
+
+Java's rules: docs/java-semantics.md#chain-tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.filtering.pruning import Scan
+from pypaimon.streaming.formats.binary_row import decode_columns
+from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.merge.ordering import KeyCodec
+from pypaimon.streaming.metadata.data_file_meta import OWN_PARTITION
+from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.model.plan import BranchFiles, SplitMode
+from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.planning.chain_start import ChainStarts
+from pypaimon.streaming.planning.planner_state import ChainStart
+from pypaimon.streaming.planning.prepared import Prepared, without_statistics
+from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
+from pypaimon.streaming.planning.splits import OF_BRANCH, DeletionFiles
+from pypaimon.streaming.planning.units import column, whole_buckets
+
+_Numbers = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+_KEPT = "kept"
+
+
+def first_plan(
+    starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart, after: Unit | None
+) -> PlannedSplits:
+    """The next part of the first plan of a chain table.
+
+    Args:
+        starts: The snapshot branch.
+        plans: Plans of the delta branch.
+        snapshot: Its snapshot; id 0: it was empty.
+        chain: What is read of the snapshot branch.
+        after: Last unit that was handed out.
+
+    Raises:
+        FileNotFoundError: A manifest of the delta branch is gone.
+        PositionExpiredError: The snapshot of the snapshot branch is gone.
+        CorruptTableError: A manifest is damaged, or one of the snapshot branch is missing.
+        UnsupportedTableError: Partitions that are merged differ in their numbers of buckets; or the options that say
+            which partitions are a chain name no end of the partition columns.
+    """
+    whole, branch = chain.snapshot, None
+    if whole is not None:
+        branch = BranchFiles(starts.chain.snapshot, frozenset(), whole.id, whole.fingerprint)
+    made_of = f"chain {None if whole is None else whole.fingerprint} {chain.merged}"
+    prepare = partial(_prepared, starts, plans, snapshot, chain)
+    prepared, chosen, last = plans.preparation.part(snapshot, made_of, after, prepare)
+    if not chosen.any():
+        return PlannedSplits([])
+    splits = plans.factory.splits(prepared.units, chosen, SplitMode.CHAIN, snapshot.id, prepared.deletions, branch)
+    return PlannedSplits(plans.sorted_by_partition(splits), last)
+
+
+def _prepared(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart) -> Prepared:
+    of_base = plans.of_branch(starts.directory, starts.options)
+    whole, changes = ENTRY_SCHEMA.empty_table(), ENTRY_SCHEMA.empty_table()
+    deletions: dict[tuple[bytes, int, str], object] = {}
+    if chain.snapshot is not None:
+        with starts.checks.reading(chain.snapshot):
+            whole = of_base.state(chain.snapshot)
+            deletions.update(of_base.deletions(chain.snapshot) or {})
+    if snapshot.id:
+        changes = plans.state(snapshot)
+        deletions.update(plans.deletions(snapshot) or {})
+    chains = _Chains.of(whole, changes, plans.partition_fields, starts.chain_keys(plans.schema))
+    scan: Scan = "delta" if chain.merged else "full"
+    parts = []
+    for side, entries in ((of_base, whole), (plans, changes)):
+        is_base = side is of_base
+        entries = chains.chosen(entries, is_base)
+        entries = entries.append_column(_KEPT, pa.array(side.kept(entries, scan)))
+        parts.append(entries.append_column(OF_BRANCH, pa.array(np.full(entries.num_rows, is_base))))
+    both = pa.concat_tables(parts)
+    found: DeletionFiles = deletions
+    if chain.merged:
+        both = chains.merged(both)
+        _check_same_buckets(both, starts.chain.snapshot, starts.chain.delta)
+        found = {(chains.last.get(key[0], key[0]), *key[1:]): file for key, file in deletions.items()}
+    units = plans.ordered(both, whole_buckets)
+    kept: _Mask = units.entries[_KEPT].to_numpy().astype(bool)
+    return Prepared(without_statistics(units), kept, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chains:
+    """Partitions of both branches: which of them are read, and which is the last of each chain.
+
+    Attributes:
+        partitions: The distinct ones, serialised: those of the snapshot branch, then those of the delta branch.
+        bases: How many are of the snapshot branch.
+        place: Where each stands in its chain; the same for equal values.
+        kept: Which are read: of the snapshot branch the newest one of each chain, of the delta branch those after it.
+        last: For each: the newest of its chain that is read.
+    """
+
+    partitions: list[bytes]
+    bases: int
+    place: _Numbers
+    kept: _Mask
+    last: dict[bytes, bytes]
+
+    @staticmethod
+    def of(whole: pa.Table, changes: pa.Table, fields: Sequence[DataField], key_count: int) -> _Chains:
+        """Sort out the partitions of the files of both branches.
+
+        Args:
+            whole: Entries of the snapshot branch.
+            changes: Entries of the delta branch.
+            fields: The partition columns.
+            key_count: How many of the last of them order a chain; those before tell chains apart.
+        """
+        distinct = [table["partition"].combine_chunks().unique() for table in (whole, changes)]
+        partitions, bases = pa.concat_arrays(distinct), len(distinct[0])
+        columns = decode_columns(partitions, fields)
+        chain, place = _ranks(columns[:-key_count], len(partitions)), _ranks(columns[-key_count:], len(partitions))
+        newest = np.full(len(partitions), -1, dtype=np.int64)
+        np.maximum.at(newest, chain[:bases], place[:bases])
+        kept = place > newest[chain]
+        kept[:bases] = place[:bases] == newest[chain[:bases]]
+        values = partitions.to_pylist()
+        # In the order of their places, so that the newest one of a chain is the last to be put there.
+        newest_of = {int(chain[index]): values[index] for index in np.argsort(place, kind="stable") if kept[index]}
+        last = {value: newest_of[int(number)] for value, number in zip(values, chain, strict=True)}
+        return _Chains(values, bases, place, kept, last)
+
+    def chosen(self, entries: pa.Table, is_base: bool) -> pa.Table:
+        """The entries of one branch that are read, older partitions first."""
+        index = self._index(entries, is_base)
+        kept = np.flatnonzero(self.kept[index])
+        return entries.take(pa.array(kept[np.argsort(self.place[index[kept]], kind="stable")]))
+
+    def merged(self, entries: pa.Table) -> pa.Table:
+        """Entries that are read, as if they all lay in the newest partition of their chain."""
+        own = entries["partition"].combine_chunks()
+        encoded = own.dictionary_encode()
+        last = pa.array([self.last[each] for each in encoded.dictionary.to_pylist()], pa.binary())
+        place = entries.schema.get_field_index("partition")
+        entries = entries.set_column(place, "partition", last.take(encoded.indices).cast(own.type))
+        return entries.append_column(OWN_PARTITION, own)
+
+    def _index(self, entries: pa.Table, is_base: bool) -> _Numbers:
+        first, end = (0, self.bases) if is_base else (self.bases, len(self.partitions))
+        numbers = {partition: first + number for number, partition in enumerate(self.partitions[first:end])}
+        encoded = entries["partition"].combine_chunks().dictionary_encode()
+        known = np.array([numbers[each] for each in encoded.dictionary.to_pylist()], dtype=np.int64)
+        return known[encoded.indices.to_numpy(zero_copy_only=False)] if len(known) else known
+
+
+def _ranks(columns: Sequence[pa.Array], count: int) -> _Numbers:
+    """Numbers in Java's order of these values, the same for equal ones."""
+    if not columns or not count:
+        return np.zeros(count, dtype=np.int64)
+    codec = KeyCodec(len(columns))
+    codec.fit(columns)
+    return np.unique(codec.encode(columns), return_inverse=True)[1].astype(np.int64)
+
+
+def _check_same_buckets(entries: pa.Table, snapshot_branch: str, delta_branch: str) -> None:
+    """A key lies in the same bucket of all partitions that are merged."""
+    buckets: dict[bytes, int] = {}
+    for partition, count in zip(entries["partition"].to_pylist(), column(entries, "total_buckets"), strict=True):
+        if buckets.setdefault(partition, int(count)) != count:
+            raise UnsupportedTableError(
+                f"Inconsistent bucket num: partitions of branches '{snapshot_branch}' and '{delta_branch}' that are to "
+                f"be merged have {buckets[partition]} and {count} buckets. Write them with one number of buckets, or "
+                "set 'chain-table.streaming.merge-snapshot' to false."
+            )

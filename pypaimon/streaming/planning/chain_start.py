@@ -1,0 +1,155 @@
+"""The two snapshots that the first plan of a chain table is made of: one of its snapshot branch, one of its delta.
+
+Java's rules: docs/java-semantics.md#chain-tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from pypaimon.streaming.errors import PositionExpiredError, StoreError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.metadata.history import RangeCheck
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.chain import ChainBranches
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.planning.planner_state import ChainStart
+from pypaimon.streaming.planning.start import ResolvedStart
+
+_LOOKS = 8
+
+
+class ChainStarts:
+    """Finds the snapshots, and finds them again at a position inside the first plan.
+
+    Args:
+        directory: The delta branch.
+        chain: The branches.
+        schema: The schema to read with: that of the delta branch.
+
+    Attributes:
+        chain: The branches.
+        directory: The snapshot branch.
+        checks: Checks of its snapshots.
+    """
+
+    def __init__(self, directory: TableDirectory, chain: ChainBranches, schema: TableSchema) -> None:
+        self.chain = chain
+        self.directory = directory.of_branch(chain.snapshot)
+        self.checks = RangeCheck(self.directory, with_changelogs=False)
+        self._delta = directory.snapshots
+        self._schema = schema
+
+    @cached_property
+    def options(self) -> Mapping[str, Any]:
+        """Options of the snapshot branch, as they were when they were first asked for. Two requests.
+
+        Raises:
+            UnsupportedTableError: There is no such branch.
+        """
+        try:
+            newest = self.directory.latest_schema()
+        except FileNotFoundError as error:
+            raise UnsupportedTableError(
+                f"The chain table has no branch '{self.chain.snapshot}', which 'scan.fallback-snapshot-branch' names. "
+                f"Create it, or load the branch '{self.chain.delta}', a table of its own."
+            ) from error
+        options: Mapping[str, Any] = self.directory.reading_schema(newest.id).options
+        return options
+
+    @property
+    def _merged(self) -> bool:
+        return self.chain.is_merged(OptionValues(self.options))
+
+    def chain_keys(self, schema: TableSchema) -> int:
+        """How many of the last partition columns order the partitions of a chain.
+
+        Raises:
+            UnsupportedTableError: The options name others than the last ones.
+        """
+        try:
+            return len(self.chain.chain_keys(schema.partition_keys, OptionValues(self.options)))
+        except ValueError as error:
+            raise UnsupportedTableError(f"The chain table cannot be streamed: {error}.") from error
+
+    def find(self) -> ResolvedStart:
+        """The latest snapshots of both branches.
+
+        A partition that is moved from one branch to the other in between would be in both or in none: both are looked
+        at until the first has not changed while the other was read.
+
+        Raises:
+            StoreError: It changed each time (retriable).
+        """
+        merged = self._merged
+        before = self.directory.snapshots.get_latest_snapshot()
+        for _ in range(_LOOKS):
+            delta = self._delta.get_latest_snapshot()
+            after = self.directory.snapshots.get_latest_snapshot()
+            if _fingerprint(before) == _fingerprint(after):
+                return self._start(after, delta, merged)
+            before = after
+        raise StoreError(f"Branch '{self.chain.snapshot}' was written to whenever it was looked at; ask again.")
+
+    def _start(self, snapshot: Snapshot | None, delta: Snapshot | None, merged: bool) -> ResolvedStart:
+        first = self._first(snapshot, delta)
+        if first is None:
+            return ResolvedStart(1)
+        return ResolvedStart(first.id + 1, first, chain=ChainStart(snapshot, merged))
+
+    def again(self, position: Position, delta: Snapshot | None) -> tuple[Snapshot, ChainStart]:
+        """The snapshots of the first plan at a position inside of it.
+
+        Args:
+            position: The position.
+            delta: The snapshot of the delta branch; None: that was empty.
+
+        Raises:
+            StreamConfigError: The position is none inside the first plan of a chain table, or of one that was merged
+                otherwise.
+            PositionExpiredError: The snapshot of the snapshot branch is gone.
+            TableChangedError: The snapshot branch was rolled back.
+        """
+        base = position.base
+        if base is None:
+            raise StreamConfigError(
+                f"The position lies inside the first plan of branch '{self.chain.delta}'. Load that branch to go on."
+            )
+        if base.merged is not self._merged:
+            raise StreamConfigError(
+                "The position lies inside the first plan of a chain table that was read with "
+                f"'chain-table.streaming.merge-snapshot' = '{str(base.merged).lower()}'. Go on so, or begin anew."
+            )
+        snapshot = None
+        if base.snapshot:
+            snapshot = self.checks.check_before(base.snapshot, base.fingerprint)
+            if snapshot is None:
+                detail = f"It is a snapshot of branch '{self.chain.snapshot}', of which the first plan is made. "
+                latest = self.directory.snapshots.latest_id()
+                raise PositionExpiredError(base.snapshot, self.checks.earliest_id(), latest, detail)
+        first = self._first(snapshot, delta)
+        if first is None:
+            raise StreamConfigError(f"not a position: {position.to_json()}. Give what Position.to_json() wrote.")
+        return first, ChainStart(snapshot, base.merged)
+
+    def _first(self, snapshot: Snapshot | None, delta: Snapshot | None) -> Snapshot | None:
+        """The snapshot of the delta branch; where that is empty, one without files before its first.
+
+        It has no watermark, as in Java: it stands for both branches. None: both are empty.
+        """
+        if delta is not None:
+            return replace(delta, watermark=None, total_record_count=None)
+        if snapshot is None:
+            return None
+        return replace(
+            snapshot, id=0, schema_id=self._schema.id, index_manifest=None, watermark=None, total_record_count=None
+        )
+
+
+def _fingerprint(snapshot: Snapshot | None) -> tuple[int, str] | None:
+    return None if snapshot is None else (snapshot.id, snapshot.fingerprint)

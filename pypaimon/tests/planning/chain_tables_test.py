@@ -1,0 +1,215 @@
+"""Streams of chain tables: a first plan of two branches, then the changes of one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from chain_tables import DELTA, SNAPSHOT, ChainTable, Change, Row, rows
+from commit_seed import commit_seed, how_to_repeat
+from tables import available
+
+from pypaimon.streaming import Plan, PlanKind, Position, StreamReadBuilder, stream_read_builder
+
+MERGED = {"chain_table__streaming__merge_snapshot": "true"}
+
+
+def read_all(builder: StreamReadBuilder) -> list[tuple[PlanKind, list[Row]]]:
+    """Every plan there is, with its rows; splits go through a pickle."""
+    with builder.new_streaming_scan() as scan:
+        read = builder.new_read()
+        return [(plan.kind, rows(read, _pickled(plan))) for plan in available(scan)]
+
+
+def _pickled(plan: Plan) -> Any:
+    class Copy:
+        @staticmethod
+        def splits() -> Any:
+            return pickle.loads(pickle.dumps(plan.splits()))
+
+    return Copy
+
+
+def in_parts(builder: StreamReadBuilder) -> tuple[list[Row], list[Row]]:
+    """The first plan, and what follows, where each unit is a plan and each plan is read by another stream."""
+    first, later = [], []
+    position: str | None = None
+    while True:
+        here = builder.copy().with_limits(max_splits=1)
+        if position is not None:
+            here.with_start(position=position)
+        with here.new_streaming_scan() as scan:
+            plan = scan.plan()
+            if plan is None:
+                return sorted(first), later
+            (first if plan.kind is PlanKind.FULL else later).extend(rows(here.new_read(), plan))
+            position = plan.position.to_json()
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> ChainTable:
+    """Two regions: whole days 9 and 10 of one, none of the other; changes before and after."""
+    table = ChainTable(tmp_path)
+    table.commit(SNAPSHOT, [("+I", "eu", 9, key, 1) for key in range(4)])
+    table.commit(SNAPSHOT, [("+I", "eu", 10, key, 2) for key in range(4)])
+    table.commit(DELTA, [("+I", "eu", 10, 7, 3), ("+I", "eu", 9, 8, 3), ("+I", "us", 3, 1, 3)])
+    table.commit(DELTA, [("+U", "eu", 11, 1, 4), ("-D", "eu", 11, 2, 4), ("+I", "us", 12, 5, 4)])
+    table.commit(DELTA, [("-D", "eu", 100, 3, 5), ("+I", "eu", 100, 6, 5), ("-D", "us", 12, 1, 5)])
+    return table
+
+
+def test_the_newest_whole_partition_of_each_chain_comes_with_the_changes_after_it(chain: ChainTable) -> None:
+    """Days are compared as numbers: 9 is before 10 and 11 before 100."""
+    ((kind, found),) = read_all(chain.builder())
+    assert kind is PlanKind.FULL
+    assert found == chain.first_plan()
+    assert found == [
+        ("+I", "eu", 10, 0, "v2"),
+        ("+I", "eu", 10, 1, "v2"),
+        ("+I", "eu", 10, 2, "v2"),
+        ("+I", "eu", 10, 3, "v2"),
+        ("+I", "eu", 100, 6, "v5"),
+        ("+I", "us", 3, 1, "v3"),
+        ("+I", "us", 12, 5, "v4"),
+        ("+U", "eu", 11, 1, "v4"),
+    ]
+
+
+def test_merged_each_chain_is_one_partition_its_last(chain: ChainTable) -> None:
+    ((kind, found),) = read_all(chain.builder(**MERGED))
+    assert kind is PlanKind.FULL
+    assert found == chain.first_plan(merged=True)
+    assert found == [
+        ("+I", "eu", 100, 0, "v2"),
+        ("+I", "eu", 100, 6, "v5"),
+        ("+I", "us", 12, 5, "v4"),
+        ("+U", "eu", 100, 1, "v4"),
+    ]
+
+
+def test_without_chain_keys_all_partitions_are_one_chain(tmp_path: Path) -> None:
+    table = ChainTable(tmp_path, chain_table__chain_partition_keys="")
+    table.commit(SNAPSHOT, [("+I", "eu", 100, 1, 1), ("+I", "us", 2, 1, 1)])
+    table.commit(DELTA, [("+I", "eu", 200, 5, 2), ("+I", "us", 3, 6, 2)])
+    assert read_all(table.builder()) == [(PlanKind.FULL, table.first_plan(one_chain=True))]
+    assert table.first_plan(one_chain=True) == [("+I", "us", 2, 1, "v1"), ("+I", "us", 3, 6, "v2")]
+    assert read_all(table.builder(**MERGED)) == [(PlanKind.FULL, table.first_plan(one_chain=True, merged=True))]
+
+
+def test_after_the_first_plan_the_changes_of_the_delta_branch_come_as_written(chain: ChainTable) -> None:
+    builder = chain.builder()
+    with builder.new_streaming_scan() as scan:
+        read = builder.new_read()
+        first = scan.plan()
+        assert first is not None and first.position.snapshot == 4 and first.snapshot_id == 3
+        chain.commit(SNAPSHOT, [("+I", "eu", 200, 1, 6)])
+        chain.commit(DELTA, [("-D", "eu", 5, 1, 6), ("+I", "eu", 201, 1, 6)])
+        (second,) = available(scan)
+    assert rows(read, second) == [("+I", "eu", 201, 1, "v6"), ("-D", "eu", 5, 1, "v6")]
+    assert second.kind is PlanKind.DELTA and second.position.snapshot == 5
+
+
+def test_a_position_behind_the_first_plan_is_one_of_the_delta_branch(chain: ChainTable) -> None:
+    with chain.builder().new_streaming_scan() as scan:
+        (first,) = available(scan)
+    chain.commit(DELTA, [("+I", "eu", 201, 1, 6)])
+    position = first.position.to_json()
+    assert json_keys(position) == {"version", "table", "snapshot", "fingerprint", "phase"}
+    for builder in (chain.builder(), stream_read_builder(chain.branch(DELTA))):
+        assert read_all(builder.with_start(position=position)) == [
+            (PlanKind.DELTA, [("+I", "eu", 201, 1, "v6")]),
+        ]
+
+
+def json_keys(position: str) -> set[str]:
+    return set(json.loads(position))
+
+
+@pytest.mark.parametrize("options", [{}, MERGED], ids=["apart", "merged"])
+def test_a_stream_goes_on_anywhere_in_its_first_plan(chain: ChainTable, options: dict[str, str]) -> None:
+    """Also where both branches have moved on meanwhile: it is of the two snapshots that it began with."""
+    wanted = chain.first_plan(merged=bool(options))
+    builder = chain.builder(**options).with_limits(max_splits=1)
+    with builder.new_streaming_scan() as scan:
+        plan = scan.plan()
+    assert plan is not None
+    found = rows(builder.new_read(), plan)
+    chain.commit(SNAPSHOT, [("+I", "eu", 300, 1, 6)])
+    chain.commit(DELTA, [("+I", "eu", 100, 6, 7), ("+I", "us", 1, 1, 7)])
+    parts = 1
+    while plan is not None and plan.kind is PlanKind.FULL:
+        builder = chain.builder(**options).with_limits(max_splits=1).with_start(position=plan.position.to_json())
+        with builder.new_streaming_scan() as scan:
+            plan = scan.plan()
+        if plan is not None and plan.kind is PlanKind.FULL:
+            parts += 1
+            found += rows(builder.new_read(), plan)
+    assert sorted(found) == wanted
+    assert parts > 2
+    assert plan is not None and plan.snapshot_id == 4
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_random_histories_have_the_first_plan_of_the_model(tmp_path: Path, number: int) -> None:
+    """Chosen by partition and bucket, filtered, sharded, cut and gone on with: always the same rows."""
+    print(how_to_repeat())
+    random = Random(f"{commit_seed()} {number}")
+    table = ChainTable(tmp_path, bucket=str(random.choice([1, 3])))
+    sequence = 0
+    for _ in range(random.randint(3, 9)):
+        branch = random.choice([SNAPSHOT, DELTA, DELTA])
+        changes: list[Change] = []
+        for _ in range(random.randint(1, 12)):
+            sequence += 1
+            kind = random.choice(["+I", "+U", "-D"]) if branch == DELTA else "+I"
+            partition = random.choice(["eu", "us"]), random.choice([2, 9, 10, 11, 100])
+            changes.append((kind, *partition, random.randrange(6), sequence))
+        table.commit(branch, changes)
+    for merged in (False, True):
+        wanted = table.first_plan(merged=merged)
+        builder = table.builder(chain_table__streaming__merge_snapshot=str(merged).lower())
+        assert [row for kind, found in read_all(builder) for row in found if kind is PlanKind.FULL] == wanted
+        assert in_parts(builder) == (wanted, [])
+        shards = [
+            row for index in range(2) for _, found in read_all(builder.copy().with_shard(index, 2)) for row in found
+        ]
+        assert sorted(shards) == wanted
+        values = builder.new_predicate_builder()
+        for predicate, keep in (
+            (values.greater_than("k", 2), lambda row: row[3] > 2),
+            (values.equal("k", 1), lambda row: row[3] == 1),
+            (values.less_than("v", "v3"), lambda row: row[4] < "v3"),
+        ):
+            filtered = [row for _, found in read_all(builder.copy().with_filter(predicate)) for row in found]
+            assert filtered == [row for row in wanted if keep(row)]
+
+
+def test_of_equally_new_records_that_of_the_later_partition_counts(tmp_path: Path) -> None:
+    """Both are the first of their files, with the same sequence; whatever the order in which they were written."""
+    table = ChainTable(tmp_path)
+    table.commit(DELTA, [("+I", "eu", 12, 1, 5)])
+    table.commit(DELTA, [("-D", "eu", 11, 1, 5)])
+    table.commit(SNAPSHOT, [("+I", "eu", 10, 1, 5)])
+    assert read_all(table.builder(**MERGED)) == [(PlanKind.FULL, [("+I", "eu", 12, 1, "v5")])]
+
+
+@pytest.mark.parametrize("options", [{}, MERGED], ids=["apart", "merged"])
+def test_one_of_the_branches_may_be_empty(tmp_path: Path, options: dict[str, str]) -> None:
+    whole, changes = ChainTable(tmp_path / "whole"), ChainTable(tmp_path / "changes")
+    whole.commit(SNAPSHOT, [("+I", "eu", 1, key, 1) for key in range(3)])
+    changes.commit(DELTA, [("+I", "eu", 1, key, 1) for key in range(3)])
+    for table in (whole, changes):
+        wanted = table.first_plan(merged=bool(options))
+        assert read_all(table.builder(**options)) == [(PlanKind.FULL, wanted)]
+        assert read_all(table.builder(**options).with_end(latest=True)) == [(PlanKind.FULL, wanted)]
+        assert in_parts(table.builder(**options)) == (wanted, [])
+    with whole.builder(**options).new_streaming_scan() as scan:
+        (first,) = available(scan)
+        assert first.position == Position(first.position.table, 1)
+        whole.commit(DELTA, [("-D", "eu", 2, 1, 2)])
+        (second,) = available(scan)
+        assert rows(whole.builder().new_read(), second) == [("-D", "eu", 2, 1, "v2")]
