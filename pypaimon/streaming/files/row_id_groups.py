@@ -29,6 +29,31 @@ class Part(Protocol):
         """The next rows."""
 
 
+class BufferedPart:
+    """A `Part` of record batches that follow each other.
+
+    Args:
+        batches: All of its rows.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._batch: pa.RecordBatch | None = None
+
+    def available(self) -> int:
+        """See `Part`."""
+        while self._batch is None or not self._batch.num_rows:
+            self._batch = next(self._batches)
+        return int(self._batch.num_rows)
+
+    def take(self, length: int) -> pa.RecordBatch:
+        """See `Part`."""
+        assert self._batch is not None
+        taken = self._batch.slice(0, length)
+        self._batch = self._batch.slice(length)
+        return taken
+
+
 @dataclass(frozen=True, slots=True)
 class RowIdGroup:
     """Files that cover the same row ids.
@@ -172,7 +197,9 @@ def join(
     """
     schema = arrow_schema(fields)
     varying = [field for field in fields if field.name not in constants and field.name not in others]
-    parts: list[Part] = [_FilePart(file, read(file, owned)) for file, owned in owners(group, varying, schema_of)]
+    parts: list[Part] = [
+        BufferedPart(_whole(file, read(file, owned))) for file, owned in owners(group, varying, schema_of)
+    ]
     parts += others.values()
     position = 0
     while position < group.row_count:
@@ -186,23 +213,7 @@ def join(
         position += length
 
 
-class _FilePart:
-    """A file of a group that is being read, in pieces of any length."""
-
-    def __init__(self, file: DataFileMeta, batches: Iterator[pa.RecordBatch]) -> None:
-        self._file = file
-        self._batches = batches
-        self._batch: pa.RecordBatch | None = None
-
-    def available(self) -> int:
-        while self._batch is None or not self._batch.num_rows:
-            self._batch = next(self._batches, None)
-            if self._batch is None:
-                raise CorruptTableError(str(self._file.file_path), f"it holds fewer than {self._file.row_count} rows")
-        return int(self._batch.num_rows)
-
-    def take(self, length: int) -> pa.RecordBatch:
-        assert self._batch is not None
-        taken = self._batch.slice(0, length)
-        self._batch = self._batch.slice(length)
-        return taken
+def _whole(file: DataFileMeta, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file of a group; where more are asked for it is damaged."""
+    yield from batches
+    raise CorruptTableError(str(file.file_path), f"it holds fewer than {file.row_count} rows")

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.files.row_id_groups import Part, ReadFields, RowIdGroup, is_written
+from pypaimon.streaming.files.row_id_groups import BufferedPart, Part, ReadFields, RowIdGroup, is_written
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_type
 
@@ -27,7 +27,7 @@ def vector_columns(
         files = [file for file in (*group.files, *group.vector_files) if is_written(field, file, schema_of)]
         files.sort(key=lambda file: file.max_sequence_number, reverse=True)
         if files and files[0] not in group.files:
-            found[field.name] = _VectorColumn(field, _stretches(group, files), read)
+            found[field.name] = BufferedPart(_column(field, _stretches(group, files), read))
     return found
 
 
@@ -62,30 +62,10 @@ def _covers(file: DataFileMeta, row_id: int) -> bool:
     return bool(file.first_row_id <= row_id < file.first_row_id + file.row_count)
 
 
-class _VectorColumn:
-    """A column that is read file after file; null where none holds it.
-
-    Args:
-        field: The column.
-        stretches: Where its rows lie, in order.
-        read: Reads columns of a file.
-    """
-
-    def __init__(self, field: DataField, stretches: Sequence[_Stretch], read: ReadFields) -> None:
-        self._field = field
-        self._batches = (batch for stretch in stretches for batch in _rows(stretch, field, read))
-        self._batch: pa.RecordBatch | None = None
-
-    def available(self) -> int:
-        while self._batch is None or not self._batch.num_rows:
-            self._batch = next(self._batches)
-        return int(self._batch.num_rows)
-
-    def take(self, length: int) -> pa.RecordBatch:
-        assert self._batch is not None
-        taken = self._batch.slice(0, length)
-        self._batch = self._batch.slice(length)
-        return taken
+def _column(field: DataField, stretches: Sequence[_Stretch], read: ReadFields) -> Iterator[pa.RecordBatch]:
+    """A column that is read file after file; null where none holds it."""
+    for stretch in stretches:
+        yield from _rows(stretch, field, read)
 
 
 def _rows(stretch: _Stretch, field: DataField, read: ReadFields) -> Iterator[pa.RecordBatch]:
