@@ -12,12 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from pypaimon.streaming.errors import (
-    CorruptTableError,
-    PositionExpiredError,
-    StoreError,
-    TableChangedError,
-)
+from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.history import RangeCheck
@@ -343,8 +338,7 @@ class Planner:
         with suppress(Exception):
             read = [snapshot for snapshot in snapshots if self._follow_up.is_read(snapshot)]
             lists = [self._follow_up.files(snapshot).manifest_list for snapshot in read]
-            with suppress(FileNotFoundError, CorruptTableError, StoreError):
-                self._plans.of().prefetch([each for each in lists if each])
+            self._plans.of().prefetch([each for each in lists if each])
 
     def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read a snapshot, or pass over it."""
@@ -380,19 +374,7 @@ class Planner:
     ) -> Step:
         position = self.position(after)
         assert position is not None
-        schema = self._schemas.of(after.schema_id)
-        for split in planned.splits:
-            split.fingerprint = snapshot.fingerprint
-            split.schema = split.schema if after.schema_id is None else schema
-        plan = Plan(
-            planned.splits,
-            kind=kind,
-            snapshot_id=snapshot.id,
-            position=position,
-            schema=schema,
-            watermark=snapshot.watermark,
-            commit_time_millis=snapshot.time_millis,
-        )
+        plan = self._plans.plan(planned.splits, kind, snapshot, position, after.schema_id)
         return Step(after, plan, snapshot.id if first is None else first)
 
     @staticmethod

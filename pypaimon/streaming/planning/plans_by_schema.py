@@ -7,6 +7,8 @@ from dataclasses import replace
 from pypaimon.streaming.filtering.field_binding import rebound_filter
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit
+from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.planning.planner_log import PlannerLog
 from pypaimon.streaming.planning.planner_state import PlannerState
@@ -76,3 +78,34 @@ class PlansBySchema:
             self._log.schema_followed(self._schemas.of(state.schema_id).id, schema_id, snapshot)
             state = replace(state, schema_id=schema_id)
         return self.of(state.schema_id, state.created_after), state
+
+    def plan(
+        self,
+        splits: list[StreamSplit],
+        kind: PlanKind,
+        snapshot: Snapshot,
+        position: Position,
+        schema_id: int | None,
+    ) -> Plan:
+        """A plan to hand out.
+
+        Args:
+            splits: What it holds; each is told the snapshot, and the schema if that was followed to.
+            kind: How it came about.
+            snapshot: Its last snapshot.
+            position: Behind it.
+            schema_id: The schema that it is read with; None: the stream's first one.
+        """
+        schema = self._schemas.of(schema_id)
+        for split in splits:
+            split.fingerprint = snapshot.fingerprint
+            split.schema = split.schema if schema_id is None else schema
+        return Plan(
+            splits,
+            kind=kind,
+            snapshot_id=snapshot.id,
+            position=position,
+            schema=schema,
+            watermark=snapshot.watermark,
+            commit_time_millis=snapshot.time_millis,
+        )
