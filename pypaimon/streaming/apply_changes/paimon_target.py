@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
-from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import DataField, PyarrowFieldParser
 from pypaimon.streaming.model.position import Position
 
 _WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
@@ -25,6 +25,9 @@ class PaimonTarget:
         table: pypaimon's table. Columns are matched by name and cast; those that a batch lacks become null.
         shared: Others write to the table too, such as the other shards of a stream. A full state is added then, and one
             in the midst of a stream is refused, for it would leave rows behind that are gone.
+
+    Raises:
+        UnsupportedTableError: pypaimon cannot write a column of the table.
     """
 
     def __init__(self, table: Any, *, shared: bool = False) -> None:
@@ -32,7 +35,7 @@ class PaimonTarget:
         self._shared = shared
         self._keys: list[str] = list(table.primary_keys)
         self._kind: str | None = table.table_schema.options.get("rowkind.field")
-        self._schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields)
+        self._schema = pa.schema([_arrow_field(field) for field in table.fields])
 
     def position(self) -> Position | None:
         """None: the table does not say how far it is, so that `replicate` begins with the state each time."""
@@ -108,6 +111,15 @@ class PaimonTarget:
             else:
                 columns.append(pa.nulls(rows.num_rows, field.type))
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _arrow_field(field: DataField) -> pa.Field:
+    try:
+        return PyarrowFieldParser.from_paimon_field(field)
+    except ValueError as error:
+        raise UnsupportedTableError(
+            f"the target table has a column '{field.name}' of type {field.type}, which pypaimon cannot write ({error})"
+        ) from error
 
 
 def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from copied_table import at, batches, changed, keyed, rows_of, stream
+from corpus_cases import load
 from orders import COLUMNS, append, catalog, create_orders, events, orders
-from pypaimon import Schema
+from pypaimon import CatalogFactory, Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from tables import Table
 
-from pypaimon.streaming import StreamConfigError, stream_read_builder
+from pypaimon.streaming import StreamConfigError, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.apply_changes import PaimonTarget
 
 
@@ -207,3 +208,10 @@ def test_deletes_that_it_cannot_take(tables: Any) -> None:
     builder = stream_read_builder(orders(tables)).with_projection(COLUMNS).with_start(snapshot_id=4)
     refused(tables.get_table("db.copy"), builder.with_end(latest=True), "'rowkind.field'")
     refused(events(tables, "db.events", commits=0), builder, "cannot be appended")
+
+
+def test_a_table_with_a_column_that_pypaimon_cannot_write_is_refused() -> None:
+    warehouse = load("java-2.1-more", "multiset_append_parquet").warehouse
+    table = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t")
+    with pytest.raises(UnsupportedTableError, match="column 's' of type MULTISET<STRING>, which pypaimon cannot write"):
+        PaimonTarget(table)

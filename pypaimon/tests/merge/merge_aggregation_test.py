@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from aggregate_model import DELETES, Case, Function, Refused, aggregate, check, unless_null
+from aggregate_model import DELETES, Case, Function, Refused, aggregate, check, engine_of, unless_null
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import java_key
+from merge_model import Record, java_key, merge_columns
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 
@@ -211,6 +211,24 @@ def test_first_values() -> None:
     assert aggregate("first_value", pa.int32(), [3, 1, 2]) == 3
     assert aggregate("first_non_null_value", pa.int32(), [None, 1, 2]) == 1
     assert aggregate("first_not_null_value", pa.int32(), [None, None]) is None
+
+
+@pytest.mark.parametrize("function", ["first_value", "first_non_null_value"])
+@given(records=st.lists(st.tuples(st.sampled_from([0, 2, 3]), st.none() | st.integers(0, 5)), min_size=2, max_size=6))
+def test_a_delete_that_removes_the_row_leaves_first_values_given(
+    function: str, records: list[tuple[int, int | None]]
+) -> None:
+    """Java's functions are not set back: behind it they keep what the delete holds, unless nothing came before it."""
+    kept, is_given = None, False
+    for kind, value in records:
+        if kind == 3:
+            kept = value
+        elif not is_given and (function == "first_value" or value is not None):
+            kept, is_given = value, True
+    engine = engine_of(function, pa.int32(), {}, removes=True)
+    run = [Record(kind, number, {"k": 1, "v": value}) for number, (kind, value) in enumerate(records)]
+    found = merge_columns([run], {"k": pa.int32(), "v": pa.int32()}, engine, [[]], keep_deletes=True)
+    assert found == [("-D" if records[-1][0] == 3 else "+I", {"k": 1, "v": kept})]
 
 
 def test_decimals_of_18_digits_may_outgrow_their_precision_as_in_java() -> None:

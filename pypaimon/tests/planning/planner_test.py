@@ -97,6 +97,23 @@ class TestStart:
         with pytest.raises(PositionBeyondLatestError):
             drive.run()
 
+    def test_on_an_empty_table_a_position_at_snapshot_1_waits_and_one_behind_it_is_an_error(self, table: Table) -> None:
+        drive = Drive.of(table)
+        drive.state = drive.planner.at(Position(drive.directory.identity, 2))
+        with pytest.raises(PositionBeyondLatestError, match=r"latest snapshot \(None\)"):
+            drive.run()
+        drive.state = drive.planner.at(Position(drive.directory.identity, 1))
+        assert [drive.step().idle for _ in range(18)][1:] == [True] * 17
+        table.commit([1])
+        assert drive.keys() == [1]
+
+    @pytest.mark.parametrize("mode", [StartMode.FROM_SNAPSHOT, StartMode.FROM_SNAPSHOT_FULL])
+    def test_on_an_empty_table_a_start_at_any_snapshot_waits_for_the_first_commit(
+        self, table: Table, mode: StartMode
+    ) -> None:
+        drive = Drive.of(table, Start(mode, snapshot_id=5))
+        assert [drive.step().idle for _ in range(18)] == [True] * 18
+
     def test_a_position_of_another_table_is_refused(self, table: Table, tmp_path: Path) -> None:
         table.commit([1])
         with pytest.raises(TableChangedError, match="another table"):
