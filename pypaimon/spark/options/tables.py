@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.sink_options import SinkOptions
@@ -17,9 +18,11 @@ def load_table(options: SourceOptions | SinkOptions) -> tuple[Any, View | None]:
 
     Raises:
         StreamConfigError: There is no such table, or the catalog cannot be made from the options.
+        UnsupportedTableError: pypaimon does not know the type of a column.
     """
     name, view = _without_view(options.table)
-    table = _at_path(options) if name is None else _of_catalog(options, name)
+    with naming_unreadable_types("the table"):
+        table = _at_path(options) if name is None else _of_catalog(options, name)
     overlay = {key: value for key, value in options.table_options.items() if key not in ("scan.parallelism", "branch")}
     if overlay:
         try:

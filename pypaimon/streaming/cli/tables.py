@@ -13,6 +13,7 @@ import yaml
 from pypaimon.catalog.catalog_factory import CatalogFactory
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 from pypaimon.streaming.options.views import VIEWS, View
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +38,8 @@ class TableSource:
 
     def load(self) -> Any:
         """pypaimon's table, as a handle of its own that has cached nothing yet."""
-        table = CatalogFactory.create(self.catalog_options).get_table(self.name)
+        with naming_unreadable_types("the table"):
+            table = CatalogFactory.create(self.catalog_options).get_table(self.name)
         return table.copy(self.table_options) if self.table_options else table
 
     def builder(self, table: Any | None = None) -> StreamReadBuilder:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
-from pypaimon.streaming.errors import CorruptTableError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
+from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
 _MAIN = "main"
-_UNREADABLE_TYPE = re.compile(r"Unknown type: (GEOMETRY|GEOGRAPHY)\b")
-"""What pypaimon says of a type that Java has and it has not."""
 _TAG_PREFIX, _SCHEMA_PREFIX = "tag-", "schema-"
 _SHARED = "_pypaimon_streaming_directories"
 _shared_lock = ForkSafeLock()
@@ -240,12 +238,9 @@ class _Shared(dict[float, tuple[Store, ManifestReader]]):
 
 def _parse_schema(schema_id: int, data: bytes) -> TableSchema:
     try:
-        schema = TableSchema.from_json(data.decode())
+        with naming_unreadable_types(f"schema {schema_id}"):
+            schema = TableSchema.from_json(data.decode())
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:
-        if named := _UNREADABLE_TYPE.search(str(error)):
-            raise UnsupportedTableError(
-                f"Columns of type {named[1]} cannot be streamed, and schema {schema_id} has one. pypaimon has none."
-            ) from error
         raise ValueError(f"no schema: {error}") from error
     if not schema_id:
         _creation_time(data)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runs import Program
 from corpus_cases import load
 from pypaimon import CatalogFactory
+from spark_driver import batch_tasks
 from tables import Table
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
@@ -51,7 +53,7 @@ def test_a_filter_asks_of_blobs_whether_they_are_null_and_nothing_else() -> None
 @pytest.mark.parametrize("kind", ["GEOMETRY", "GEOGRAPHY NOT NULL"])
 @pytest.mark.parametrize("where", ["column", "row"])
 def test_a_type_that_pypaimon_does_not_know_is_no_damage(tmp_path: Path, kind: str, where: str) -> None:
-    """It comes with a change of the schema: a table that has it from the start pypaimon does not load."""
+    """Where it comes with a change of the schema."""
     table = Table(tmp_path)
     handle = table.handle()
     schema = json.loads((table.path / "schema" / "schema-0").read_text())
@@ -61,3 +63,21 @@ def test_a_type_that_pypaimon_does_not_know_is_no_damage(tmp_path: Path, kind: s
     (table.path / "schema" / "schema-1").write_text(json.dumps(schema))
     with pytest.raises(UnsupportedTableError, match=f"type {kind.split()[0]} cannot be streamed, and schema 1 has one"):
         stream_read_builder(handle)
+
+
+def test_a_table_that_has_such_a_type_from_the_start_is_refused_where_we_load_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pypaimon itself only says that it cannot load the schema."""
+    table = Table(tmp_path)
+    path = table.path / "schema" / "schema-0"
+    schema = json.loads(path.read_text())
+    schema["fields"].append({"id": 2, "name": "g", "type": "GEOMETRY"})
+    path.write_text(json.dumps(schema | {"highestFieldId": 2}))
+    for place in ({"path": str(table.path)}, {"warehouse": str(tmp_path), "table": table.name}):
+        with pytest.raises(UnsupportedTableError, match="GEOMETRY cannot be streamed, and the table has one"):
+            list(batch_tasks(place))
+    told = Program(tmp_path, capsys)("tail", table.name)
+    assert told.code and "type GEOMETRY cannot be streamed" in told.err
+    with pytest.raises(RuntimeError, match="schema"):
+        table.handle()

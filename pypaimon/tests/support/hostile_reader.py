@@ -23,6 +23,8 @@ from pypaimon.streaming.model.plan import SplitMode
 
 MEMORY = 4 << 30
 SECONDS = 20
+PATIENCE = 600
+"""Seconds after which, and one more for each sample, a process that has not ended hangs."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,11 @@ def oddities(samples: Samples, directory: Path) -> list[str]:
     """What came to something else than rows or a typed error; also the end of the process, and what it printed."""
     path = directory / "samples"
     path.write_bytes(pickle.dumps(samples))
-    done = subprocess.run([sys.executable, __file__, str(path)], capture_output=True, text=True, check=False)
+    command = [sys.executable, __file__, str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE + len(samples.contents))
+    except subprocess.TimeoutExpired as error:
+        return [f"no end after {(error.stdout or b'').decode().splitlines()[-1:]}"]
     lines = done.stdout.splitlines()
     odd = [line for line in lines if not line.startswith("sample ")]
     if done.returncode:
