@@ -200,7 +200,7 @@ class IOPool:
         for job in refused:
             if job.future.set_running_or_notify_cancel():
                 job.future.set_exception(self._refusal())
-        _let_interpreter_exit()
+        _look_first_at_exit()
 
     def _leave(self, future: Future[Any]) -> None:
         """Have nobody wait for a call any more. Its thread is replaced, and counts as hanging if it takes too long."""
@@ -215,7 +215,7 @@ class IOPool:
             if self._jobs:
                 self._ensure_worker()
         future.set_exception(CancelledError("nobody waits for this any more"))
-        _let_interpreter_exit()
+        _look_first_at_exit()
 
     def _count_hanging(self) -> None:
         self._abandoned += 1
@@ -307,7 +307,7 @@ _pools: WeakSet[IOPool] = WeakSet()
 
 
 def _before_exit() -> None:
-    """Have `_at_exit` called at exit, before the hooks that were registered by now."""
+    """Have `_at_exit` called at exit."""
     global _registered
     if not _registered:
         _registered = True
@@ -317,17 +317,22 @@ def _before_exit() -> None:
 _registered = False
 
 
+def _look_first_at_exit() -> None:
+    """Have `_at_exit` called before the hooks that were registered by now."""
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
+
+
 def _at_exit() -> None:
+    """Keep pyarrow's exit hook from waiting for requests that still hang: it waits for calls in flight.
+
+    Without that hook the teardown of its S3 client may crash, so that it stays where all have come back.
+    """
     if any(pool._running or pool._hanging or pool._left for pool in _pools):
-        _let_interpreter_exit()
-
-
-def _let_interpreter_exit() -> None:
-    """Keep pyarrow's exit hook from waiting for the request that hangs (it waits for calls in flight)."""
-    filesystem = sys.modules.get("pyarrow.fs")
-    finalize = getattr(filesystem, "ensure_s3_finalized", None)
-    if finalize is not None:
-        atexit.unregister(finalize)
+        filesystem = sys.modules.get("pyarrow.fs")
+        finalize = getattr(filesystem, "ensure_s3_finalized", None)
+        if finalize is not None:
+            atexit.unregister(finalize)
 
 
 def _after_fork() -> None:

@@ -348,6 +348,13 @@ def test_a_request_that_nobody_waits_for_any_more_does_not_hold_the_interpreter(
     assert run_script(script) == "in flight"
 
 
+def test_where_all_that_hung_has_come_back_pyarrow_ends_its_s3_client() -> None:
+    """Else it warns of a crash at exit, and some do crash."""
+    script = PRELUDE + S3 + GIVE_UP.format(call="never.wait") + "never.set()\nwhile pool.hanging:\n    pass\n"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "given up\n", "")
+
+
 @pytest.mark.parametrize("before", ["pool.run(len, '')", "pool.submit(never.wait)"])
 def test_a_pool_works_in_a_forked_process(before: str) -> None:
     script = f"""

@@ -50,7 +50,8 @@ def oddities(samples: Samples, directory: Path) -> list[str]:
     path.write_bytes(pickle.dumps(samples))
     command = [sys.executable, __file__, str(path)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE + len(samples.contents))
+        limit = PATIENCE + len(samples.contents)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
     except subprocess.TimeoutExpired as error:
         return [f"no end after {(error.stdout or b'').decode().splitlines()[-1:]}"]
     lines = done.stdout.splitlines()
