@@ -64,7 +64,7 @@ def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[Str
 
     Raises:
         PaimonStreamError: The range is not there, or the options contradict each other.
-        UnsupportedTableError: The state of a chain table, which lies in several branches.
+        UnsupportedTableError: It is a chain table, which lies in several branches.
     """
     builder.refuse_chain("batch reads")
     values = OptionValues(options.table_options)
@@ -74,7 +74,6 @@ def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[Str
     between = between_of_options(values)
     if between is not None:
         return _splits_of_range(builder, between)
-    builder.refuse_chain("batch reads of a state")
     snapshot = _state_at(builder, values, chosen[0] if chosen else None)
     splits = [] if snapshot is None else _state(builder, snapshot)
     # Records that wait in bucket -2 belong to no row yet.

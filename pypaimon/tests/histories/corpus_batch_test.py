@@ -73,7 +73,7 @@ def test_chain_tables_are_refused_by_name(scenario: str) -> None:
     for case in ranges(scenario):
         outcome = read_by_spark(case)
         assert isinstance(outcome.error, UnsupportedTableError)
-        assert "batch reads of a state are of one branch" in str(outcome.error)
+        assert "batch reads are of one branch" in str(outcome.error)
 
 
 @pytest.mark.parametrize("scenario", scenario_names(ARCHIVE))

@@ -2,64 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import pickle
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from chain_tables import DELTA, SNAPSHOT, ChainTable, Change, Row, rows
+from chain_tables import (
+    DELTA,
+    MERGED,
+    SNAPSHOT,
+    ChainTable,
+    Change,
+    Row,
+    in_parts,
+    next_plan,
+    read_all,
+    rows,
+    two_regions,
+)
 from commit_seed import commit_seed, how_to_repeat
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
 from tables import available
 
-from pypaimon.streaming import Plan, PlanKind, Position, StreamReadBuilder, stream_read_builder
-
-MERGED = {"chain_table__streaming__merge_snapshot": "true"}
-
-
-def read_all(builder: StreamReadBuilder) -> list[tuple[PlanKind, list[Row]]]:
-    """Every plan there is, with its rows; splits go through a pickle."""
-    with builder.new_streaming_scan() as scan:
-        read = builder.new_read()
-        return [(plan.kind, rows(read, _pickled(plan))) for plan in available(scan)]
-
-
-def _pickled(plan: Plan) -> Any:
-    class Copy:
-        @staticmethod
-        def splits() -> Any:
-            return pickle.loads(pickle.dumps(plan.splits()))
-
-    return Copy
-
-
-def in_parts(builder: StreamReadBuilder) -> tuple[list[Row], list[Row]]:
-    """The first plan, and what follows, where each unit is a plan and each plan is read by another stream."""
-    first, later = [], []
-    position: str | None = None
-    while True:
-        here = builder.copy().with_limits(max_splits=1)
-        if position is not None:
-            here.with_start(position=position)
-        with here.new_streaming_scan() as scan:
-            plan = scan.plan()
-            if plan is None:
-                return sorted(first), later
-            (first if plan.kind is PlanKind.FULL else later).extend(rows(here.new_read(), plan))
-            position = plan.position.to_json()
+from pypaimon.streaming import (
+    PlanKind,
+    Position,
+    SnapshotManager,
+    StoreError,
+    stream_read_builder,
+)
 
 
 @pytest.fixture
 def chain(tmp_path: Path) -> ChainTable:
-    """Two regions: whole days 9 and 10 of one, none of the other; changes before and after."""
-    table = ChainTable(tmp_path)
-    table.commit(SNAPSHOT, [("+I", "eu", 9, key, 1) for key in range(4)])
-    table.commit(SNAPSHOT, [("+I", "eu", 10, key, 2) for key in range(4)])
-    table.commit(DELTA, [("+I", "eu", 10, 7, 3), ("+I", "eu", 9, 8, 3), ("+I", "us", 3, 1, 3)])
-    table.commit(DELTA, [("+U", "eu", 11, 1, 4), ("-D", "eu", 11, 2, 4), ("+I", "us", 12, 5, 4)])
-    table.commit(DELTA, [("-D", "eu", 100, 3, 5), ("+I", "eu", 100, 6, 5), ("-D", "us", 12, 1, 5)])
-    return table
+    return two_regions(tmp_path)
 
 
 def test_the_newest_whole_partition_of_each_chain_comes_with_the_changes_after_it(chain: ChainTable) -> None:
@@ -213,3 +192,83 @@ def test_one_of_the_branches_may_be_empty(tmp_path: Path, options: dict[str, str
         whole.commit(DELTA, [("-D", "eu", 2, 1, 2)])
         (second,) = available(scan)
         assert rows(whole.builder().new_read(), second) == [("-D", "eu", 2, 1, "v2")]
+
+
+def test_files_are_read_with_the_schemas_of_their_branch(chain: ChainTable) -> None:
+    """The same id stands for another schema in each branch."""
+    chain.alter(SNAPSHOT, SchemaChange.add_column("extra", AtomicType("INT")))
+    chain.alter(DELTA, SchemaChange.rename_column("v", "value"))
+    whole = [("+I", "us", 20, key, 7) for key in range(3)]
+    chain.write(SNAPSHOT, whole, {"v": "v", "extra": "extra"})
+    chain.write(DELTA, [("+I", "us", 21, 1, 8)], {"v": "value"})
+    for merged in (False, True):
+        builder = chain.builder(chain_table__streaming__merge_snapshot=str(merged).lower())
+        plan = next_plan(builder)
+        assert plan is not None
+        table = builder.new_read().to_arrow(plan.splits())
+        names = ("_row_kind", "region", "day", "k", "value")
+        assert table.column_names == [*names[:4], "seq", "value", "kind"]
+        assert sorted(zip(*(table[name].to_pylist() for name in names), strict=True)) == chain.first_plan(merged=merged)
+
+
+def test_the_audit_log_shows_stored_deletes(chain: ChainTable) -> None:
+    for merged, wanted in ((False, [(11, 2), (12, 1), (100, 3)]), (True, [(12, 1), (100, 2), (100, 3)])):
+        options = {"chain-table.streaming.merge-snapshot": str(merged).lower()}
+        builder = stream_read_builder(chain.handle().copy(options), view="audit_log")
+        plan = next_plan(builder)
+        assert plan is not None
+        found = builder.new_read().to_arrow(plan.splits()).to_pylist()
+        assert sorted((row["day"], row["k"]) for row in found if row["rowkind"] == "-D") == wanted
+
+
+def test_a_snapshot_branch_that_changes_while_it_is_looked_at_is_looked_at_again(
+    chain: ChainTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition is taken over into the snapshot branch, and dropped from the delta branch, in between."""
+    latest, looks = SnapshotManager.get_latest_snapshot, []
+
+    def moving(manager: SnapshotManager) -> Any:
+        looks.append(manager)
+        if len(looks) == 2:
+            chain.commit(SNAPSHOT, [("+I", "us", 12, 5, 6)])
+            chain.commit(DELTA, [("+I", "us", 13, 5, 7)])
+        return latest(manager)
+
+    builder = chain.builder()
+    monkeypatch.setattr(SnapshotManager, "get_latest_snapshot", moving)
+    plan = next_plan(builder)
+    assert plan is not None and plan.snapshot_id == 4
+    assert rows(builder.new_read(), plan) == chain.first_plan()
+    assert len(looks) == 5
+
+    def never_still(manager: SnapshotManager) -> Any:
+        chain.commit(SNAPSHOT, [("+I", "us", 12, 5, 6)])
+        return latest(manager)
+
+    monkeypatch.setattr(SnapshotManager, "get_latest_snapshot", never_still)
+    with pytest.raises(StoreError, match="was written to whenever it was looked at"):
+        next_plan(builder)
+
+
+def test_lag_is_that_of_the_delta_branch(chain: ChainTable) -> None:
+    with chain.builder().new_streaming_scan() as scan:
+        before = scan.lag()
+        assert (before.snapshots, before.rows, before.latest) == (1, None, 3)
+        assert available(scan)
+        chain.commit(SNAPSHOT, [("+I", "us", 50, 5, 6)])
+        assert scan.lag().snapshots == 0
+        chain.commit(DELTA, [("+I", "us", 51, 5, 7)])
+        after = scan.lag()
+        assert (after.snapshots, after.rows, after.latest) == (1, 1, 4)
+
+
+def test_on_an_event_loop_the_same_rows_come(chain: ChainTable) -> None:
+    async def read() -> list[Row]:
+        found: list[Row] = []
+        async with chain.builder().with_end(latest=True).open() as stream:
+            async for batch in stream:
+                columns = (batch.data[name].to_pylist() for name in ("_row_kind", "region", "day", "k", "v"))
+                found += zip(*columns, strict=True)
+        return sorted(found)
+
+    assert asyncio.run(read()) == chain.first_plan()

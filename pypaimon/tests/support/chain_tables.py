@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.schema_change import SchemaChange
-from tables import expire
+from tables import available, expire
 
-from pypaimon.streaming import Plan, StreamReadBuilder, StreamTableRead, stream_read_builder
+from pypaimon.streaming import Plan, PlanKind, StreamReadBuilder, StreamTableRead, stream_read_builder
 
 SNAPSHOT, DELTA = "snap", "Delta"
+MERGED = {"chain_table__streaming__merge_snapshot": "true"}
 _COLUMNS = pa.schema(
     [
         pa.field("region", pa.string(), nullable=False),
@@ -80,14 +82,19 @@ class ChainTable:
         """A builder of a stream of the whole."""
         return stream_read_builder(self.handle(**options))
 
-    def commit(self, branch: str, changes: Iterable[Change], *, overwrite: bool = False) -> None:
+    def commit(self, branch: str, changes: Iterable[Change]) -> None:
         """Commit changes to a branch."""
+        self.write(branch, changes, {"v": "v"})
+
+    def write(self, branch: str, changes: Iterable[Change], names: dict[str, str]) -> None:
+        """As `commit`, where the columns of a branch are others: what `v` is called there, perhaps `extra`."""
         rows = list(changes)
         kinds, regions, days, keys, sequences = map(list, zip(*rows, strict=True))
         columns = [regions, days, keys, sequences, [f"v{each}" for each in sequences], kinds]
-        data = pa.table(columns, schema=_COLUMNS)
+        data = pa.table(columns, schema=_COLUMNS).rename_columns({"v": names["v"]})
+        if "extra" in names:
+            data = data.append_column("extra", pa.array(sequences, pa.int32()))
         builder = self.branch(branch).new_batch_write_builder()
-        builder = builder.overwrite() if overwrite else builder
         writer, commit = builder.new_write(), builder.new_commit()
         writer.write_arrow(data)
         commit.commit(writer.prepare_commit())
@@ -165,3 +172,52 @@ def rows(read: StreamTableRead, plan: Plan) -> list[Row]:
     """The rows of a plan, sorted."""
     table = read.to_arrow(plan.splits())
     return sorted(zip(*(table[name].to_pylist() for name in ("_row_kind", "region", "day", "k", "v")), strict=True))
+
+
+def next_plan(builder: StreamReadBuilder) -> Plan | None:
+    """The first plan that a stream finds; None: nothing is there yet."""
+    with builder.new_streaming_scan() as scan:
+        return scan.plan()
+
+
+def read_all(builder: StreamReadBuilder) -> list[tuple[PlanKind, list[Row]]]:
+    """Every plan there is, with its rows; splits go through a pickle."""
+    with builder.new_streaming_scan() as scan:
+        read = builder.new_read()
+        return [(plan.kind, rows(read, _pickled(plan))) for plan in available(scan)]
+
+
+def _pickled(plan: Plan) -> Any:
+    class Copy:
+        @staticmethod
+        def splits() -> Any:
+            return pickle.loads(pickle.dumps(plan.splits()))
+
+    return Copy
+
+
+def in_parts(builder: StreamReadBuilder) -> tuple[list[Row], list[Row]]:
+    """The first plan, and what follows, where each unit is a plan and each plan is read by another stream."""
+    first, later = [], []
+    position: str | None = None
+    while True:
+        here = builder.copy().with_limits(max_splits=1)
+        if position is not None:
+            here.with_start(position=position)
+        with here.new_streaming_scan() as scan:
+            plan = scan.plan()
+            if plan is None:
+                return sorted(first), later
+            (first if plan.kind is PlanKind.FULL else later).extend(rows(here.new_read(), plan))
+            position = plan.position.to_json()
+
+
+def two_regions(warehouse: Path) -> ChainTable:
+    """Two regions: whole days 9 and 10 of one, none of the other; changes before and after."""
+    table = ChainTable(warehouse)
+    table.commit(SNAPSHOT, [("+I", "eu", 9, key, 1) for key in range(4)])
+    table.commit(SNAPSHOT, [("+I", "eu", 10, key, 2) for key in range(4)])
+    table.commit(DELTA, [("+I", "eu", 10, 7, 3), ("+I", "eu", 9, 8, 3), ("+I", "us", 3, 1, 3)])
+    table.commit(DELTA, [("+U", "eu", 11, 1, 4), ("-D", "eu", 11, 2, 4), ("+I", "us", 12, 5, 4)])
+    table.commit(DELTA, [("-D", "eu", 100, 3, 5), ("+I", "eu", 100, 6, 5), ("-D", "us", 12, 1, 5)])
+    return table
