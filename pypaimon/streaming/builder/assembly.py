@@ -148,7 +148,7 @@ class StreamAssembly(BuilderSettings):
 
     def _options(self) -> StreamOptions:
         schema = self._schema
-        self._check_all_columns()
+        self._resolve_columns()
         options = self._given.over(options_of_table(schema))
         # A log shows in a column of its own what Java says of each row.
         kinds = self._includes_row_kind() and self._view not in LOGS

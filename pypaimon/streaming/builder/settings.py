@@ -15,6 +15,7 @@ from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import DataField, PaimonFollowUpScanner, Predicate
 from pypaimon.streaming.model.position import Position
@@ -53,6 +54,7 @@ class BuilderSettings:
         self._facts = facts
         self._view = view
         self._given = GivenOptions()
+        self._filter_text: str | None = None
         self._projection: tuple[str, ...] | None = None
         self._output_names: tuple[str, ...] | None = None
         self._read_type: tuple[DataField, ...] | None = None
@@ -66,23 +68,27 @@ class BuilderSettings:
 
     # ---- what is read ----
 
-    def with_filter(self: B, predicate: Predicate | None, unmatched: Literal["delete", "drop"] = "delete") -> B:
+    def with_filter(self: B, predicate: Predicate | str | None, unmatched: Literal["delete", "drop"] = "delete") -> B:
         """Read only rows that match.
 
         Args:
-            predicate: Made with `new_predicate_builder()`.
+            predicate: A text such as `"status = 'paid' and amount > 1"`, or made with `new_predicate_builder()`.
             unmatched: What becomes of a record of a primary-key stream with changelog producer `none` or `input` that
                 does not match: `"delete"`: it comes out as -D, so that nothing stale stays downstream; `"drop"`: it is
                 left out.
 
         Raises:
-            StreamConfigError: A column is not there, or `unmatched` is no choice.
+            StreamConfigError: A column is not there, the text is no filter, or `unmatched` is no choice.
         """
         chosen = choice(Unmatched, "with_filter: unmatched", unmatched)
-        if predicate is not None:
+        text = predicate if isinstance(predicate, str) else None
+        if text is not None:
+            predicate = self._parsed(text)
+        elif predicate is not None:
             typed(Predicate, "with_filter", predicate)
             self._check_columns("with_filter", columns_of(predicate))
         self._given = replace(self._given, predicate=predicate, unmatched=chosen)
+        self._filter_text = text
         return self
 
     def with_projection(self: B, projection: Iterable[str] | Mapping[str, str] | None) -> B:
@@ -160,9 +166,9 @@ class BuilderSettings:
         mode: Literal["latest-full", "latest", "earliest", "compacted-full"] | None = None,
         *,
         snapshot_id: int | None = None,
-        timestamp: datetime | int | None = None,
-        file_creation_time: datetime | int | None = None,
-        creation_time: datetime | int | None = None,
+        timestamp: datetime | str | int | None = None,
+        file_creation_time: datetime | str | int | None = None,
+        creation_time: datetime | str | int | None = None,
         tag: str | None = None,
         position: Position | str | None = None,
         full: bool = False,
@@ -172,7 +178,8 @@ class BuilderSettings:
         Args:
             mode: `"latest-full"`, `"latest"`, `"earliest"` or `"compacted-full"`.
             snapshot_id: Changes from this snapshot on.
-            timestamp: Changes committed at this time or later (aware datetime, or epoch milliseconds).
+            timestamp: Changes committed at this time or later: an aware datetime, its ISO 8601 text, or epoch
+                milliseconds; so the other times.
             file_creation_time: The state, of files created at this time or later, then changes.
             creation_time: Changes since this time if the table reaches back so far, else as `file_creation_time`.
             tag: What came after a tag.
@@ -199,7 +206,7 @@ class BuilderSettings:
         *,
         latest: bool = False,
         snapshot_id: int | None = None,
-        timestamp: datetime | int | None = None,
+        timestamp: datetime | str | int | None = None,
         watermark: int | None = None,
     ) -> B:
         """Where the stream ends; give exactly one.
@@ -405,8 +412,15 @@ class BuilderSettings:
         if facts is not None and self._read_type is not None:
             check_types(self._read_type, fields(facts.schema, self._view))
 
-    def _check_all_columns(self) -> None:
-        """Check what was given before the table was known, now that it is."""
+    def _parsed(self, text: str) -> Predicate | None:
+        """The predicate that a text says; None while the table is not known."""
+        facts = self._facts.known
+        return None if facts is None else parse_filter(text, fields(facts.schema, self._view))
+
+    def _resolve_columns(self) -> None:
+        """Check what was given before the table was known, and parse the filter, now that it is."""
+        if self._filter_text is not None:
+            self._given = replace(self._given, predicate=self._parsed(self._filter_text))
         predicate = self._given.predicate
         self._check_columns("with_filter", () if predicate is None else columns_of(predicate))
         self._check_columns("with_projection", self._projection or ())

@@ -49,8 +49,8 @@ def configure(
     """
     if start is not None:
         builder.with_start(**start_of(start, datetime.now(timezone.utc)))
-    if (predicate := filter_of(builder, filter_text)) is not None:
-        builder.with_filter(predicate)
+    if filter_text is not None:
+        builder.with_filter(filter_text)
     if columns is not None:
         builder.with_projection([name.strip() for name in columns.split(",")])
     return builder

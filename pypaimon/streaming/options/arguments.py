@@ -11,13 +11,36 @@ from pypaimon.streaming.errors import StreamConfigError
 E = TypeVar("E", bound=Enum)
 
 
+_FEWEST_MILLIS = 100_000_000_000
+"""Fewer milliseconds are a time before March 1973, when there were no tables; as seconds they are one of today."""
+
+
 def millis(what: str, value: Any) -> int:
-    """Epoch milliseconds of an aware datetime, or as they are."""
+    """Epoch milliseconds of an aware datetime, of its ISO 8601 text, or as they are; 0 is before everything.
+
+    Raises:
+        StreamConfigError: It is no time, has no time zone, or is given in seconds.
+    """
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+        except ValueError:
+            raise StreamConfigError(
+                f"{what}={value!r}: expected a time as in ISO 8601, such as '2026-11-22T08:30:00Z'"
+            ) from None
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise StreamConfigError(f"{what}={value!r} has no time zone: give an aware datetime, or epoch milliseconds")
+            raise StreamConfigError(
+                f"{what}={value.isoformat()!r} has no time zone: add Z or an offset, or give an aware datetime"
+            )
         return round(value.timestamp() * 1000)
-    return cast(int, typed(int, what, value))
+    number = cast(int, typed(int, what, value))
+    if 0 < number < _FEWEST_MILLIS:
+        raise StreamConfigError(
+            f"{what}={number}: these would be milliseconds, of {1970 + number // 31_557_600_000}; for seconds give "
+            f"{number * 1000}"
+        )
+    return number
 
 
 def typed(kind: type, what: str, value: Any) -> Any:

@@ -48,9 +48,11 @@ WRONG: dict[str, Use] = {
     "start id text": lambda b: b.with_start(snapshot_id="1"),  # type: ignore[arg-type]
     "start id true": lambda b: b.with_start(snapshot_id=True),
     "start naive time": lambda b: b.with_start(timestamp=datetime(2026, 1, 1)),
-    "start time text": lambda b: b.with_start(timestamp="2026-01-01"),  # type: ignore[arg-type]
+    "start time text without zone": lambda b: b.with_start(timestamp="2026-01-01"),
+    "start time text": lambda b: b.with_start(timestamp="yesterday"),
+    "start time in seconds": lambda b: b.with_start(timestamp=1_790_000_000),
     "start time float": lambda b: b.with_start(creation_time=1.5),  # type: ignore[arg-type]
-    "start file time text": lambda b: b.with_start(file_creation_time="x"),  # type: ignore[arg-type]
+    "start file time text": lambda b: b.with_start(file_creation_time="x"),
     "start tag number": lambda b: b.with_start(tag=1),  # type: ignore[arg-type]
     "start position number": lambda b: b.with_start(position=1),  # type: ignore[arg-type]
     "start position text": lambda b: b.with_start(position="snapshot 1"),
@@ -60,6 +62,7 @@ WRONG: dict[str, Use] = {
     "end two": lambda b: b.with_end(latest=True, snapshot_id=1),
     "end latest number": lambda b: b.with_end(latest=1),  # type: ignore[arg-type]
     "end id text": lambda b: b.with_end(snapshot_id="1"),  # type: ignore[arg-type]
+    "end time in seconds": lambda b: b.with_end(timestamp=1_790_000_000),
     "end naive time": lambda b: b.with_end(timestamp=datetime(2026, 1, 1)),
     "end watermark time": lambda b: b.with_end(watermark=datetime.now(timezone.utc)),  # type: ignore[arg-type]
     "poll 0": lambda b: b.with_poll_interval_ms(0),
@@ -99,7 +102,9 @@ WRONG: dict[str, Use] = {
     "projection text": lambda b: b.with_projection("k"),
     "projection number": lambda b: b.with_projection(7),  # type: ignore[arg-type]
     "projection of numbers": lambda b: b.with_projection([7]),  # type: ignore[list-item]
-    "filter text": lambda b: b.with_filter("k > 1"),
+    "filter text": lambda b: b.with_filter("k >"),
+    "filter text of a column that is not there": lambda b: b.with_filter("x > 1"),
+    "filter number": lambda b: b.with_filter(5),  # type: ignore[arg-type]
     "filter unmatched": lambda b: b.with_filter(b.new_predicate_builder().equal("k", 1), unmatched="keep"),
 }
 
@@ -118,6 +123,43 @@ def test_a_filter_on_a_column_that_is_not_there_is_refused(append: Table) -> Non
 
     with pytest.raises(StreamConfigError, match="no column 'x'; columns: k, v"):
         append.builder().with_filter(Predicate("equal", 0, "x", [1]))
+
+
+def test_a_filter_may_be_text(append: Table) -> None:
+    builder = append.builder().with_start("earliest").with_end(latest=True).with_filter("k > 10 and v <> 'v21'")
+    assert keys(builder.new_read(), available(builder.new_streaming_scan())) == [11, 20, 30, 31]
+    builder.with_filter(None)
+    assert len(keys(builder.new_read(), available(builder.new_streaming_scan()))) == 6
+
+
+async def test_on_an_event_loop_a_filter_of_text_waits_for_the_table(append: Table) -> None:
+    def filtered(text: str) -> StreamReadBuilder:
+        return stream_read_builder(append.handle()).with_end(latest=True).with_filter(text)
+
+    builder = filtered("k > 20")
+    again = builder.copy()
+    async with builder.open() as stream:
+        assert sorted([key for batch in [each async for each in stream] for key in batch.rows["k"].to_pylist()]) == [
+            21,
+            30,
+            31,
+        ]
+    again.with_filter("k = 10")
+    async with again.open() as stream:
+        assert [key for batch in [each async for each in stream] for key in batch.rows["k"].to_pylist()] == [10]
+    for text, message in (("k >", "expected"), ("x = 1", "no column 'x'")):
+        with pytest.raises(StreamConfigError, match=message):
+            await filtered(text).new_streaming_scan().plan_async()
+
+
+def test_times_are_told_in_many_ways(append: Table) -> None:
+    committed = append.snapshot(2)["timeMillis"]
+    moment = datetime.fromtimestamp(committed / 1000, tz=timezone.utc)
+    builder = append.builder().with_end(latest=True)
+    text = moment.isoformat()
+    for time in (committed, moment, text, text.replace("+00:00", "Z"), f" {text} "):
+        with builder.with_start(timestamp=time).new_streaming_scan() as scan:
+            assert snapshots(available(scan)) == [2, 3]
 
 
 CONTRADICTIONS: dict[str, Use] = {

@@ -638,7 +638,7 @@ MOVING: dict[str, Call] = {
     "default": lambda builder: builder,
     "latest": lambda builder: builder.with_start("latest"),
     "earliest": lambda builder: builder.with_start("earliest"),
-    "timestamp": lambda builder: builder.with_start(timestamp=5),
+    "timestamp": lambda builder: builder.with_start(timestamp=0),
     "on expired": lambda builder: builder.with_start(snapshot_id=1).with_on_expired("full"),
 }
 FIXED: dict[str, Call] = {
