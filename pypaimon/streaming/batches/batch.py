@@ -122,6 +122,10 @@ class _Rows:
         """Where the stream goes on after the plan of this batch."""
         return self._chunk.plan.position
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """`data` for whatever takes Arrow's PyCapsules: `polars.DataFrame(batch)`, `pyarrow.table(batch)`."""
+        return self.data.__arrow_c_stream__(requested_schema)
+
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas data frame."""
         return self.data.to_pandas()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
@@ -240,6 +240,13 @@ class BatchStream(_BatchLoop[Batch]):
     async def __aexit__(self, *_: object) -> None:
         self._end()
 
+    def __enter__(self) -> NoReturn:
+        self._end()
+        raise TypeError("open() is for `async with` and `async for`; without asyncio it is `with builder.open_sync()`")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; `with` asks for it before it enters."""
+
 
 class BlockingBatchStream(_BatchLoop[BlockingBatch]):
     """Batches for a plain `for`; made by `StreamReadBuilder.open_sync()`. As `BatchStream`; Ctrl-C interrupts it."""
@@ -275,3 +282,10 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
 
     def __exit__(self, *_: object) -> None:
         self._end()
+
+    async def __aenter__(self) -> NoReturn:
+        self._end()
+        raise TypeError("open_sync() is for `with` and `for`; with asyncio it is `async with builder.open()`")
+
+    async def __aexit__(self, *_: object) -> None:
+        """Never reached; `async with` asks for it before it enters."""

@@ -93,7 +93,18 @@ async def test_batches_are_frames_of_other_libraries_too(tables: Any) -> None:
     assert batch.to_pandas()["n"].tolist() == [0, 1, 2]
     assert batch.to_polars().equals(polars.DataFrame({"n": [0, 1, 2]}))
     assert batch.to_duckdb("numbers").sql("select sum(n) from numbers").fetchall() == [(3,)]
+    assert pa.table(batch).equals(batch.data)
+    assert polars.DataFrame(batch).equals(batch.to_polars())
     assert repr(batch) == "Batch(3 rows, full of snapshot 1)"
+
+
+async def test_the_wrong_kind_of_with_says_which_is_right(tables: Any) -> None:
+    builder = stream_read_builder(numbers(tables, range(3)))
+    with pytest.raises(TypeError, match="async with"), builder.open():
+        pass
+    with pytest.raises(TypeError, match=r"builder\.open\(\)"):
+        async with builder.open_sync():
+            pass
 
 
 def test_a_large_plan_comes_in_several_batches_in_order(tables: Any) -> None:

@@ -136,17 +136,15 @@ async def test_on_an_event_loop_a_filter_of_text_waits_for_the_table(append: Tab
     def filtered(text: str) -> StreamReadBuilder:
         return stream_read_builder(append.handle()).with_end(latest=True).with_filter(text)
 
+    async def found(builder: StreamReadBuilder) -> list[int]:
+        async with builder.open() as stream:
+            batches = [batch async for batch in stream]
+        return sorted(key for batch in batches for key in batch.rows["k"].to_pylist())
+
     builder = filtered("k > 20")
-    again = builder.copy()
-    async with builder.open() as stream:
-        assert sorted([key for batch in [each async for each in stream] for key in batch.rows["k"].to_pylist()]) == [
-            21,
-            30,
-            31,
-        ]
-    again.with_filter("k = 10")
-    async with again.open() as stream:
-        assert [key for batch in [each async for each in stream] for key in batch.rows["k"].to_pylist()] == [10]
+    other = builder.copy()
+    assert await found(builder) == [21, 30, 31]
+    assert await found(other.with_filter("k = 10")) == [10]
     for text, message in (("k >", "expected"), ("x = 1", "no column 'x'")):
         with pytest.raises(StreamConfigError, match=message):
             await filtered(text).new_streaming_scan().plan_async()
