@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError
 from pypaimon.streaming.files.data_files import located
+from pypaimon.streaming.files.row_id_groups import RowIdGroup, owners
+from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.filtering.indexes.container import IndexPart, head_length, index_parts
 from pypaimon.streaming.filtering.indexes.embedded import embedded_may_match
 from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter, warn_of_unused
@@ -43,14 +45,31 @@ class FileIndexes:
         self._directory = directory
         self._read = read
         self._predicate = predicate
-        self._of_schema: dict[int, tuple[IndexFilter, bool]] = {}
+        self._known: dict[tuple[int, frozenset[str] | None], tuple[IndexFilter, bool]] = {}
 
-    def may_match(self, file: DataFileMeta) -> bool:
-        """Whether a file can hold a matching row. One request at least where it has an index file of use."""
+    def group_may_match(self, group: RowIdGroup) -> bool:
+        """Whether rows that several files hold columns of can match: no row can where none of one file does.
+
+        A file is asked about those columns alone that are read from it: others of it were replaced by newer files.
+        """
+        looked_at = columns_of(self._predicate)
+        fields = [field for field in self._read.fields if field.name in looked_at]
+        return all(
+            self.may_match(file, frozenset(field.name for field in owned))
+            for file, owned in owners(group, fields, self._directory.schema)
+        )
+
+    def may_match(self, file: DataFileMeta, only: frozenset[str] | None = None) -> bool:
+        """Whether a file can hold a matching row. One request at least where it has an index file of use.
+
+        Args:
+            file: The file.
+            only: The columns that are read from it; None: all that it was written with.
+        """
         names = [name for name in file.extra_files or () if name.endswith(_SUFFIX)]
         if file.embedded_index is None and not names:
             return True
-        found, in_files = self._filter(file.schema_id)
+        found, in_files = self._filter(file.schema_id, only)
         if file.embedded_index is not None:
             return not found.columns or embedded_may_match(found, file.embedded_index, file.file_name, file.row_count)
         if not in_files:
@@ -61,13 +80,13 @@ class FileIndexes:
             warn_of_unused(file.file_name, error)
             return True
 
-    def _filter(self, schema_id: int) -> tuple[IndexFilter, bool]:
-        """The filter over files of a schema, and whether index files may help it."""
-        known = self._of_schema.get(schema_id)
+    def _filter(self, schema_id: int, only: frozenset[str] | None) -> tuple[IndexFilter, bool]:
+        """The filter over columns of files of a schema, and whether index files may help it."""
+        known = self._known.get((schema_id, only))
         if known is None:
             written = self._read if schema_id == self._read.id else self._directory.schema(schema_id)
-            found = IndexFilter(self._predicate, written, self._read)
-            known = self._of_schema[schema_id] = found, not found.columns.isdisjoint(_indexed(written, self._read))
+            found = IndexFilter(self._predicate, written, self._read, only)
+            known = self._known[schema_id, only] = found, not found.columns.isdisjoint(_indexed(written, self._read))
         return known
 
     def _by_index_file(self, found: IndexFilter, file: DataFileMeta, names: list[str]) -> bool:

@@ -298,8 +298,7 @@ class SplitReader:
         files = self._files(split)
         deletions = {file.file_name: each for file, each in files.files}
         for group in row_id_groups(files.metas):
-            # Of several files none holds all that the filter looks at.
-            if len(group.files) == 1 and not self._wanted.wants(group.files[0], upserts=False):
+            if not self._wanted.wants_group(group):
                 continue
             vectors = [self._vector(deletions[file.file_name], file.row_count) for file in group.files]
             position = 0

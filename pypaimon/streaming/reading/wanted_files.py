@@ -14,6 +14,7 @@ from pypaimon.streaming.reading.split_files import SplitFiles
 
 if TYPE_CHECKING:
     from pypaimon.streaming.files.index_files import FileIndexes
+    from pypaimon.streaming.files.row_id_groups import RowIdGroup
     from pypaimon.streaming.internals import Predicate
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -53,6 +54,13 @@ class WantedFiles:
             return True
         indexes = self._on_keys if upserts and not self._drops else self._on_all
         return indexes is None or indexes.may_match(file)
+
+    def wants_group(self, group: RowIdGroup) -> bool:
+        """Whether rows of files that are joined can come out."""
+        if len(group.files) == 1:
+            return self.wants(group.files[0], upserts=False)
+        indexed = any(file.embedded_index is not None or file.extra_files for file in group.files)
+        return not (self._enabled and indexed) or self._on_all is None or self._on_all.group_may_match(group)
 
     @cached_property
     def _on_keys(self) -> FileIndexes | None:

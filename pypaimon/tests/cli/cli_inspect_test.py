@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cli_runs import Program
 from corpus_cases import load
+from indexed_tables import tables as indexed_tables
 from orders import EVENTS, catalog, change, create_orders, events, orders, write
 from pypaimon import CatalogFactory
 
@@ -121,6 +122,18 @@ def test_explains_buckets_and_keys(tables: Any, program: Program) -> None:
         ("by statistics of keys", 2, 0),
         ("by statistics of other columns", 0, 0),
     ]
+
+
+def test_explains_what_embedded_indexes_drop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    indexed_tables(tmp_path)
+    program = Program(tmp_path / "append_embedded", capsys)
+    found = explain(program, "d.t", "--filter", "n = 30 AND s = 's31'")
+    by_value, by_index = stages(found)[-2:]
+    assert by_value == ("by statistics of other columns", 0, 8)
+    assert by_index[0] == "by embedded indexes"
+    assert by_index[1] >= 4 and by_index[1] + by_index[2] == 8
+    assert len(found["files"]) == by_index[2]
+    assert [each[0] for each in stages(explain(program, "d.t"))] == ["in the snapshot"]
 
 
 @pytest.mark.parametrize("scenario", ["append_compact", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_full-compaction"])

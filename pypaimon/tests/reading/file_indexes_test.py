@@ -18,6 +18,7 @@ from indexed_tables import FIELDS, TABLES, tables
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.internals import Predicate
 from pypaimon.streaming.logs import FIELDS as LOGGED
 
@@ -163,6 +164,33 @@ def test_fewer_files_are_fetched(unpacked: Path, name: str, start: str) -> None:
     predicate = FILTERS["two columns"]
     data, without = (fetched(unpacked, name, predicate, ".parquet", start, **READS[how]) for how in READS)
     assert set(data) < set(without)
+
+
+@pytest.mark.parametrize("place", ["embedded", "beside"])
+@pytest.mark.parametrize(
+    ("predicate", "read"),
+    [
+        (Predicate("equal", 0, "s", ["s31"]), False),
+        (Predicate("equal", 0, "s", ["new 1"]), True),
+        (
+            Predicate("and", None, None, [Predicate("equal", 0, "s", ["new 1"]), Predicate("lessThan", 0, "k", [99])]),
+            True,
+        ),
+        (Predicate("or", None, None, [Predicate("equal", 0, "s", ["s31"]), Predicate("equal", 0, "k", [-1])]), True),
+    ],
+    ids=["replaced", "newest", "newest beside a column of the older file", "column without index"],
+)
+def test_files_of_the_same_rows_are_asked_about_the_columns_that_are_read_from_them(
+    unpacked: Path, place: str, predicate: Predicate, read: bool
+) -> None:
+    """Columns n and s of some rows were written anew: what they were before does not count."""
+    table = handle(unpacked, f"evolution_{place}")
+    with stream_read_builder(table).with_start("latest-full").with_end(latest=True).new_streaming_scan() as scan:
+        files = [file for plan in scan.stream_sync() for split in plan.splits() for file in split.files]
+    (together,) = (group.files for group in row_id_groups(files) if len(group.files) > 1)
+    assert [file.write_cols for file in together] == [["n", "s"], None]
+    data = fetched(unpacked, f"evolution_{place}", predicate, ".parquet", "latest-full")
+    assert {file.file_name in data for file in together} == {read}
 
 
 @pytest.mark.parametrize("place", ["embedded", "beside"])

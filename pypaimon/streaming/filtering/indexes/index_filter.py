@@ -48,15 +48,18 @@ class IndexFilter:
         predicate: The filter; names are those of `read`.
         written: The schema of the files.
         read: The schema that is read.
+        only: The columns of `read` of which the files have the values; None: all that they were written with.
 
     Attributes:
         columns: The columns of the files whose indexes may decide something.
     """
 
-    def __init__(self, predicate: Predicate, written: TableSchema, read: TableSchema) -> None:
+    def __init__(
+        self, predicate: Predicate, written: TableSchema, read: TableSchema, only: frozenset[str] | None = None
+    ) -> None:
         self._predicate = predicate
         stored = {field.id: field for field in written.fields}
-        looked_at = columns_of(predicate)
+        looked_at = columns_of(predicate) if only is None else columns_of(predicate) & only
         self._columns: dict[str, _Column] = {}
         for field in read.fields:
             if field.name in looked_at and field.id in stored:
