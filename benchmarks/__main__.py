@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks import charts, following, measuring, planning, reading, rust_peer, spark_source
+from benchmarks import charts, following, latency, measuring, planning, reading, rust_peer, spark_source
 
 AREAS = {
     "reading": reading.figures,
     "planning": planning.figures,
     "following": following.figures,
+    "latency": latency.figures,
     "spark": spark_source.figures,
 }
 DOCS = Path(__file__).parent.parent / "docs"

@@ -107,6 +107,25 @@ def multiply_commits(table: Any, count: int) -> None:
     (home / "snapshot" / "LATEST").write_text(str(latest["id"] + count))
 
 
+def multiply_files(table: Any, count: int) -> None:
+    """Have the latest snapshot of a table of one file hold so many, each as it."""
+    home = Path(str(table.table_path))
+    path = max((home / "snapshot").glob("snapshot-*"))
+    snapshot = json.loads(path.read_text())
+    lists, list_schema = _records(home / "manifest" / snapshot["deltaManifestList"])
+    entries, entry_schema = _records(home / "manifest" / lists[0]["_FILE_NAME"])
+    (data,) = home.rglob(entries[0]["_FILE"]["_FILE_NAME"])
+    names = [f"data-{number:08d}-0.parquet" for number in range(count)]
+    for name in names:
+        shutil.copyfile(data, data.with_name(name))
+    records = [entries[0] | {"_FILE": entries[0]["_FILE"] | {"_FILE_NAME": name}} for name in names]
+    size = _write(home / "manifest" / lists[0]["_FILE_NAME"], entry_schema, records)
+    changed = lists[0] | {"_FILE_SIZE": size, "_NUM_ADDED_FILES": count}
+    size = _write(home / "manifest" / snapshot["deltaManifestList"], list_schema, [changed])
+    counts = {"deltaManifestListSize": size, "totalRecordCount": count, "deltaRecordCount": count}
+    path.write_text(json.dumps(snapshot | counts))
+
+
 def multiply_entries(table: Any, count: int, per_manifest: int = 10_000) -> None:
     """Make the one file of a table partitioned by an INT into `count` entries of 100 partitions (metadata only)."""
     home = Path(str(table.table_path))

@@ -12,7 +12,7 @@ from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Phase, Position, of_table
-from pypaimon.streaming.reading.read import StreamRead
+from pypaimon.streaming.reading.read import StreamRead, let_go
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
 
@@ -106,6 +106,7 @@ class ChunkReader:
         """End at once, also a call that another thread is waiting in."""
         self._driver.close()
         self._pool.close()
+        let_go(self._read)
 
     def _next_of(self, plan: Plan) -> BatchChunk:
         batches: list[pa.RecordBatch] = []

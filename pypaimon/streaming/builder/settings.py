@@ -365,7 +365,10 @@ class BuilderSettings:
         return self
 
     def with_prefetch(self: B, plans: int) -> B:
-        """Plans made ahead of the caller (metadata only); 0 is off."""
+        """Plans made ahead of the caller, 16 by default; 0 is off.
+
+        Metadata only, until a plan is read: then data files of the plans behind it are fetched as well, in a store.
+        """
         self._given = replace(self._given, prefetch=at_least(0, "with_prefetch", plans))
         return self
 

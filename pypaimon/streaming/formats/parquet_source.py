@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.io.remote_files import RemoteFile
 
 # Microseconds that nanoseconds can hold; how far Arrow is off where Java wrote a negative time of day (before 1970).
 _LIMIT = (1 << 63) // 1000
@@ -33,7 +34,7 @@ class ParquetSource:
     damage_words: ClassVar[tuple[str, ...]] = ("Parquet", "thrift", "Unexpected end of stream")
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        self._stream = self._remote = stream
         self._file = pq.ParquetFile(stream)
         self.schema: pa.Schema = self._file.schema_arrow
         if any(_holds_vectors(kind) for kind in self.schema.types):
@@ -50,12 +51,27 @@ class ParquetSource:
         Raises:
             UnsupportedTableError: A timestamp of precision 7 to 9 is beyond what Arrow's nanoseconds hold.
         """
+        if isinstance(self._remote, RemoteFile):
+            self._remote.will_read(self._ranges(columns))
         self._check_int96(columns, batch_size)
         rows = max(1, min(self._rows_in_bytes(columns), _BATCHES_AT_ONCE * batch_size))
         rows = rows // batch_size * batch_size or rows
         for batch in self._file.iter_batches(rows, columns=list(columns), use_threads=False):
             for start in range(0, batch.num_rows, batch_size):
                 yield batch.slice(start, batch_size)
+
+    def _ranges(self, columns: Sequence[str]) -> list[tuple[int, int]]:
+        """Where the bytes of columns lie, as the footer has it, in the order in which they are read: first, length."""
+        wanted, found = frozenset(columns), []
+        for number in range(self._file.metadata.num_row_groups):
+            group = self._file.metadata.row_group(number)
+            for chunk in (group.column(index) for index in range(group.num_columns)):
+                if chunk.path_in_schema.partition(".")[0] in wanted:
+                    first = chunk.data_page_offset
+                    if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
+                        first = min(first, chunk.dictionary_page_offset)
+                    found.append((first, chunk.total_compressed_size))
+        return found
 
     def _rows_in_bytes(self, columns: Sequence[str]) -> int:
         """How many rows take about `_DECODED_BYTES`, without what dictionaries save."""

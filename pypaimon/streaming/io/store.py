@@ -19,6 +19,7 @@ from pypaimon.streaming.concurrency.errand import not_given_up
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, left_beside
+from pypaimon.streaming.io.fetch_ahead import FetchAhead
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging, one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
@@ -104,6 +105,10 @@ class BegunCall(Generic[T]):
         """Nobody wants the answer: what no thread has begun is not asked for."""
         self._future.cancel()
 
+    def when_answered(self, call: Callable[[], object]) -> None:
+        """Have something called once the first attempt came to something, or was cancelled."""
+        self._future.add_done_callback(lambda _: call())
+
 
 class Store:
     """The files of a table, as bytes.
@@ -124,6 +129,7 @@ class Store:
         file_io: As it was given.
         pool: The threads that requests run on.
         objects: Requests that may go past the FileIO, where that saves some, or where it cannot put them.
+        ahead: What this reader has on its way before it is asked for.
     """
 
     def __init__(
@@ -139,6 +145,7 @@ class Store:
         self._common = _Common(retry or RetryPolicy(), sleep, rng or random.Random())
         self.pool = IOPool(concurrency, timeout, hanging=self._common.hanging)
         self.objects = ObjectReads(file_io, timeout)
+        self.ahead = FetchAhead(timeout)
         self._writes = ConditionalWrites(file_io, self.objects)
 
     def for_reader(self) -> Store:
@@ -148,6 +155,7 @@ class Store:
         """
         store = copy.copy(self)
         store.pool = IOPool(self.pool.size, self.pool.timeout, hanging=self._common.hanging)
+        store.ahead = FetchAhead(self.pool.timeout)
         return store
 
     @property
@@ -176,7 +184,7 @@ class Store:
         answers = self._ask("read", paths, self._read)
         return [None if isinstance(answer, FileNotFoundError) else answer for answer in answers]
 
-    def begin_read(self, path: str) -> Callable[[], bytes]:
+    def begin_read(self, path: str) -> BegunCall[bytes]:
         """As `read`, asked for at once: the call that is returned waits for the answer, and raises what `read` does."""
         return self.begin_call("read", path, self._read)
 
@@ -291,6 +299,7 @@ class Store:
 
     def close(self) -> None:
         """End the threads; idempotent."""
+        self.ahead.close()
         self.pool.close()
 
     def _one(self, kind: str, path: str, request: Callable[[str], T]) -> T:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -120,6 +121,7 @@ class StreamSplit(DataSplit):
     fingerprint: str | None = None
     before_snapshot_id: int | None = None
     of_branch: BranchFiles | None = None
+    _next_plan: weakref.ref[Plan] | None = None
     _source: list[DataFileMeta] | SplitFiles
     _before: list[DataFileMeta] | SplitFiles
 
@@ -191,8 +193,10 @@ class StreamSplit(DataSplit):
         return int(super().file_size) if isinstance(self._source, list) else self._source.file_size
 
     def __getstate__(self) -> dict[str, Any]:
-        """Elsewhere the columns of the whole plan are not wanted."""
-        return self.__dict__ | {"_source": self._files, "_before": self.before_files}
+        """Elsewhere the columns of the whole plan are not wanted, nor the plans behind it."""
+        state = self.__dict__ | {"_source": self._files, "_before": self.before_files}
+        state.pop("_next_plan", None)
+        return state
 
     def __repr__(self) -> str:
         names = ", ".join(file.file_name for file in self.files)
@@ -280,3 +284,22 @@ class Plan(PaimonPlan):
     def __repr__(self) -> str:
         what = f"{self.kind.value} of snapshot {self.snapshot_id}, {len(self.splits())} splits"
         return f"Plan({what}, next {self.position.snapshot})"
+
+
+def last_split(plan: Plan) -> StreamSplit | None:
+    """The last one of the splits of a plan; None if there are none."""
+    splits: tuple[StreamSplit, ...] = plan.__dict__["_stream_splits"]
+    return splits[-1] if splits else None
+
+
+def put_behind(split: StreamSplit, plan: Plan) -> None:
+    """Have the last split of a plan know the plan behind it, as long as that one is waited for. It does not travel."""
+    split._next_plan = weakref.ref(plan)
+
+
+def plans_behind(split: StreamSplit) -> Iterator[Plan]:
+    """The plans that were made ahead by now, behind the plan whose last split this is."""
+    last: StreamSplit | None = split
+    while last is not None and last._next_plan is not None and (plan := last._next_plan()) is not None:
+        yield plan
+        last = last_split(plan)

@@ -146,7 +146,7 @@ class StreamOptions:
     catch_up: CatchUp = CatchUp.AUTO
     catch_up_after: int | None = None
     follow_up_scanner: PaimonFollowUpScanner | None = None
-    prefetch: int = 4
+    prefetch: int = 16
     max_unconfirmed: int | None = None
     io_timeout: float = DEFAULT_IO_TIMEOUT
     raw: bool = False

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +19,7 @@ from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.internals import DataField, OffsetRow, Predicate, TableRead, TableSchema, polars_table
-from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -29,6 +31,7 @@ from pypaimon.streaming.options.views import LOGS, ROWKIND
 from pypaimon.streaming.reading.binlog import Packing, unbroken
 from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
+from pypaimon.streaming.reading.files_ahead import FilesAhead
 from pypaimon.streaming.reading.query_auth import QueryAuth, Rules
 from pypaimon.streaming.reading.read_layout import Layout, ReadSettings, follow, layout
 from pypaimon.streaming.reading.split_files import deletion_files
@@ -52,6 +55,7 @@ class ReadParts:
         settings: How splits become rows.
         layouts: The settings bound to each schema that came up, first to their own.
         index_blocks: Index files of deletion vectors.
+        files_ahead: Has data files on their way before they are read.
         auth: What the catalog says about its rows and columns; None: nothing.
     """
 
@@ -59,13 +63,16 @@ class ReadParts:
     settings: ReadSettings
     layouts: dict[tuple[int, int], Layout]
     index_blocks: IndexBlocks
+    files_ahead: FilesAhead
     auth: QueryAuth | None
 
     @staticmethod
     def of(directory: TableDirectory, settings: ReadSettings) -> ReadParts:
         """Put them together. Asks for nothing."""
         layouts = {_key(settings.schema): layout(settings)}
-        return ReadParts(directory, settings, layouts, IndexBlocks(directory.store), QueryAuth.of(directory))
+        blocks = IndexBlocks(directory.store)
+        ahead = FilesAhead(directory, filtered=settings.predicate is not None)
+        return ReadParts(directory, settings, layouts, blocks, ahead, QueryAuth.of(directory))
 
     def layout_of(self, schema: TableSchema) -> Layout:
         """The settings bound to a schema."""
@@ -99,6 +106,8 @@ class StreamRead(TableRead):
         self._pool = IOPool(_THREADS, io_timeout, "paimon-read", marked=True)
         # Nor that of the reads, which wait for those that open files.
         self._openers = IOPool(MOST_RUNS, io_timeout, "paimon-open", marked=True)
+        # Bytes of plans that were made ahead go with the last read that might have taken them.
+        weakref.finalize(self, spawn_detached, partial(_let_go, parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy elsewhere has threads and caches of its own."""
@@ -134,6 +143,10 @@ class StreamRead(TableRead):
         Args:
             splits: Splits of a plan, `plan.splits()`.
         """
+        with self._parts.get().files_ahead.reading(splits):
+            yield from self._batches(splits)
+
+    def _batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         parts = self._parts.get()
         allowed: dict[int, Rules | None] = {}
         vectors = PlanVectors(parts.index_blocks, deletion_files(splits))
@@ -377,6 +390,16 @@ def _missing(
     checks = RangeCheck(directory, TableTraits.of(schema).decoupled_changelog)
     needed_by = split.needed_by(path)
     return checks.missing_file(needed_by, error, split.fingerprint if needed_by == split.snapshot_id else None)
+
+
+def let_go(read: StreamRead) -> None:
+    """Throw away bytes that were fetched for what might be read next; the read may go on."""
+    _let_go(read._parts)
+
+
+def _let_go(parts: Deferred[ReadParts]) -> None:
+    if parts.known is not None:
+        parts.known.files_ahead.close()
 
 
 def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSettings) -> R:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pypaimon.streaming.concurrency.errand import Errand
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.model.plan import StreamSplit, last_split, put_behind
 from pypaimon.streaming.planning.planner_state import PlannerState, Step
 
 
@@ -21,6 +22,7 @@ class PrefetchedStep:
         state: The state it is taken from.
         errand: What it is taken for.
         unasked: It was begun before anybody asked for it.
+        behind: The last split that was planned on the way to the state, if it is known.
         future: Its outcome.
         done_at: When it was done, on the monotonic clock.
     """
@@ -28,8 +30,22 @@ class PrefetchedStep:
     state: PlannerState
     errand: Errand
     unasked: bool
+    behind: StreamSplit | None
     future: Future[Step] = field(init=False)
     done_at: float = 0.0
+
+    @property
+    def last_split(self) -> StreamSplit | None:
+        """The last split that was planned on the way to the state behind this step."""
+        plan = self.future.result().plan
+        return (None if plan is None else last_split(plan)) or self.behind
+
+    def tell(self) -> None:
+        """Have the plan before know the one that was found, so that who reads that one may prepare for this one."""
+        if self.behind is not None and not (self.future.cancelled() or self.future.exception()):
+            plan = self.future.result().plan
+            if plan is not None and last_split(plan) is not None:
+                put_behind(self.behind, plan)
 
 
 class Prefetcher:
@@ -65,7 +81,7 @@ class Prefetcher:
             head = self._queue[0] if self._queue else None
             if head is None or head.state is not state or self._is_stale(head, max_age):
                 self._drop()
-                head = self._begin(state, errand, unasked=False)
+                head = self._begin(state, errand, unasked=False, behind=None)
             return head
 
     def accept(self, taken: PrefetchedStep) -> None:
@@ -76,7 +92,7 @@ class Prefetcher:
             if self._queue:
                 self._go_on()
             elif self._ahead and not _ends_run(taken.future):
-                self._begin(taken.future.result().state, taken.errand, unasked=True)
+                self._begin(taken.future.result().state, taken.errand, unasked=True, behind=taken.last_split)
 
     def clear(self) -> list[Future[Step]]:
         """Throw away what was made ahead. Who waits for a step that had not begun yet gets `CancelledError`.
@@ -103,8 +119,8 @@ class Prefetcher:
         self._queue.clear()
         return [future for future in dropped if not future.cancel() and not future.done()]
 
-    def _begin(self, state: PlannerState, errand: Errand, unasked: bool) -> PrefetchedStep:
-        entry = PrefetchedStep(state, errand, unasked)
+    def _begin(self, state: PlannerState, errand: Errand, unasked: bool, behind: StreamSplit | None) -> PrefetchedStep:
+        entry = PrefetchedStep(state, errand, unasked, behind)
         with errand.on():
             entry.future = self._pool.submit(self._take, entry)
         self._queue.append(entry)
@@ -118,6 +134,7 @@ class Prefetcher:
             entry.done_at = self._monotonic()
 
     def _on_done(self, entry: PrefetchedStep) -> None:
+        entry.tell()
         with self._lock:
             if self._queue and self._queue[-1] is entry:
                 self._go_on()
@@ -126,7 +143,7 @@ class Prefetcher:
         """Begin the next step ahead if there is room and the last one gave a reason to."""
         last = self._queue[-1]
         if len(self._queue) < self._ahead and last.future.done() and not _ends_run(last.future):
-            self._begin(last.future.result().state, last.errand, unasked=True)
+            self._begin(last.future.result().state, last.errand, unasked=True, behind=last.last_split)
 
 
 def _ends_run(future: Future[Step]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from counting_file_io import CountingFileIO
 from hypothesis import given
 from hypothesis import strategies as st
 from request_time import hang
@@ -18,6 +19,8 @@ from stream_files import create, put
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.io import fetch_ahead, remote_files
+from pypaimon.streaming.io.fetch_ahead import FetchLimits
 from pypaimon.streaming.io.remote_files import RemoteFile, open_remote
 from pypaimon.streaming.io.store import RetryPolicy, Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -159,3 +162,109 @@ def test_a_remote_file_reads_like_a_local_one(asked: list[tuple[int, int]]) -> N
         assert ours.seek(position) == plain.seek(position)
         assert ours.read(length) == plain.read(length)
         assert ours.tell() == plain.tell()
+
+
+@given(
+    st.lists(st.integers(0, 50_000), max_size=8),
+    st.lists(st.tuples(st.integers(0, 60_000), st.integers(-1, 30_000)), max_size=6),
+    st.integers(0, 20_000),
+)
+def test_what_is_read_does_not_depend_on_what_was_announced(
+    announced: list[int], asked: list[tuple[int, int]], bound: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        for name, size in (("_PIECE", 4_000), ("_GAP", 300), ("_AHEAD", 1_000), ("_TAIL", 500)):
+            patched.setattr(remote_files, name, size)
+        patched.setitem(fetch_ahead._of_process, "limits", FetchLimits(bound, 64))
+        remote, data = RemoteStore(), np.random.default_rng(0).bytes(50_000)
+        remote.new_input_stream = lambda path: _Stream(remote, data)  # type: ignore[method-assign]
+        store = store_of(remote)
+        ours, plain = RemoteFile(store, "remote://f"), io.BytesIO(data)
+        edges = sorted(set(announced))
+        ours.seek(0, io.SEEK_END)
+        ours.will_read((first, last - first) for first, last in zip(edges[::2], edges[1::2], strict=False))
+        for position, length in asked:
+            assert ours.seek(position) == plain.seek(position)
+            assert bytes(ours.read(length)) == plain.read(length)
+            assert ours.tell() == plain.tell()
+        ours.close()
+        while store.ahead.in_flight:
+            store.pool.run(lambda: None)
+        assert (store.ahead.held_bytes, store.ahead._fetches, store.ahead._lanes) == (0, {}, [])
+        assert ours._idle == []
+
+
+class Held(RemoteStore):
+    """Requests for a whole piece wait until as many of them are under way as is said."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self.most = self.now = 0
+        self._parties = parties
+        self._changed = threading.Condition()
+
+    def answer(self, data: bytes) -> bytes:
+        if len(data) < 1 << 20:
+            return data  # The footer, or the end of the columns.
+        with self._changed:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most >= self._parties, 300)
+            self.now -= 1
+        return super().answer(data)
+
+
+def large(warehouse: Any, remote: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As `reading`, of a file of many pieces."""
+    monkeypatch.setattr(remote_files, "_PIECE", 1 << 20)
+    return reading(warehouse, remote, LARGE)
+
+
+def test_pieces_of_a_large_file_are_asked_for_at_once(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = Held(8)
+    read, directory = large(warehouse, remote, monkeypatch)
+    assert read() == numbers(LARGE)
+    assert 8 <= remote.most <= fetch_ahead._READER_REQUESTS + 1
+    assert (directory.store.ahead.held_bytes, directory.store.ahead._lanes) == (0, [])
+
+
+def test_bytes_of_a_large_file_are_bounded(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fetch_ahead._of_process, "limits", FetchLimits(3 << 20, 64))
+    remote = Held(3)
+    read, _ = large(warehouse, remote, monkeypatch)
+    assert read() == numbers(LARGE)
+    assert remote.most <= 3 + 1
+
+
+def test_only_pieces_of_columns_that_are_read_are_asked_for(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_files, "_PIECE", 1 << 20)
+    counting = CountingFileIO()
+    table = create(warehouse, "t", COLUMNS)
+    file = put(table, "data-1.parquet", numbers(LARGE))
+    file.file_path = f"object://{file.file_path}"
+    directory = TableDirectory(table, Store(counting))
+    directory.know(table.table_schema)
+    (field,) = [each for each in table.table_schema.fields if each.name == "x"]
+    assert sum(batch.num_rows for batch in read_file(directory, file, [field], schema_id=0)) == LARGE
+    assert counting.of(".parquet") < 0.8 * file.file_size
+
+
+@pytest.mark.parametrize("trouble", [OSError("503 Slow Down"), "short", "hang"])
+def test_a_piece_that_fails_is_asked_again(warehouse: Any, monkeypatch: pytest.MonkeyPatch, trouble: Any) -> None:
+    remote = RemoteStore()
+    read, _ = large(warehouse, remote, monkeypatch)
+    remote.troubles = [trouble, None, None, None]
+    assert read() == numbers(LARGE)
+    remote.over.set()
+
+
+def test_a_piece_that_keeps_failing_is_an_error_in_its_place(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = RemoteStore()
+    read, directory = large(warehouse, remote, monkeypatch)
+    remote.troubles = [*[OSError("503 Slow Down")] * 60, None]
+    with pytest.raises(StoreError, match="503"):
+        read()
+    assert directory.store.ahead._lanes == []
+    remote.troubles = []
+    assert read() == numbers(LARGE)

@@ -116,7 +116,7 @@ def test_a_small_file_is_one_request(site: Site, fast: bool) -> None:
 def test_a_large_file_is_read_in_ranges_and_its_end_tells_its_size(
     site: Site, fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_files, "_WHOLE", 1 << 10)
+    monkeypatch.setattr(remote_files, "WHOLE_BYTES", 1 << 10)
     with site.caught_up() as scan:
         site.commit(200_000)
         plan = scan.plan()

@@ -1,0 +1,314 @@
+"""`FetchAhead`: pieces of files are on their way before they are asked for, several at once, bounded for the process.
+
+A reader says in which order it will want pieces (`Lane.expect`), and takes each of them when its turn comes
+(`FetchAhead.take`). What is needed now never waits for a bound: a piece that is not on its way is asked for by the one
+who needs it, as if there were no fetching ahead. So bounds cost time at worst, and no reader can stop another one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from pypaimon.streaming.concurrency.errand import not_given_up
+from pypaimon.streaming.concurrency.forking import ForkSafeLock, Origin
+from pypaimon.streaming.errors import StoreError, StreamConfigError
+
+BOUND = "PYPAIMON_STREAMING_FETCH_AHEAD"
+"""The environment variable that bounds the bytes of a process: a number, or one with `kb`, `mb` or `gb`; 0 is off."""
+
+_PROCESS_BYTES, _PROCESS_REQUESTS = 256 << 20, 64
+_READER_BYTES, _READER_REQUESTS, _READER_PIECES = 64 << 20, 28, 256
+"""A reader has 32 threads for requests: what is needed now finds a free one."""
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file that is fetched by one request.
+
+    Attributes:
+        path: The file.
+        start: Its first byte; None: it is the whole file.
+        length: How many bytes; of a whole file as many as its manifest says.
+    """
+
+    path: str
+    start: int | None
+    length: int
+
+
+class Answer(Protocol):
+    """A request that was made; see `BegunCall`."""
+
+    def __call__(self) -> Any:
+        """What it came to; waits for it, and raises what was wrong."""
+
+    def cancel(self) -> None:
+        """Nobody wants it."""
+
+    def when_answered(self, call: Callable[[], object]) -> None:
+        """Have something called once it is answered, or cancelled."""
+
+
+@dataclass(slots=True, eq=False)
+class _Fetch:
+    """A piece that is on its way, or waits to be taken."""
+
+    piece: Piece
+    lane: Lane
+    answer: Answer
+    is_answered: bool = False
+    is_left: bool = False
+
+
+@dataclass(eq=False)
+class FetchLimits:
+    """What all readers of a process may have on their way, or waiting, together.
+
+    Attributes:
+        bytes: Of all pieces.
+        requests: That were made and not answered.
+    """
+
+    bytes: int
+    requests: int
+    readers: WeakSet[FetchAhead] = field(default_factory=WeakSet)
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+
+    def have_room(self, length: int) -> bool:
+        """Whether there is room for one more piece; called with the lock held."""
+        now = time.monotonic()
+        readers = [each for each in self.readers if each.counts(now)]
+        held = sum(each.held_bytes for each in readers)
+        return held + length <= self.bytes and sum(each.in_flight for each in readers) < self.requests
+
+
+def limits_of_environment() -> FetchLimits:
+    """The limits of this process.
+
+    Raises:
+        StreamConfigError: The environment variable holds no size.
+    """
+    text = os.environ.get(BOUND, "").strip().lower()
+    if not text:
+        return FetchLimits(_PROCESS_BYTES, _PROCESS_REQUESTS)
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text)
+    if found is None or found[2] not in _UNITS:
+        raise StreamConfigError(f"{BOUND}={text!r}: give a number of bytes, as 67108864 or '64 mb'; 0 turns it off")
+    return FetchLimits(int(found[1]) * _UNITS[found[2]], _PROCESS_REQUESTS)
+
+
+_of_process: dict[str, FetchLimits] = {}
+
+
+def process_limits() -> FetchLimits:
+    """The limits that all readers of this process share; raises as `limits_of_environment`."""
+    known = _of_process.get("limits")
+    return _of_process.setdefault("limits", limits_of_environment()) if known is None else known
+
+
+class FetchAhead:
+    """What one reader has on its way. Thread-safe; begins anew in a process that was forked.
+
+    Args:
+        timeout: Seconds that one request may take.
+        limits: Shared with others; None: with all readers of the process.
+
+    Attributes:
+        held_bytes: Of pieces that are on their way, or wait to be taken.
+        in_flight: Requests that were made and not answered.
+    """
+
+    def __init__(self, timeout: float, limits: FetchLimits | None = None) -> None:
+        self._timeout = timeout
+        self._limits = limits or process_limits()
+        self._lock = ForkSafeLock()
+        self._begin_anew()
+        with self._limits.lock.held:
+            self._limits.readers.add(self)
+
+    def _begin_anew(self) -> None:
+        self._origin = Origin()
+        self._lanes: list[Lane] = []
+        self._fetches: dict[Piece, _Fetch] = {}
+        self.held_bytes = 0
+        self.in_flight = 0
+        self._closed_at: float | None = None
+
+    def counts(self, now: float) -> bool:
+        """Whether what it has on its way is that of this process, and may still come back."""
+        return self._origin.is_here and (self._closed_at is None or now - self._closed_at < self._timeout)
+
+    def lane(self, begin: Callable[[Piece], Answer], rank: int) -> Lane:
+        """A new order of pieces.
+
+        Args:
+            begin: Makes the request for a piece.
+            rank: Lanes of a lower rank go first.
+        """
+        return Lane(self, begin, rank)
+
+    def take(self, piece: Piece) -> Answer | None:
+        """A piece whose turn has come, if it is on its way; else whoever needs it is to ask for it. Never blocks."""
+        with self._lock.held:
+            self._check_process()
+            fetch = self._fetches.pop(piece, None)
+            if fetch is None:
+                for lane in self._lanes:
+                    lane.pass_by(piece)
+            else:
+                fetch.lane.begun.discard(piece)
+                self.held_bytes -= piece.length
+            self.pump()
+        return None if fetch is None else fetch.answer
+
+    def close(self) -> None:
+        """Let go of everything; idempotent. May be used again."""
+        with self._lock.held:
+            if self._origin.is_here:
+                for lane in list(self._lanes):
+                    lane.close()
+                self._closed_at = time.monotonic()
+
+    def pump(self) -> None:
+        """Make requests as far as bounds allow, lane by lane."""
+        with self._lock.held:
+            self._check_process()
+            while (lane := self._next_lane()) is not None:
+                piece = lane.first
+                if piece is None or piece in self._fetches:
+                    lane.drop_first()
+                elif not self._begin(lane, piece):
+                    return
+
+    def _next_lane(self) -> Lane | None:
+        """Of the lanes of the lowest rank that expect something, the one that has the least on its way."""
+        waiting = (lane for lane in self._lanes if lane.expects())
+        return min(waiting, key=lambda lane: (lane.rank, len(lane.begun)), default=None)
+
+    def _begin(self, lane: Lane, piece: Piece) -> bool:
+        with self._limits.lock.held:
+            mine = self.held_bytes + piece.length <= _READER_BYTES and self.in_flight < _READER_REQUESTS
+            if not (mine and len(self._fetches) < _READER_PIECES and self._limits.have_room(piece.length)):
+                return False
+            self.held_bytes += piece.length
+            self.in_flight += 1
+        lane.drop_first()
+        try:
+            with not_given_up():
+                fetch = _Fetch(piece, lane, lane.begin(piece))
+        except (StoreError, CancelledError, RuntimeError):
+            # Too many requests hang, or the reader is closed: whoever needs the piece is told.
+            self.held_bytes -= piece.length
+            self.in_flight -= 1
+            return False
+        self._fetches[piece] = fetch
+        self._closed_at = None
+        lane.begun.add(piece)
+        origin = self._origin
+        fetch.answer.when_answered(lambda: self._answered(origin, fetch))
+        return True
+
+    def _answered(self, origin: Origin, fetch: _Fetch) -> None:
+        with self._lock.held:
+            if origin is not self._origin:
+                return
+            self.in_flight -= 1
+            fetch.is_answered = True
+            if fetch.is_left:
+                self.held_bytes -= fetch.piece.length
+            self.pump()
+
+    def leave(self, pieces: Iterable[Piece]) -> None:
+        """Nobody waits for these any more. Their bytes count until they are answered, for nothing stops them."""
+        for fetch in [self._fetches.pop(piece) for piece in pieces if piece in self._fetches]:
+            fetch.is_left = True
+            if fetch.is_answered:
+                self.held_bytes -= fetch.piece.length
+            else:
+                fetch.answer.cancel()
+
+    def _check_process(self) -> None:
+        """What was on its way in the parent of a forked process never comes here."""
+        if not self._origin.is_here:
+            self._begin_anew()
+
+
+class Lane:
+    """Pieces in the order in which they will be wanted, roughly.
+
+    Args:
+        ahead: Fetches them.
+        begin: Makes the request for a piece.
+        rank: Lanes of a lower rank go first.
+
+    Attributes:
+        begin: As above.
+        rank: As above.
+        begun: Pieces that were asked for.
+    """
+
+    def __init__(self, ahead: FetchAhead, begin: Callable[[Piece], Answer], rank: int) -> None:
+        self._ahead = ahead
+        self.begin = begin
+        self.rank = rank
+        self.begun: set[Piece] = set()
+        self._passed: set[Piece] = set()
+        self._rest: Iterator[Piece] = iter(())
+        self.first: Piece | None = None
+
+    def expect(self, pieces: Iterable[Piece]) -> None:
+        """Have these on their way, instead of what was expected of this lane and has not begun. Asks for them lazily.
+
+        Args:
+            pieces: They; errors of the iterator end it, and are left to whoever reads.
+        """
+        with self._ahead._lock.held:
+            self._ahead._check_process()
+            self.first, self._rest = None, iter(pieces)
+            if self not in self._ahead._lanes:
+                self._ahead._lanes.append(self)
+            self._ahead.pump()
+
+    def close(self) -> None:
+        """Expect nothing more, and let go of what is on its way. Idempotent."""
+        with self._ahead._lock.held:
+            if self in self._ahead._lanes:
+                self._ahead._lanes.remove(self)
+                self._ahead.leave(self.begun)
+            self.first, self._rest, self.begun = None, iter(()), set()
+
+    def expects(self) -> bool:
+        """Whether there is a piece to ask for; then it is the first one."""
+        while self.first is None:
+            try:
+                piece = next(self._rest, None)
+            except Exception:  # noqa: BLE001 - whoever reads meets it in its turn
+                piece = None
+            if piece is None:
+                self._rest = iter(())
+                return False
+            if piece in self._passed:
+                self._passed.discard(piece)
+            else:
+                self.first = piece
+        return True
+
+    def drop_first(self) -> None:
+        """Go on to the next piece."""
+        self.first = None
+
+    def pass_by(self, piece: Piece) -> None:
+        """This piece is asked for by somebody else."""
+        if piece == self.first:
+            self.first = None
+        else:
+            self._passed.add(piece)
