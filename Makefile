@@ -11,10 +11,10 @@ PYTHON := $(shell for each in python3 python3.13 python3.12 python3.11 python3.1
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/ready ## Follow a live table for a minute (SECONDS=n for another time)
+demo: $(VENV)/demo-ready ## Follow a live table for a minute (SECONDS=n for another time)
 	@$(RUN) -m pypaimon.streaming.demo --seconds $(or $(SECONDS),60)
 
-test: $(VENV)/ready ## Every test (ARGS="-k name" for some)
+test: $(VENV)/ready ## Every test, in about 10 minutes on 2 cores (ARGS="-k name" for some)
 	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/ready ## Style and types
@@ -45,10 +45,22 @@ readme: $(VENV)/ready ## The README's picture of the demo, and its figures out o
 clean: ## Remove the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .nox
 
-$(VENV)/ready: pyproject.toml
+# The environment: with what the demo needs, then with all that the tests and the other commands do.
+INSTALL = $(RUN) -m pip install --disable-pip-version-check --editable
+
+$(RUN):
 ifeq ($(PYTHON),)
 	@echo "Python 3.10, 3.11, 3.12 or 3.13 with its venv module is needed; none was found." >&2; exit 1
 endif
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --editable '.[dev]'
+	@echo "Making an environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo-ready: pyproject.toml | $(RUN)
+	@echo "Installing pypaimon and what the demo needs, once: about 200 MB to download, 600 MB on disk"
+	@$(INSTALL) '.[cli]'
 	@touch $@
+
+$(VENV)/ready: pyproject.toml | $(RUN)
+	@echo "Installing all that the tests need, Spark with it, once: about 1 GB to download, some minutes"
+	@$(INSTALL) '.[dev]'
+	@touch $@ $(VENV)/demo-ready
