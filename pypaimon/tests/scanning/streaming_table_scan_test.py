@@ -59,7 +59,7 @@ def test_starts(table: Table, start: dict[str, object], wanted: list[int]) -> No
     scan.close()
 
 
-@pytest.mark.parametrize("end", [{"latest": True}, {"snapshot_id": 3}, {"timestamp": 1}])
+@pytest.mark.parametrize("end", [{"latest": True}, {"snapshot_id": 3}, {"timestamp": 0}])
 def test_a_bound_ends_the_stream_cleanly(table: Table, end: dict[str, object]) -> None:
     filled(table, 3)
     builder = table.builder().with_start("earliest").with_catch_up("replay").with_end(**end)  # type: ignore[arg-type]
