@@ -8,6 +8,7 @@ from dataclasses import replace
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
 from pypaimon.streaming.metadata.history import RANGE_CHECK_INTERVAL, RangeCheck, rolled_back
 from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.planning.look_ahead import FoundAhead
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
 
 
@@ -29,26 +30,34 @@ class Continuity:
     def __init__(self, checks: RangeCheck) -> None:
         self._checks = checks
 
-    def checked(self, state: PlannerState, last: Snapshot | None, take: Callable[[PlannerState], Step]) -> Step:
-        """A step to what was just found (`state.ahead`), taken while it is checked, so that nobody waits for that.
+    def checked(self, found: FoundAhead, take: Callable[[PlannerState], Step]) -> Step:
+        """A step to what was found (`state.ahead`), taken while it is checked, so that nobody waits for that.
 
         Args:
-            state: Where the stream stands.
-            last: The last snapshot of the window, as it was before the others were read; None if there is but one.
+            found: Where the stream stands, and what was found.
             take: Takes a step.
 
         Returns:
-            A step that uses only what is proven; of the rest `ahead` holds nothing any more.
+            A step that uses only what is proven; of the rest `ahead` holds nothing any more. Of what was found before
+            it was asked for, and has changed, nothing is proven.
 
         Raises:
             TableChangedError: The table was rolled back, dropped, or made anew.
             CorruptTableError: The snapshot before cannot be decoded, or may not be read.
             StoreError: The store kept failing (retriable).
         """
-        follows, is_unchanged = self._follows(state.before, state.ahead[0]), self._is_unchanged(last)
-        step = _taken(state, take, follows)
+        state = found.state
+        follows, is_unchanged = self._follows(state.before, state.ahead[0]), self._is_unchanged(found.last)
+        try:
+            step = _taken(state, take, follows)
+        except (PaimonStreamError, FileNotFoundError):
+            if found.is_older and not is_unchanged():
+                return Step(replace(state, ahead=()))
+            raise
         if is_unchanged():
             return step
+        if found.is_older:
+            return Step(replace(state, ahead=()))
         first = state.ahead[0]
         if step.state.next_id is not None and step.state.next_id > first.id + 1:
             return take(replace(state, ahead=(first,)))

@@ -30,7 +30,7 @@ from pypaimon.streaming.planning.chain_start import ChainStarts
 from pypaimon.streaming.planning.continuity import Continuity
 from pypaimon.streaming.planning.end import Bounds
 from pypaimon.streaming.planning.follow_up import CommitKind, FollowUp, follow_up_scanner
-from pypaimon.streaming.planning.look_ahead import LookAhead
+from pypaimon.streaming.planning.look_ahead import FoundAhead, LookAhead
 from pypaimon.streaming.planning.overwrites import overwritten
 from pypaimon.streaming.planning.planner_log import PlannerLog
 from pypaimon.streaming.planning.planner_state import PlannerState, SnapshotMark, Step
@@ -88,7 +88,9 @@ class Planner:
         self._follow_up = FollowUp(follow_up_scanner(self.traits, given), options)
         self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
         self._catch_up = CatchUpScanner(directory, first_plans, self._schemas, options, self._bounds)
-        self._look_ahead = LookAhead(self._snapshots, self.checks, self._catch_up.widest, self._catch_up.eager)
+        widest, eager = self._catch_up.widest, self._catch_up.eager
+        warm = self._warm if options.prefetch else None
+        self._look_ahead = LookAhead(self._snapshots, self.checks, widest, eager, warm)
         self._continuity = Continuity(self.checks)
         self._chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
         self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start, self._chains)
@@ -97,6 +99,11 @@ class Planner:
         """Ask anew for what a rollback may have changed; a seek begins with it."""
         self._directory.forget()
         self._plans.forget()
+        self._look_ahead.forget()
+
+    def release(self) -> None:
+        """Let the threads end; they come back when they are needed."""
+        self._look_ahead.release()
 
     # ---- states ----
 
@@ -278,17 +285,20 @@ class Planner:
                 return Step(replace(state, ended=True))
             # Asked before the store is: what is committed in between is found by another poll.
             ends = self._bounds.ends_when_caught_up()
-            last_found, is_checked = None, bool(state.ahead)
-            if not is_checked:
-                state, last_found = self._look_ahead.fetch(state, last)
+            found = FoundAhead(state, None) if state.ahead else None
+            is_checked = found is not None
+            found = found or self._look_ahead.fetch(state, last)
+            state = found.state
             if not state.ahead:
                 return Step(replace(self._missed(state), ended=ends), idle=True)
             if self._bounds.is_held_back(state.ahead[0]) and not self._bounds.is_beyond(state.ahead[0]):
                 # It may be rolled back while it waits.
                 return Step(replace(state, ahead=()), idle=True)
-            state = self._look_ahead.grown(state)
+            self._look_ahead.begin_behind(found, last)
+            found = replace(found, state=self._look_ahead.grown(state))
+            state = found.state
             try:
-                step = self._next(state) if is_checked else self._continuity.checked(state, last_found, self._found)
+                step = self._next(state) if is_checked else self._continuity.checked(found, self._found)
             except TableChangedError:
                 if not is_checked:
                     raise

@@ -65,6 +65,7 @@ class ScanParts:
     def release(self) -> None:
         """Let the threads end; they come back when they are needed."""
         self.prefetcher.release()
+        self.planner.release()
         self.directory.store.pool.release()
 
 

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 from fault_file_io import FaultFileIO
+from planner_drive import Drive
 from tables import Table, available
 from virtual_clock import VirtualClock
 
-from pypaimon.streaming import AsyncStreamingTableScan
+from pypaimon.streaming import AsyncStreamingTableScan, CorruptTableError, Plan, TableChangedError
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import CatchUp
+from pypaimon.streaming.planning import catch_up
 
 
 @pytest.fixture
@@ -58,3 +62,86 @@ def test_a_poll_looks_at_one_snapshot_whatever_else_was_once_there(table: Table)
         assert scan.plan() is None
     assert file_io.names() == ["snapshot-11"] * 5
     scan.close()
+
+
+# ---- the window behind ----
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of four snapshots."""
+    monkeypatch.setattr(catch_up, "_WIDEST_OF_REPLAY", 4)
+
+
+def in_first_window(table: Table, file_io: FaultFileIO | None = None) -> tuple[Drive, list[Plan]]:
+    """A stream that has read one snapshot of its first window, and has fetched the window behind that."""
+    drive = Drive(table.handle(file_io), Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY)
+    plans: list[Plan] = []
+    while not plans:
+        plans += [step.plan for step in [drive.step()] if step.plan is not None]
+    behind = drive.planner._look_ahead._behind
+    assert behind is not None and behind.window() is not None
+    return drive, plans
+
+
+def test_the_window_behind_is_fetched_while_plans_are_made(table: Table, narrow: None) -> None:
+    file_io = FaultFileIO()
+    drive, plans = in_first_window(table, file_io)
+    assert {f"snapshot-{number}" for number in range(6, 10)} <= set(file_io.names())
+    file_io.forget()
+    while plans[-1].snapshot_id < 6:
+        plans += [step.plan for step in [drive.step()] if step.plan is not None]
+    asked = set(file_io.names())
+    behind = drive.planner._look_ahead._behind
+    assert behind is not None and behind.window() is not None
+    # What proves it, and the window behind that.
+    assert asked & {f"snapshot-{number}" for number in range(2, 10)} == {"snapshot-5", "snapshot-9"}
+    plans += drive.run()
+    assert drive.keys(plans) == list(range(1, 12))
+
+
+def test_nothing_is_fetched_behind_where_no_plans_are_made_ahead(table: Table, narrow: None) -> None:
+    drive = Drive(table.handle(), Start(StartMode.EARLIEST), catch_up=CatchUp.REPLAY, prefetch=0)
+    assert drive.keys() == list(range(12))
+    assert drive.planner._look_ahead._behind is None
+
+
+@pytest.mark.parametrize("kept", [5, 6, 8])
+def test_what_was_fetched_behind_and_rolled_back_is_found_anew(table: Table, narrow: None, kept: int) -> None:
+    drive, plans = in_first_window(table)
+    table.rollback(kept)
+    for key in range(100, 110):
+        table.commit([key])
+    plans += drive.run()
+    assert drive.keys(plans) == [*range(1, kept), *range(100, 110)]
+
+
+def test_a_rollback_of_what_was_read_is_found_though_the_window_behind_was_fetched(table: Table, narrow: None) -> None:
+    drive, plans = in_first_window(table)
+    while plans[-1].snapshot_id < 5:
+        plans += [step.plan for step in [drive.step()] if step.plan is not None]
+    table.rollback(3)
+    for key in range(100, 110):
+        table.commit([key])
+    with pytest.raises(TableChangedError):
+        drive.run()
+
+
+def test_what_is_wrong_behind_is_told_in_its_turn(table: Table, narrow: None) -> None:
+    path = table.snapshot_path(8)
+    sound = path.read_bytes()
+    path.write_bytes(b"{}")
+    drive, plans = in_first_window(table)
+    with pytest.raises(CorruptTableError, match="snapshot-8"):
+        while True:
+            plans += [step.plan for step in [drive.step()] if step.plan is not None]
+    assert drive.keys(plans) == list(range(1, 7))
+    path.write_bytes(sound)
+    plans += drive.run()
+    assert drive.keys(plans) == list(range(1, 12))
+
+
+def test_a_seek_forgets_what_was_fetched_behind(table: Table, narrow: None) -> None:
+    drive, _ = in_first_window(table)
+    drive.planner.forget()
+    assert drive.planner._look_ahead._behind is None
