@@ -27,6 +27,9 @@ _JAVA_KEYS = (
     "table-read.sequence-number.enabled",
     "changelog-producer",
     "stream-scan-mode",
+    "chain-table.enabled",
+    "chain-table.chain-partition-keys",
+    "chain-table.streaming.merge-snapshot",
 )
 
 

@@ -11,12 +11,13 @@ import click
 from rich.console import Console
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
 from pypaimon.streaming.cli.pruned import Pruned, pruned
 from pypaimon.streaming.cli.settings import configure, filter_of, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
-from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan, PlanKind
 
@@ -153,6 +154,12 @@ class Explainer:
         self._start = start
         self._columns = columns
         self._table = source.load()
+        _, chain = followed_table(self._table)
+        if chain is not None:
+            raise UnsupportedTableError(
+                f"The chain table {source.name} begins with snapshots of two branches; explain plans one of a branch: "
+                f"{source.name}$branch_{chain.delta}, which a stream follows, or {source.name}$branch_{chain.snapshot}."
+            )
         self._filter = filter_of(source.builder(self._table), filter_text)
         self._saved = None if consumer_id is None else self._saved_position(consumer_id)
 

@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 
 import click
 
+from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.output import Record, format_option, show
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -33,8 +34,11 @@ Examples:
 @click.option("--to", "until", type=click.IntRange(min=1), metavar="ID", help="Up to this snapshot.")
 @format_option
 def snapshots(source: TableSource, last: int | None, first: int | None, until: int | None, form: str) -> None:
-    """Show the snapshots of TABLE and what a stream does with each: scanned or passed over, and why."""
-    directory = TableDirectory.of(source.load())
+    """Show the snapshots of TABLE and what a stream does with each: scanned or passed over, and why.
+
+    Of a chain table those of the delta branch, which a stream follows.
+    """
+    directory = TableDirectory.of(followed_table(source.load())[0])
     manager = directory.snapshots
     earliest, latest = manager.earliest_id(), manager.latest_id()
     records: list[Record] = []

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.catching_up import CatchingUp
 from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.rows import FORMATS, row_writer
@@ -66,7 +67,7 @@ def tail(
     if poll is not None:
         builder.with_poll_interval_ms(max(1, round(poll * 1000)))
     scan, read = save_progress(builder, consumer_id).new_streaming_scan(), builder.new_read()
-    latest = TableDirectory.of(table).snapshots.latest_id
+    latest = TableDirectory.of(followed_table(table)[0]).snapshots.latest_id
     with scan, _terminated(scan), _bar(form) as (stdout, bar), closing(row_writer(form, read.schema, stdout)) as writer:
         for plan in scan.stream_sync():
             for batch in read.iter_batches(plan.splits()):
