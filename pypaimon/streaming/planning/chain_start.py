@@ -146,9 +146,7 @@ class ChainStarts:
             return replace(delta, watermark=None, total_record_count=None)
         if snapshot is None:
             return None
-        return replace(
-            snapshot, id=0, schema_id=self._schema.id, index_manifest=None, watermark=None, total_record_count=None
-        )
+        return replace(snapshot, id=0, schema_id=self._schema.id, watermark=None, total_record_count=None)
 
 
 def _fingerprint(snapshot: Snapshot | None) -> tuple[int, str] | None:

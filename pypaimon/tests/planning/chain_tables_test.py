@@ -167,13 +167,27 @@ def test_random_histories_have_the_first_plan_of_the_model(tmp_path: Path, numbe
             assert filtered == [row for row in wanted if keep(row)]
 
 
-def test_of_equally_new_records_that_of_the_later_partition_counts(tmp_path: Path) -> None:
-    """Both are the first of their files, with the same sequence; whatever the order in which they were written."""
-    table = ChainTable(tmp_path)
-    table.commit(DELTA, [("+I", "eu", 12, 1, 5)])
-    table.commit(DELTA, [("-D", "eu", 11, 1, 5)])
+@pytest.mark.parametrize("days", [(12, 11), (11, 12)], ids=["last first", "last last"])
+def test_of_equally_new_additions_that_of_the_later_partition_counts(tmp_path: Path, days: tuple[int, int]) -> None:
+    """All are the first of their files, with the same sequence; whatever the order in which they, or keys, come."""
+    table = ChainTable(tmp_path, bucket="1")
+    for day in days:
+        table.commit(
+            DELTA, [("+U", "eu", 12, 1, 5), ("+U", "eu", 12, -1, 5)] if day == 12 else [("+I", "eu", 11, 1, 5)]
+        )
     table.commit(SNAPSHOT, [("+I", "eu", 10, 1, 5)])
-    assert read_all(table.builder(**MERGED)) == [(PlanKind.FULL, [("+I", "eu", 12, 1, "v5")])]
+    assert read_all(table.builder(**MERGED)) == [
+        (PlanKind.FULL, [("+U", "eu", 12, -1, "v5"), ("+U", "eu", 12, 1, "v5")]),
+    ]
+
+
+def test_merged_an_older_record_does_not_come_for_a_newer_one_that_a_filter_drops(tmp_path: Path) -> None:
+    table = ChainTable(tmp_path)
+    table.commit(SNAPSHOT, [("+I", "eu", 1, 1, 1)])
+    table.commit(DELTA, [("+U", "eu", 2, 1, 9)])
+    builder = table.builder(**MERGED)
+    builder.with_filter(builder.new_predicate_builder().less_than("v", "v3"))
+    assert [found for _, found in read_all(builder)] == [[]]
 
 
 @pytest.mark.parametrize("options", [{}, MERGED], ids=["apart", "merged"])

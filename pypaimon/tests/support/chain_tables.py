@@ -50,6 +50,7 @@ class ChainTable:
             "bucket-key": "k",
             "sequence.field": "seq",
             "rowkind.field": "kind",
+            "metadata.stats-mode": "full",
             "chain-table.enabled": "true",
             "chain-table.chain-partition-keys": "day",
             "scan.fallback-snapshot-branch": SNAPSHOT,
