@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.ordering import KeyCodec
 from pypaimon.streaming.merge.runs import concat
-from pypaimon.streaming.merge.stages import MOST_RUNS, Begin, Run
+from pypaimon.streaming.merge.stages import MOST_RUNS, Begin, Run, write_merged
 from pypaimon.streaming.merge.stored_runs import RunMemory, StoredRun
 
 PIECE_BYTES = 32 << 20
@@ -36,12 +36,18 @@ def in_key_order(files: Sequence[Run], keys: Sequence[str], begin: Begin) -> Ite
     """
     with ExitStack() as stack:
         memory = RunMemory(STORED_BYTES)
-        runs: list[Run] = []
-        for piece in _pieces(files, begin):
-            run = stack.enter_context(StoredRun(memory))
-            run.write(_sorted(piece, keys))
-            runs.append(run.read())
-        yield runs
+        merged: list[StoredRun] = []
+        pieces: list[StoredRun] = []
+        for records in _pieces(files, begin):
+            pieces.append(stack.enter_context(StoredRun(memory)))
+            pieces[-1].write(_sorted(records, keys))
+            if len(pieces) == MOST_RUNS:
+                # Each may hold a file open.
+                merged.append(stack.enter_context(StoredRun(memory)))
+                write_merged(merged[-1], [piece.read() for piece in pieces], keys)
+                while pieces:
+                    pieces.pop().close()
+        yield [run.read() for run in (*merged, *pieces)]
 
 
 def _pieces(files: Sequence[Run], begin: Begin) -> Iterator[pa.RecordBatch]:

@@ -64,14 +64,24 @@ def _next_stage(runs: list[Run], keys: Sequence[str], begin: Begin, store: Calla
         start = max(0, end - min(MOST_RUNS, surplus + 1))
         stored = store()
         try:
-            for chunk in chunks(begin(runs[start:end]), keys):
-                stored.write(_in_order(chunk))
+            write_merged(stored, begin(runs[start:end]), keys)
         except UnsortedRunError as error:
             # Runs that were made are in order, and behind all others, which so have kept their places.
             raise UnsortedRunError(start + error.run) from error
         made.append(stored.read())
         surplus, end = surplus - (end - start - 1), start
     return [*runs[:end], *reversed(made)]
+
+
+def write_merged(stored: StoredRun, runs: Iterable[Run], keys: Sequence[str]) -> None:
+    """Write the records of several runs as one.
+
+    Raises:
+        UnsortedRunError: The records of a run are not in order.
+        StoreError: A temporary file cannot be written.
+    """
+    for chunk in chunks(runs, keys):
+        stored.write(_in_order(chunk))
 
 
 def _in_order(chunk: Chunk) -> pa.RecordBatch:

@@ -47,6 +47,10 @@ class StoredRun:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it. Idempotent."""
         self._batches.clear()
         if self._file is not None:
             # What could not be written cannot be on closing either; nobody wants it any more.

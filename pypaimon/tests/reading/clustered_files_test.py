@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,8 +64,12 @@ def test_a_difference_is_that_of_the_states(scenario: str) -> None:
 
 @pytest.mark.parametrize("stored", [0, 50, 1 << 20])
 @pytest.mark.parametrize("piece", [1, 30, 1 << 20])
-def test_records_are_put_in_the_order_of_their_keys(monkeypatch: pytest.MonkeyPatch, piece: int, stored: int) -> None:
+@pytest.mark.parametrize("most", [2, 32])
+def test_records_are_put_in_the_order_of_their_keys(
+    monkeypatch: pytest.MonkeyPatch, most: int, piece: int, stored: int
+) -> None:
     """Nulls first; what is equal keeps its order, of whatever file and piece it is."""
+    monkeypatch.setattr(key_order, "MOST_RUNS", most)
     monkeypatch.setattr(key_order, "PIECE_BYTES", piece)
     monkeypatch.setattr(key_order, "STORED_BYTES", stored)
     numbers = pa.array([3, None, 1, 3, 2, 1], pa.int32())
@@ -82,14 +87,17 @@ def order_of(chunk: Chunk) -> Any:
 
 
 def test_of_many_records_few_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of files, and of pieces that they are sorted in."""
+    """Whatever the number of files, and of pieces that they are sorted in; nor are many files open."""
+    monkeypatch.setattr(key_order, "MOST_RUNS", 8)
     monkeypatch.setattr(key_order, "PIECE_BYTES", 2 << 20)
     monkeypatch.setattr(key_order, "STORED_BYTES", 2 << 20)
     before, peak, rows = pa.total_allocated_bytes(), 0, 1 << 17
+    open_before, most_open = len(os.listdir("/dev/fd")), 0
 
     def look() -> None:
-        nonlocal peak
+        nonlocal peak, most_open
         peak = max(peak, pa.total_allocated_bytes() - before)
+        most_open = max(most_open, len(os.listdir("/dev/fd")) - open_before)
 
     def file(number: int) -> Iterator[pa.RecordBatch]:
         for start in range(0, rows, rows // 8):
@@ -105,3 +113,5 @@ def test_of_many_records_few_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert found == 40 * rows
     # Of more than 80 MB.
     assert peak < 40 << 20
+    # Of about 50 pieces.
+    assert 1 < most_open < 20
