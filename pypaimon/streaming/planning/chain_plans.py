@@ -16,7 +16,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.formats.binary_row import decode_columns
-from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.internals import DataField, DeletionFile
 from pypaimon.streaming.merge.ordering import KeyCodec
 from pypaimon.streaming.metadata.data_file_meta import OWN_PARTITION
 from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
@@ -69,7 +69,7 @@ def first_plan(
 def _prepared(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart) -> Prepared:
     of_base = plans.of_branch(starts.directory, starts.options)
     whole, changes = ENTRY_SCHEMA.empty_table(), ENTRY_SCHEMA.empty_table()
-    deletions: dict[tuple[bytes, int, str], object] = {}
+    deletions: dict[tuple[bytes, int, str], DeletionFile] = {}
     if chain.snapshot is not None:
         with starts.checks.reading(chain.snapshot):
             whole = of_base.state(chain.snapshot)

@@ -181,6 +181,17 @@ def test_of_equally_new_additions_that_of_the_later_partition_counts(tmp_path: P
     ]
 
 
+@pytest.mark.parametrize("options", [{}, MERGED], ids=["apart", "merged"])
+def test_what_no_compaction_has_seen_is_in_the_first_plan_where_deletion_vectors_are_on(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Java leaves out level 0 there and goes on behind it."""
+    table = ChainTable(tmp_path, deletion_vectors__enabled="true")
+    table.commit(SNAPSHOT, [("+I", "eu", 1, key, 1) for key in range(3)])
+    table.commit(DELTA, [("+U", "eu", 2, 1, 2), ("-D", "eu", 2, 2, 2)])
+    assert read_all(table.builder(**options)) == [(PlanKind.FULL, table.first_plan(merged=bool(options)))]
+
+
 def test_merged_an_older_record_does_not_come_for_a_newer_one_that_a_filter_drops(tmp_path: Path) -> None:
     table = ChainTable(tmp_path)
     table.commit(SNAPSHOT, [("+I", "eu", 1, 1, 1)])
