@@ -1,11 +1,9 @@
-"""The one module for Spark that imports what is internal in pypaimon: its write path, its options."""
+"""The one module for Spark that imports what is internal in pypaimon: its write path, and catalogs."""
 
 from pypaimon.catalog.catalog_exception import TableNotExistException
 from pypaimon.catalog.catalog_factory import CatalogFactory
 from pypaimon.common.json_util import JSON
-from pypaimon.common.options import config as catalog_options
-from pypaimon.common.options.config_option import ConfigOption
-from pypaimon.common.options.core_options import ChangelogProducer, CoreOptions, MergeEngine
+from pypaimon.common.options.core_options import ChangelogProducer, MergeEngine
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.schema.data_types import PyarrowFieldParser
 from pypaimon.schema.schema import Schema
@@ -30,8 +28,6 @@ __all__ = [
     "BucketMode",
     "CatalogFactory",
     "ChangelogProducer",
-    "ConfigOption",
-    "CoreOptions",
     "DataFileMeta",
     "DataWriter",
     "FileStoreTable",
@@ -49,5 +45,4 @@ __all__ = [
     "SnapshotCommit",
     "StreamTableCommit",
     "TableNotExistException",
-    "catalog_options",
 ]

@@ -1,13 +1,20 @@
-"""The one module that imports what is internal in pypaimon, so that a new release of it breaks in one place."""
+"""What is internal in pypaimon and used here: types, schemas, rows, files. What reads tables is in `read_internals`.
+
+Only these two modules import it, so that a new release of it breaks in one place.
+"""
 
 from typing import Any
 
 from pyarrow.fs import S3FileSystem
 from pypaimon.catalog.catalog_exception import TableNoPermissionException, TableNotExistException
-from pypaimon.catalog.rest.rest_token_file_io import RESTTokenFileIO
 from pypaimon.catalog.table_query_auth import TableQueryAuthResult
+from pypaimon.common.identifier import Identifier
 from pypaimon.common.json_util import JSON
 from pypaimon.common.map_blob_key_serializer import create_map_blob_key_serializer as map_key_serializer
+from pypaimon.common.options import Options
+from pypaimon.common.options import config as catalog_options
+from pypaimon.common.options.config_option import ConfigOption
+from pypaimon.common.options.core_options import CoreOptions
 from pypaimon.common.predicate import Predicate
 from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.data.timestamp import Timestamp
@@ -20,18 +27,9 @@ from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.manifest_entry import ManifestEntry
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.read.plan import Plan as PaimonPlan
-from pypaimon.read.reader.auth_masking_reader import apply_auth_masking, compile_auth_masking_rules
-from pypaimon.read.reader.format_row_reader import FormatRowReader
-from pypaimon.read.reader.format_row_reader import _read_array as read_row_array
-from pypaimon.read.reader.format_row_reader import _read_vector as read_row_vector
-from pypaimon.read.reader.format_row_reader import _RowDecoder as RowDecoder
-from pypaimon.read.reader.iface.record_batch_reader import _polars_arrow_table as polars_table
 from pypaimon.read.scanner.changelog_follow_up_scanner import ChangelogFollowUpScanner as PaimonChangelogFollowUpScanner
 from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
 from pypaimon.read.split import DataSplit
-from pypaimon.read.stream_read_builder import StreamReadBuilder as PaimonStreamReadBuilder
-from pypaimon.read.table_read import TableRead
-from pypaimon.read.table_scan import latest_auth_fields
 from pypaimon.schema.data_types import (
     ArrayType,
     AtomicType,
@@ -44,7 +42,6 @@ from pypaimon.schema.data_types import (
     VectorType,
 )
 from pypaimon.schema.table_schema import TableSchema
-from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.table.row.binary_row import BinaryRow
 from pypaimon.table.row.blob import Blob as PaimonBlob
 from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct
@@ -64,29 +61,29 @@ __all__ = [
     "BinaryRow",
     "BlobDescriptor",
     "BlobViewStruct",
+    "ConfigOption",
+    "CoreOptions",
     "DataField",
     "DataFileMeta",
     "DataSplit",
     "DataType",
     "DeletionFile",
-    "FileStoreTable",
-    "FormatRowReader",
     "GenericRow",
     "GenericRowDeserializer",
     "GenericRowSerializer",
+    "Identifier",
     "ManifestEntry",
     "MapType",
     "MultisetType",
     "OffsetRow",
+    "Options",
     "PaimonBlob",
     "PaimonChangelogFollowUpScanner",
     "PaimonFollowUpScanner",
     "PaimonPlan",
-    "PaimonStreamReadBuilder",
     "Predicate",
     "PredicateBuilder",
     "PyarrowFieldParser",
-    "RowDecoder",
     "RowKind",
     "RowType",
     "SimpleStats",
@@ -94,29 +91,28 @@ __all__ = [
     "TableNoPermissionException",
     "TableNotExistException",
     "TableQueryAuthResult",
-    "TableRead",
     "TableSchema",
     "Timestamp",
     "VectorType",
-    "apply_auth_masking",
     "arrow_file_io",
     "assemble_shredded_column",
     "bucket_of_hash",
     "build_variant_schema",
-    "compile_auth_masking_rules",
+    "catalog_options",
     "dynamic_options",
     "hash_words",
+    "is_paimon_table",
     "is_shredded_variant",
-    "latest_auth_fields",
     "local_path",
     "map_key_serializer",
     "on_branch",
-    "polars_table",
-    "read_row_array",
-    "read_row_vector",
     "resolve_path",
     "to_file_io_path",
 ]
+
+
+_REST_FILE_IO = "pypaimon.catalog.rest.rest_token_file_io.RESTTokenFileIO"
+"""By name: its module brings all of the REST API along."""
 
 
 def local_path(uri: str) -> str:
@@ -139,12 +135,23 @@ def arrow_file_io(file_io: Any, path: str) -> Any:
 
     Behind a REST catalog's it is the one with the token of now, for which the catalog may be asked.
     """
-    if type(file_io) is RESTTokenFileIO and _is_untouched(file_io):
+    if _full_name(file_io) == _REST_FILE_IO and _is_untouched(file_io):
         file_io = file_io.file_io()
     if type(file_io) is ResolvingFileIO and _is_untouched(file_io):
         file_io = file_io._get_fileio(path)
     own = type(file_io) in (PyArrowFileIO, OssFileIO) and _is_untouched(file_io)
     return file_io if own and type(file_io.filesystem) is S3FileSystem else None
+
+
+def is_paimon_table(table: Any) -> bool:
+    """Whether it is pypaimon's handle of a table of Paimon's own format. Imports what handles need."""
+    from pypaimon.table.file_store_table import FileStoreTable
+
+    return isinstance(table, FileStoreTable)
+
+
+def _full_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _is_untouched(file_io: Any) -> bool:

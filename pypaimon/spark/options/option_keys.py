@@ -137,19 +137,19 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
 
 
 def _table_keys() -> Iterable[str]:
-    from pypaimon.spark.internals import CoreOptions
+    from pypaimon.streaming.internals import CoreOptions
     from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
 
     return (*KNOWN_STREAM_KEYS, *_keys_of(CoreOptions), *_JAVA_KEYS)
 
 
 def _catalog_keys() -> Iterable[str]:
-    from pypaimon.spark.internals import catalog_options
+    from pypaimon.streaming.internals import catalog_options
 
     return [key for name, each in vars(catalog_options).items() if name.endswith("Options") for key in _keys_of(each)]
 
 
 def _keys_of(options: Any) -> Iterable[str]:
-    from pypaimon.spark.internals import ConfigOption
+    from pypaimon.streaming.internals import ConfigOption
 
     return [value.key() for value in vars(options).values() if isinstance(value, ConfigOption)]

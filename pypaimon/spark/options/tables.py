@@ -1,10 +1,12 @@
-"""The table that options name, loaded through pypaimon's catalogs."""
+"""The table that options name: pypaimon's own, or a handle of one in a file system, which costs less to import."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
 if TYPE_CHECKING:
@@ -12,9 +14,11 @@ if TYPE_CHECKING:
     from pypaimon.spark.options.source_options import SourceOptions
     from pypaimon.streaming.options.views import View
 
+_FALLBACK = "scan.fallback-branch"
+
 
 def load_table(options: SourceOptions | SinkOptions) -> tuple[Any, View | None]:
-    """The table, with the options laid over it, and the view of it that is named, as in `db.t$audit_log`.
+    """pypaimon's table, with the options laid over it, and the view of it that is named, as in `db.t$audit_log`.
 
     Raises:
         StreamConfigError: There is no such table, or the catalog cannot be made from the options.
@@ -23,14 +27,70 @@ def load_table(options: SourceOptions | SinkOptions) -> tuple[Any, View | None]:
     name, view = _without_view(options.table)
     with naming_unreadable_types("the table"):
         table = _at_path(options) if name is None else _of_catalog(options, name)
+    return _with_options(table, options), view
+
+
+def load_stream_table(options: SourceOptions) -> tuple[Any, View | None]:
+    """As `load_table`, with a `TableHandle` in the place of the table where that is in a file system."""
+    name, view = _without_view(options.table)
+    handle = _handle_at_path(options) if name is None else _handle_of_catalog(options, name)
+    return load_table(options) if handle is None else (_with_options(handle, options), view)
+
+
+def _with_options(table: Any, options: SourceOptions | SinkOptions) -> Any:
     overlay = {key: value for key, value in options.table_options.items() if key not in ("scan.parallelism", "branch")}
-    if overlay:
-        try:
-            # Not `copy`, which travels in time; where to start is for the stream to decide.
-            table = table.copy_without_time_travel(overlay)
-        except ValueError as error:
-            raise StreamConfigError(f"Options of the table cannot be laid over it: {error}.") from error
-    return table, view
+    if not overlay:
+        return table
+    try:
+        # Not `copy`, which travels in time; where to start is for the stream to decide.
+        return table.copy_without_time_travel(overlay)
+    except ValueError as error:
+        raise StreamConfigError(f"Options of the table cannot be laid over it: {error}.") from error
+
+
+def _handle_of_catalog(options: SourceOptions, name: str) -> TableHandle | None:
+    """A table of a catalog in a file system, found as pypaimon finds it; None of any other, or if it is not there."""
+    from pypaimon.common.identifier import Identifier
+
+    catalog = options.catalog
+    if catalog.get("metastore", "filesystem") != "filesystem" or not catalog.get("warehouse") or _FALLBACK in catalog:
+        return None
+    try:
+        identifier = Identifier.from_string(_on_branch(options, name))
+        if identifier.is_system_table():
+            return None
+        database, table = identifier.get_database_name(), identifier.get_table_name()
+    except ValueError:
+        return None
+    warehouse = catalog["warehouse"]
+    path = f"{warehouse.rstrip('/')}/{database}.db/{table}"
+    return _handle(warehouse, path, FilesOnly(identifier, catalog), catalog)
+
+
+def _handle_at_path(options: SourceOptions) -> TableHandle | None:
+    from pypaimon.common.identifier import Identifier
+
+    path = cast(str, options.path).rstrip("/")
+    return _handle(path, path, FilesOnly(Identifier("default", "table")), options.catalog)
+
+
+def _handle(root: str, path: str, environment: FilesOnly, catalog: Mapping[str, str]) -> TableHandle | None:
+    """A table whose catalog, or which itself, lies at `root`; None if there is none."""
+    from pypaimon.common.file_io import FileIO
+    from pypaimon.common.options import Options
+    from pypaimon.filesystem.caching_file_io import CachingFileIO
+
+    given = Options(dict(catalog))
+    file_io = FileIO.get(root, given)
+    if environment.catalog is not None:
+        cache = CachingFileIO.create_cache_manager(given)
+        file_io = CachingFileIO.wrap_with_caching_if_needed(file_io, given, cache)
+    return TableHandle.found(file_io, path, environment)
+
+
+def _on_branch(options: SourceOptions | SinkOptions, name: str) -> str:
+    branch = options.table_options.get("branch")
+    return name if branch is None or "$branch_" in name else f"{name}$branch_{branch}"
 
 
 def _without_view(name: str | None) -> tuple[str | None, View | None]:
@@ -46,11 +106,8 @@ def _of_catalog(options: SourceOptions | SinkOptions, name: str) -> Any:
     from pypaimon.catalog.catalog_exception import CatalogException
     from pypaimon.catalog.catalog_factory import CatalogFactory
 
-    branch = options.table_options.get("branch")
-    if branch is not None and "$branch_" not in name:
-        name = f"{name}$branch_{branch}"
     try:
-        return CatalogFactory.create(dict(options.catalog)).get_table(name)
+        return CatalogFactory.create(dict(options.catalog)).get_table(_on_branch(options, name))
     except CatalogException as error:
         where = options.catalog.get("warehouse") or options.catalog.get("uri")
         raise StreamConfigError(f"{error} in {where}. Correct option 'table' (or 'warehouse').") from error

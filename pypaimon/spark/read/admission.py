@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pypaimon.spark.options.source_options import Admission
 from pypaimon.spark.spark_versions import (
@@ -14,8 +15,10 @@ from pypaimon.spark.spark_versions import (
     ReadMaxRows,
     ReadMinRows,
 )
-from pypaimon.streaming.model.plan import Plan
-from pypaimon.streaming.options.stream_options import Limits
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.model.plan import Plan
+    from pypaimon.streaming.options.stream_options import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ def remaining(admission: Admission, taken: Size) -> Limits | None:
     )
     if any(rest is not None and rest <= 0 for rest in (rows, size, files)):
         return None
+    from pypaimon.streaming.options.stream_options import Limits
+
     return Limits(max_rows=rows, max_bytes=size, max_splits=files)
 
 

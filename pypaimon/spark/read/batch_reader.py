@@ -13,7 +13,6 @@ from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options, batch_splits
 from pypaimon.spark.read.pushed_filters import to_predicate
 from pypaimon.spark.read.table_schema import builder_for
-from pypaimon.spark.read.task_reader import read_task
 from pypaimon.spark.read.tasks import Task, tasks
 from pypaimon.streaming.filtering.filters import conjunction
 
@@ -55,6 +54,8 @@ class PaimonBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, on an executor."""
+        from pypaimon.spark.read.task_reader import read_task
+
         if isinstance(partition, Task):
             with readable_errors():
                 yield from read_task(self._options, self._schema, partition, batch=True)

@@ -8,12 +8,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.spark.options.tables import load_table
+from pypaimon.spark.options.tables import load_stream_table
 from pypaimon.spark.read.time_travel import snapshot_of_version
-from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.deferred import Deferred
-from pypaimon.streaming.consumers.progress import Progress
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import DataField, TableSchema
@@ -23,13 +22,14 @@ from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.stream_options import Limits, StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import View, fields
-from pypaimon.streaming.planning.planner import Planner
-from pypaimon.streaming.planning.prepared import LastPrepared
-from pypaimon.streaming.reading.read_layout import ReadSettings, layout
-from pypaimon.streaming.scanning.lag import LagMeter
 
 if TYPE_CHECKING:
     from pypaimon.spark.options.source_options import SourceOptions
+    from pypaimon.streaming.consumers.progress import Progress
+    from pypaimon.streaming.planning.planner import Planner
+    from pypaimon.streaming.planning.prepared import LastPrepared
+    from pypaimon.streaming.reading.read import StreamRead
+    from pypaimon.streaming.scanning.lag import LagMeter
 
 
 @contextmanager
@@ -41,8 +41,8 @@ def _option(name: str) -> Iterator[None]:
         raise StreamConfigError(f"Option '{name}': {error}") from error
 
 
-class EngineReadBuilder(StreamReadBuilder):
-    """A builder that also gives out what lies below a scan.
+class EngineReadBuilder(StreamAssembly):
+    """The settings of a stream, and what lies below its scans and reads. What each process needs is imported there.
 
     Args:
         table: pypaimon's table.
@@ -70,7 +70,7 @@ class EngineReadBuilder(StreamReadBuilder):
         Raises:
             PaimonStreamError: The table cannot be read so.
         """
-        table, view = load_table(options)
+        table, view = load_stream_table(options)
         if schema_id is None and options.version is not None:
             schema_id = snapshot_of_version(TableDirectory.of(table), *options.version).schema_id
         builder = EngineReadBuilder(table, view, schema_id)
@@ -157,8 +157,16 @@ class EngineReadBuilder(StreamReadBuilder):
 
     def output_fields(self) -> list[DataField]:
         """The columns that come out, without `_row_kind`."""
+        from pypaimon.streaming.reading.read_layout import ReadSettings, layout
+
         settings = ReadSettings(schema=self._schema, projection=self._projection, view=self._view)
         return [DataField(each.ids[-1], each.name, each.type) for each in layout(settings).outputs]
+
+    def new_read(self) -> StreamRead:
+        """What reads splits, with the settings as they are now."""
+        from pypaimon.streaming.reading.read import StreamRead
+
+        return StreamRead(followed(self), self._given.io_timeout, read_parts(self))
 
     def new_planner(
         self,
@@ -173,6 +181,8 @@ class EngineReadBuilder(StreamReadBuilder):
             last_snapshot: Nothing is planned beyond this snapshot.
             last_prepared: Shared with the planners of this builder that have other limits.
         """
+        from pypaimon.streaming.planning.planner import Planner
+
         options = replace(self.options, limits=limits or Limits())
         if last_snapshot is not None:
             options = replace(options, end=End(snapshot_id=last_snapshot))
@@ -181,6 +191,8 @@ class EngineReadBuilder(StreamReadBuilder):
 
     def new_lag_meter(self) -> LagMeter:
         """What measures the lag of a planner's state."""
+        from pypaimon.streaming.scanning.lag import LagMeter
+
         return LagMeter(self.directory, self.new_planner(), self._clock)
 
     def new_progress(self) -> Progress | None:

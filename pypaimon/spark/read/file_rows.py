@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.file_columns import column_of, row_kind_column, unsupported
@@ -22,15 +21,6 @@ from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.reading.split_files import partition_values
 
-FILES_SCHEMA = StructType(
-    [
-        StructField("path", StringType(), False),
-        StructField("columns", StringType(), False),
-        StructField("snapshot_id", LongType(), False),
-        StructField("row_count", LongType(), False),
-        StructField("file_size", LongType(), False),
-    ]
-)
 """One row per file. `columns` is JSON: how each column comes out of the file (`FileColumn`)."""
 
 _FOOTERS_AT_ONCE = 16

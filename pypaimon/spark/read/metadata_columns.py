@@ -1,17 +1,28 @@
-"""Columns that a source adds to those of the table."""
+"""Columns that a source adds to those of the table, and those that stand for files in the place of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
-"""`+I`, `-U`, `+U` or `-D`."""
 SNAPSHOT_ID = "_snapshot_id"
 """The snapshot that the row came with."""
 ORDINAL = "_ordinal"
 """Grows with the order of the rows of one (partition, bucket) of one snapshot."""
 METADATA = (ROW_KIND, SNAPSHOT_ID, ORDINAL)
+FILES_SCHEMA = StructType(
+    [
+        StructField("path", StringType(), False),
+        StructField("columns", StringType(), False),
+        StructField("snapshot_id", LongType(), False),
+        StructField("row_count", LongType(), False),
+        StructField("file_size", LongType(), False),
+    ]
+)
+"""The columns of `mode=files`."""
 
 
 def data_columns(names: Iterable[str]) -> list[str]:

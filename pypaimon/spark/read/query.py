@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.options.source_options import VERSION_KEYS, Admission, SourceOptions, parse
-from pypaimon.spark.read.file_rows import check_natively_readable
 from pypaimon.spark.read.micro_batches import MicroBatchPlanner
 from pypaimon.spark.read.query_progress import QueryProgress
 from pypaimon.spark.read.table_schema import builder_for
@@ -65,6 +64,8 @@ class Query:
         begin = end.origin if start.is_initial else start.position
         splits = [split for plan in plans for split in plan.splits()]
         if self.options.mode == "files":
+            from pypaimon.spark.read.file_rows import check_natively_readable
+
             check_natively_readable(self._builder, splits)
         return tasks(splits, self._builder, self.options.parallelism, begin)
 

@@ -7,7 +7,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pypaimon.spark.arrow_types import spark_schema
 from pypaimon.spark.options.source_options import SourceOptions
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
-from pypaimon.spark.read.metadata_columns import METADATA, ORDINAL, SNAPSHOT_ID, data_columns
+from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, METADATA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
@@ -21,8 +21,6 @@ def source_schema(builder: EngineReadBuilder, options: SourceOptions) -> StructT
     Columns of a table that can retract are nullable but for the primary key, since deletes need not hold the rest.
     """
     if options.mode == "files":
-        from pypaimon.spark.read.file_rows import FILES_SCHEMA
-
         return FILES_SCHEMA
     added = []
     if builder.includes_row_kind:
@@ -83,8 +81,6 @@ def builder_for(options: SourceOptions, schema: StructType, *, streaming: bool) 
 
 
 def _files_builder(options: SourceOptions, schema: StructType) -> EngineReadBuilder:
-    from pypaimon.spark.read.file_rows import FILES_SCHEMA
-
     if schema != FILES_SCHEMA:
         raise StreamConfigError("With 'mode' = 'files' the columns are given; leave out the schema.")
     if options.filter is not None:

@@ -13,8 +13,7 @@ from pyspark.sql.types import StructType
 from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
-from pypaimon.spark.read.file_rows import FILES_SCHEMA, file_batches
-from pypaimon.spark.read.metadata_columns import ORDINAL, SNAPSHOT_ID, data_columns
+from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.model import row_kinds
@@ -46,6 +45,8 @@ def read_task(
     """
     target = arrow_schema(schema)
     if schema == FILES_SCHEMA:
+        from pypaimon.spark.read.file_rows import file_batches
+
         yield from file_batches(_builder(parse(options), None, task), [part.split for part in task.parts], target)
         return
     read = _read_of(options, tuple(data_columns(schema.fieldNames())), task, batch)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.internals import TableSchema, polars_table
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Position
@@ -133,6 +133,8 @@ class _Rows:
     def to_polars(self) -> polars.DataFrame:
         """The rows as a polars data frame; maps become lists of key and value."""
         import polars
+
+        from pypaimon.streaming.read_internals import polars_table
 
         frames = [polars.from_arrow(polars_table(batch)) for batch in self.data.to_batches()]
         return polars.concat([frame for frame in frames if isinstance(frame, polars.DataFrame)])

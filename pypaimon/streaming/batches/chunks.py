@@ -16,8 +16,6 @@ from pypaimon.streaming.reading.read import StreamRead, let_go
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
 
-BATCH_BYTES = 16 << 20
-
 _SOON_SECONDS = 1.0
 """Rows that were read wait so long for those after them, which a request may hold up."""
 

@@ -10,8 +10,6 @@ from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
 
-READ_AHEAD_BYTES = 64 << 20
-
 
 class ReadAhead:
     """Reads chunks on a daemon thread of its own, which begins when it is first needed. Thread-safe.

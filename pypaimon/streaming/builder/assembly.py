@@ -1,4 +1,7 @@
-"""`StreamAssembly`: settings of a stream, and the parts of scans and reads that are made of them."""
+"""`StreamAssembly`: settings of a stream, and the parts of scans and reads that are made of them.
+
+What these parts need is imported with the first of them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.builder.chain_tables import followed_table, options_of_chain
 from pypaimon.streaming.builder.checks import refuse_unstreamable
@@ -15,10 +18,7 @@ from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.bridge import on_event_loop
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.deferred import Deferred
-from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.consumers.consumer_names import reader_name
-from pypaimon.streaming.consumers.progress import Progress
-from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.filtering.filters import columns_of, conjunction
 from pypaimon.streaming.filtering.partition_option import chosen_partitions
@@ -41,11 +41,12 @@ from pypaimon.streaming.options.stream_options import (
 )
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, VIEWS, View
-from pypaimon.streaming.planning.planner import Planner
-from pypaimon.streaming.reading.read import ReadParts
-from pypaimon.streaming.reading.read_layout import ReadSettings
-from pypaimon.streaming.scanning.driver import ScanDriver
-from pypaimon.streaming.scanning.parts import ScanParts
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.consumers.progress import Progress
+    from pypaimon.streaming.reading.read import ReadParts
+    from pypaimon.streaming.scanning.driver import ScanDriver
+    from pypaimon.streaming.scanning.parts import ScanParts
 
 T = TypeVar("T")
 
@@ -81,6 +82,8 @@ class StreamAssembly(BuilderSettings):
         Args:
             commit: Who confirms its plans; None: as the settings say.
         """
+        from pypaimon.streaming.scanning.driver import ScanDriver
+
         parts = self._deferred(lambda frozen: frozen._scan_parts(commit))
         return ScanDriver(parts, self._given.start, self._clock)
 
@@ -96,6 +99,9 @@ class StreamAssembly(BuilderSettings):
         return made
 
     def _scan_parts(self, commit: CommitMode | None) -> ScanParts:
+        from pypaimon.streaming.planning.planner import Planner
+        from pypaimon.streaming.scanning.parts import ScanParts
+
         options = self._options()
         self._check_read(options)
         refuse_unshared_start(self._traits, options)
@@ -104,6 +110,9 @@ class StreamAssembly(BuilderSettings):
         return ScanParts.of(directory, planner, options, self._progress(options, directory, commit), self._clock)
 
     def _read_parts(self) -> ReadParts:
+        from pypaimon.streaming.reading.read import ReadParts
+        from pypaimon.streaming.reading.read_layout import ReadSettings
+
         options = self._options()
         self._check_read(options)
         if self._include_row_kind is False and self._traits.can_retract and not _is_difference(options):
@@ -209,6 +218,10 @@ class StreamAssembly(BuilderSettings):
         consumer = options.consumer
         if consumer is None:
             return None
+        from pypaimon.streaming.consumers.consumer_manager import consumers_of
+        from pypaimon.streaming.consumers.progress import Progress
+        from pypaimon.streaming.consumers.start_group import StartSettings
+
         name = reader_name(
             consumer.consumer_id,
             shard=options.shard,

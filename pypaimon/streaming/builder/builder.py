@@ -1,24 +1,28 @@
-"""`StreamReadBuilder`: the fluent face: what comes of the settings; each `new_*()` freezes them."""
+"""`StreamReadBuilder`: the fluent face: what comes of the settings; each `new_*()` freezes them.
+
+Scans, reads and batches are imported when one is made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
-from pypaimon.streaming.batches.chunks import BATCH_BYTES, ChunkReader
-from pypaimon.streaming.batches.read_ahead import READ_AHEAD_BYTES, ReadAhead
-from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
-from pypaimon.streaming.builder.read import StreamTableRead
-from pypaimon.streaming.builder.scan import AsyncStreamingTableScan, driven_scan
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.internals import PaimonStreamReadBuilder, PredicateBuilder
+from pypaimon.streaming.internals import PredicateBuilder
 from pypaimon.streaming.options.arguments import at_least
-from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES, CommitMode
 from pypaimon.streaming.options.views import View, fields
-from pypaimon.streaming.reading.read import made_read
-from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
+    from pypaimon.streaming.batches.read_ahead import ReadAhead
+    from pypaimon.streaming.batches.stream_status import StreamStatus
+    from pypaimon.streaming.builder.read import StreamTableRead
+    from pypaimon.streaming.builder.scan import AsyncStreamingTableScan
+    from pypaimon.streaming.scanning.driver import ScanDriver
 
 
 class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
@@ -57,6 +61,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
+        from pypaimon.streaming.builder.scan import driven_scan
+
         return driven_scan(self.table, self._scan_driver())
 
     def new_read(self) -> StreamTableRead:
@@ -66,13 +72,16 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
+        from pypaimon.streaming.builder.read import StreamTableRead
+        from pypaimon.streaming.reading.read import made_read
+
         return made_read(StreamTableRead, self._followed, self._given.io_timeout, read_parts(self))
 
     def open(
         self,
         *,
-        read_ahead_bytes: int = READ_AHEAD_BYTES,
-        batch_bytes: int = BATCH_BYTES,
+        read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
         on_progress: Callable[[StreamStatus], None] | None = None,
     ) -> BatchStream:
         """The rows themselves, for `async with` and `async for`: scan and read in one, with these settings.
@@ -88,19 +97,27 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
+        from pypaimon.streaming.batches.batch_stream import BatchStream
+
         return BatchStream(*self._opened(read_ahead_bytes, batch_bytes), on_progress)
 
     def open_sync(
         self,
         *,
-        read_ahead_bytes: int = READ_AHEAD_BYTES,
-        batch_bytes: int = BATCH_BYTES,
+        read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
         on_progress: Callable[[StreamStatus], None] | None = None,
     ) -> BlockingBatchStream:
         """As `open`, for a plain `with` and `for`."""
+        from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
+
         return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes), on_progress)
 
     def _opened(self, read_ahead_bytes: int, batch_bytes: int) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
+        from pypaimon.streaming.batches.chunks import ChunkReader
+        from pypaimon.streaming.batches.read_ahead import ReadAhead
+        from pypaimon.streaming.builder.scan import driven_scan
+
         ahead = at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
         size = at_least(1, "open: batch_bytes", batch_bytes)
         # The scan is asked for plans ahead of the caller, so that asking confirms nothing.

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import FileStoreTable
+from pypaimon.streaming.internals import is_paimon_table
+from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.options.option_values import OptionValues
 
 _OTHER_BRANCH = ("scan.fallback-branch", "scan.primary-branch")
@@ -18,7 +19,7 @@ def refuse_unstreamable(table: Any) -> None:
     Raises:
         UnsupportedTableError: It is no table of Paimon's own format, or one that falls back to another branch.
     """
-    if not isinstance(table, FileStoreTable):
+    if not isinstance(table, TableHandle) and not is_paimon_table(table):
         raise UnsupportedTableError(
             f"{type(table).__name__} cannot be streamed: only tables of Paimon's own format have snapshots to follow. "
             "For a view of one (audit_log, binlog, ro, row_tracking) use stream_read_builder(table, view=...)."

@@ -9,10 +9,11 @@ from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_p
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField, Predicate
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
+from pypaimon.streaming.read_internals import TableRead
 from pypaimon.streaming.reading.read import StreamRead
 
 
-class StreamTableRead(StreamRead):
+class StreamTableRead(StreamRead, TableRead):
     """Reads what a stream planned.
 
     A subclass of pypaimon's `TableRead`, made by `StreamReadBuilder.new_read()`, or with the arguments of that class.
@@ -51,6 +52,7 @@ class StreamTableRead(StreamRead):
     ) -> None:
         if limit is not None:
             raise StreamConfigError(f"limit={limit!r}: a stream hands out every row; stop it after as many as you want")
+        # TableRead's own __init__ refuses merge options, also where nothing is merged.
         settings = StreamAssembly(table)
         settings.with_filter(predicate).with_include_row_kind(include_row_kind)
         if output_projection is not None:

@@ -25,14 +25,11 @@ from pypaimon.streaming.io.store import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.arrow_types import arrow_schema
-from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, SYSTEM_TYPES
+from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
-
-DEFAULT_BATCH_SIZE = 65536
-
-SYSTEM_TYPES = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
 
 
 def read_file(

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.orc
 import pyarrow.parquet
 
 from pypaimon.streaming.formats import avro_container
-from pypaimon.streaming.formats.orc_checks import open_orc
 
 Records: TypeAlias = avro_container.Container | pa.Table
 
@@ -57,6 +55,8 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _orc_stripes(data: bytes) -> Iterator[pa.RecordBatch]:
+    from pypaimon.streaming.formats.orc_checks import open_orc
+
     checks, file = open_orc(io.BytesIO(data), lambda start, end: data[start:end])
     yield pa.RecordBatch.from_pylist([], file.schema)
     for index in range(file.nstripes):

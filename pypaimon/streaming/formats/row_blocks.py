@@ -23,11 +23,8 @@ from pypaimon.streaming.internals import (
     DataField,
     DataType,
     MapType,
-    RowDecoder,
     RowType,
     VectorType,
-    read_row_array,
-    read_row_vector,
 )
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.data_types import root
@@ -221,6 +218,8 @@ class _Cursor:
 
     def _elements_one_by_one(self, kind: DataType, nullable: bool) -> tuple[Ints, pa.Array]:
         """As `_elements`, of elements whose places are not known before those in front of them are read."""
+        from pypaimon.streaming.read_internals import RowDecoder, read_row_array, read_row_vector
+
         block, values, offsets, ends = self._data.tobytes(), [], [0], []
         for position in self.positions.tolist():
             decoder = RowDecoder(block, position)

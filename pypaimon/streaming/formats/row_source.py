@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from pypaimon.streaming.formats.row_blocks import decode_block
-from pypaimon.streaming.formats.zstd import decompress_zstd
-from pypaimon.streaming.internals import DataField, FormatRowReader
+from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.model.arrow_types import arrow_schema, with_arrow_types
 
-_MOST_BYTES = 1 << 30
-"""Of one block, decompressed; writers begin a new one from 64 KB on."""
+if TYPE_CHECKING:
+    from pypaimon.streaming.formats.row_reader import BoundedRowReader
 
 
 class RowSource:
@@ -52,21 +51,11 @@ class RowSource:
             for start in range(0, block.num_rows, batch_size):
                 yield block.slice(start, batch_size)
 
-    def _reader(self, columns: list[str]) -> _BoundedReader:
-        return _BoundedReader(_OneFile(self._stream), "", columns, self._fields, None)
+    def _reader(self, columns: list[str]) -> BoundedRowReader:
+        # Only here: it is pypaimon's, and brings its readers along.
+        from pypaimon.streaming.formats.row_reader import BoundedRowReader
 
-
-class _BoundedReader(FormatRowReader):
-    """pypaimon's reader, but that no block grows beyond the size which the file says it has."""
-
-    def _read_and_decompress_block(self, block_idx: int) -> bytes:
-        size = self._block_uncompressed_sizes[block_idx]
-        if size > _MOST_BYTES:
-            raise ValueError(f"block {block_idx} is said to hold {size} bytes")
-        with self._file_io.new_input_stream(self._file_path) as stream:
-            stream.seek(self._block_offsets[block_idx])
-            data = stream.read(self._block_compressed_sizes[block_idx])
-        return decompress_zstd(bytes(data), size)
+        return BoundedRowReader(_OneFile(self._stream), "", columns, self._fields, None)
 
 
 class _OneFile:

@@ -1,5 +1,7 @@
 """Columns that Paimon adds to those of a table, in files and in what a stream hands out."""
 
+import pyarrow as pa
+
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
 """int64: which of two records of a key is the newer one."""
 VALUE_KIND = "_VALUE_KIND"
@@ -14,3 +16,5 @@ KEY_PREFIX = "_KEY_"
 """Of the copies of the key columns in files of primary-key tables."""
 ROW_KIND = "_row_kind"
 """string: the kind of a row, `+I`, `-U`, `+U` or `-D`, as users see it."""
+SYSTEM_TYPES = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
+"""Arrow types of those that files hold."""

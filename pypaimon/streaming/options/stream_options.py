@@ -19,6 +19,9 @@ from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTrai
 
 DEFAULT_POLL_INTERVAL_MS = 1000
 DEFAULT_IO_TIMEOUT = 60.0
+DEFAULT_BATCH_SIZE = 65536
+DEFAULT_READ_AHEAD_BYTES = 64 << 20
+DEFAULT_BATCH_BYTES = 16 << 20
 
 
 class OnExpired(str, Enum):

@@ -25,7 +25,6 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, needs_fixed_start
 from pypaimon.streaming.planning.between import RangeScanner
 from pypaimon.streaming.planning.catch_up import CatchUpScanner, CaughtUp
-from pypaimon.streaming.planning.chain_plans import first_plan
 from pypaimon.streaming.planning.chain_start import ChainStarts
 from pypaimon.streaming.planning.continuity import Continuity
 from pypaimon.streaming.planning.end import Bounds
@@ -256,6 +255,9 @@ class Planner:
         with self.checks.reading(snapshot):
             plans, state = self._plans.reading(state, snapshot)
             if state.chain is not None and self._chains is not None:
+                # Only here, for it compares keys, with all that merges rows.
+                from pypaimon.streaming.planning.chain_plans import first_plan
+
                 planned = first_plan(self._chains, plans, snapshot, state.chain, state.unit)
             else:
                 planned = plans.full(snapshot, state.unit)

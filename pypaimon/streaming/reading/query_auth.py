@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import (
-    DataField,
-    TableQueryAuthResult,
-    apply_auth_masking,
-    compile_auth_masking_rules,
-    latest_auth_fields,
-)
+from pypaimon.streaming.internals import DataField, TableQueryAuthResult
 from pypaimon.streaming.metadata.snapshots import catalog_error
 from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.reading.split_reader import Records
@@ -76,6 +70,8 @@ class Rules:
             records = records.keep(visible(records.batch).fill_null(False))
         if not self.result.column_masking:
             return records
+        from pypaimon.streaming.read_internals import apply_auth_masking, compile_auth_masking_rules
+
         batch, schema = records.batch, records.batch.schema
         masked = apply_auth_masking(batch, compile_auth_masking_rules(self.result.column_masking, list(fields)))
         if masked.schema.types != schema.types:
@@ -115,6 +111,8 @@ class QueryAuth:
         result = self._request(lambda _: self._ask(columns))
         if result is None or not result.has_restrictions:
             return None
+        from pypaimon.streaming.read_internals import latest_auth_fields
+
         latest = self._request(lambda _: latest_auth_fields(self._directory.table))
         rules: Rules = _refusing(_bound, result, layout, latest)
         return rules

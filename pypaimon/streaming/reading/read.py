@@ -18,7 +18,7 @@ from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.internals import DataField, OffsetRow, Predicate, TableRead, TableSchema, polars_table
+from pypaimon.streaming.internals import DataField, OffsetRow, Predicate, TableSchema
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.history import RangeCheck
@@ -85,7 +85,7 @@ class ReadParts:
         return known
 
 
-class StreamRead(TableRead):
+class StreamRead:
     """What `StreamTableRead` does; its constructors are those of that one.
 
     Args:
@@ -96,7 +96,6 @@ class StreamRead(TableRead):
     """
 
     def __init__(self, table: Any, io_timeout: float, parts: Deferred[ReadParts]) -> None:
-        # TableRead's own __init__ refuses merge options, also where nothing is merged.
         self.table = table
         self.output_projection = None
         self.limit = None
@@ -433,12 +432,16 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     if not batch.num_columns:
         return iter([()] * batch.num_rows)
     if not polars_works():
+        from pypaimon.streaming.read_internals import polars_table
+
         return zip(*(column.to_pylist() for column in polars_table(batch).columns), strict=True)
     return _polars_frame(batch).iter_rows()
 
 
 def _polars_frame(batch: pa.RecordBatch) -> polars.DataFrame:
     import polars
+
+    from pypaimon.streaming.read_internals import polars_table
 
     frame = polars.from_arrow(polars_table(batch))
     assert isinstance(frame, polars.DataFrame)

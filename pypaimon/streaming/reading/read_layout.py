@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.files.data_files import DEFAULT_BATCH_SIZE, SYSTEM_TYPES
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
 from pypaimon.streaming.filtering.field_paths import Path, find, ids_of
@@ -24,9 +23,10 @@ from pypaimon.streaming.internals import (
 )
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_collection
+from pypaimon.streaming.model.system_columns import SYSTEM_TYPES
 from pypaimon.streaming.options import views
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.stream_options import Unmatched
+from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE, Unmatched
 from pypaimon.streaming.options.views import LOGS, ROWKIND, ROWKIND_FIELD, View
 from pypaimon.streaming.reading.nested_columns import narrowed, requested
 

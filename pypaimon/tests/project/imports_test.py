@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 SOURCES = sorted(path for folder in ("streaming", "spark") for path in (ROOT / "pypaimon" / folder).rglob("*.py"))
-ADAPTERS = {"internals.py", "install.py", "demo.py", "tables.py"}
+ADAPTERS = {"internals.py", "read_internals.py", "install.py", "demo.py", "tables.py"}
 """Modules that may import from pypaimon itself; the demo writes with its public face, `tables` makes catalogs."""
 
 
@@ -164,6 +164,31 @@ def test_importing_the_package_imports_nothing_else() -> None:
         "pypaimon.streaming.install",
     }
     assert len(added) < 10
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["tables first", "tables later"])
+def test_table_classes_have_the_method_whoever_is_imported_first(early: bool) -> None:
+    modules = ["pypaimon.table.file_store_table", "pypaimon.streaming"]
+    code = f"""
+import importlib, inspect, pickle, sys
+for name in {modules if early else modules[::-1]}:
+    importlib.import_module(name)
+    print("pypaimon.table.table" in sys.modules)
+from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.format.format_table import FormatTable
+from pypaimon.table.iceberg.iceberg_table import IcebergTable
+from pypaimon.table.object.object_table import ObjectTable
+from pypaimon.table.system.system_table import SystemTable
+from pypaimon.table.table import Table
+for each in (FileStoreTable, FormatTable, IcebergTable, ObjectTable, SystemTable, Table):
+    assert each.new_stream_read_builder.__module__ == "pypaimon.streaming.install", each
+    assert inspect.getsource(each).startswith("class")
+    assert pickle.loads(pickle.dumps(each)) is each
+importlib.reload(sys.modules["pypaimon.table.table"])
+assert sys.modules["pypaimon.table.table"].Table.new_stream_read_builder.__module__ == "pypaimon.streaming.install"
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == [str(early), "True"]
 
 
 def test_every_public_name_is_there() -> None:

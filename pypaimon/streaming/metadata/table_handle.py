@@ -1,0 +1,115 @@
+"""`TableHandle`: as much of pypaimon's table as a stream asks for, made of where it lies, its schema and its options.
+
+pypaimon's own brings its readers, writers and catalogs along, which cost a process more than to plan a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pypaimon.streaming.internals import CoreOptions, Identifier, Options, TableSchema
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_DIRECTORY = "data-file.path-directory"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOnly:
+    """What pypaimon calls a catalog environment, of a table of which nobody knows more than its files tell.
+
+    Attributes:
+        identifier: The table.
+        catalog: Options of the catalog in the file system; None: the table was found by its path.
+    """
+
+    identifier: Identifier
+    catalog: Mapping[str, str] | None = field(default=None, repr=False)
+
+    @property
+    def uuid(self) -> None:
+        """The catalog gives its tables no id."""
+
+    @property
+    def catalog_loader(self) -> Any:
+        """What loads other tables of the catalog; None without one."""
+        if self.catalog is None:
+            return None
+        from pypaimon.streaming.read_internals import CatalogContext, FileSystemCatalogLoader
+
+        return FileSystemCatalogLoader(CatalogContext.create_from_options(Options(dict(self.catalog))))
+
+    def snapshot_loader(self) -> None:
+        """The catalog does not know the latest snapshot."""
+
+    def table_query_auth(self, options: CoreOptions, identifier: Identifier) -> None:
+        """The catalog has no rules for readers."""
+
+
+class TableHandle:
+    """A table in a file system. Attributes and methods are those of pypaimon's `FileStoreTable`.
+
+    Args:
+        file_io: pypaimon's, of where it lies.
+        table_path: Its directory.
+        table_schema: Its latest schema.
+        catalog_environment: What is known of its catalog.
+        applied: What copies have laid over the options of the table; None: taken away.
+    """
+
+    def __init__(
+        self,
+        file_io: Any,
+        table_path: str,
+        table_schema: TableSchema,
+        catalog_environment: FilesOnly,
+        applied: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self.file_io = file_io
+        self.identifier = catalog_environment.identifier
+        self.table_path = table_path
+        self.table_schema = table_schema
+        self.catalog_environment = catalog_environment
+        self.options = CoreOptions(Options(table_schema.options))
+        self._applied_dynamic_options = dict(applied or {})
+
+    @staticmethod
+    def found(file_io: Any, table_path: str, catalog_environment: FilesOnly) -> TableHandle | None:
+        """The table in a directory, None if there is none. Two requests.
+
+        Raises:
+            PaimonStreamError: The store fails, or the schema cannot be read.
+        """
+        unknown = TableSchema(TableSchema.CURRENT_VERSION, 0, [], 0, [], [], {})
+        directory = TableDirectory.of(TableHandle(file_io, table_path, unknown, catalog_environment))
+        try:
+            return TableHandle(file_io, table_path, directory.latest_schema(), catalog_environment)
+        except FileNotFoundError:
+            return None
+        finally:
+            directory.store.pool.release()
+
+    def current_branch(self) -> str:
+        """Name of the branch."""
+        return str(self.identifier.get_branch_name_or_default())
+
+    def copy_without_time_travel(self, options: Mapping[str, str | None]) -> TableHandle:
+        """The same with other options.
+
+        Raises:
+            ValueError: One of them cannot be changed.
+        """
+        old = self.options
+        if _DIRECTORY in options and options[_DIRECTORY] != old.data_file_path_directory():
+            raise ValueError(f"Cannot change immutable option {_DIRECTORY}")
+        if "bucket" in options and int(options["bucket"] or 0) != old.bucket():
+            raise ValueError("Cannot change bucket number")
+        merged = {**old.options.to_map(), **options}
+        schema = self.table_schema.copy(new_options={key: text for key, text in merged.items() if text is not None})
+        environment, names = self.catalog_environment, self.identifier
+        if "branch" in options:
+            branch = Identifier.create(names.get_database_name(), names.get_table_name(), branch=options["branch"])
+            environment = replace(environment, identifier=branch)
+        applied = {**self._applied_dynamic_options, **options}
+        return TableHandle(self.file_io, self.table_path, schema, environment, applied)

@@ -1,0 +1,89 @@
+"""What the processes that Spark starts import: none pays for what it does not need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from spark_queries import options
+from tables import Table
+
+HEAVY = ("polars", "pypaimon.api.rest_api", "pypaimon.table.table", "pypaimon.write.file_store_write")
+"""What a stream, or a batch read, of a table in a file system needs nothing of."""
+
+AROUND = """
+import json, sys
+import pyspark.sql.worker.plan_data_source_read
+from pyspark.cloudpickle import dumps, loads
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pypaimon.spark.source import PaimonDataSource
+source = PaimonDataSource(CaseInsensitiveDict(json.loads(sys.argv[1])))
+{code}
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+PLANNED = {
+    "batch": "tasks = source.reader(source.schema()).partitions()",
+    "stream": """
+reader = source.streamReader(source.schema())
+begin = reader.initialOffset()
+tasks = reader.partitions(begin, reader.latestOffset(begin, reader.getDefaultReadLimit()))
+""",
+}
+
+
+def run(code: str, *arguments: str) -> list[str]:
+    """What a new process prints that runs some code, line by line."""
+    shown = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    return shown.stdout.splitlines()
+
+
+def imported(table: Table, code: str, **more: str) -> set[str]:
+    """The modules in a new process behind some code, which has a source of the table as `source`."""
+    return set(json.loads(run(AROUND.format(code=code), json.dumps(options(table) | more))[-1]))
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """A table with rows, in a file system."""
+    made = Table(tmp_path_factory.mktemp("warehouse"))
+    made.commit([1, 2])
+    return made
+
+
+def test_the_process_that_hands_out_readers_of_a_stream_imports_nothing_of_pypaimon(table: Table) -> None:
+    """Spark makes a reader there, and pickles its method; it asks another process what to read."""
+    found = imported(table, "dumps(source.streamReader(None).read)")
+    theirs = {name for name in found if name.startswith("pypaimon.")}
+    assert {name for name in theirs if not name.startswith(("pypaimon.spark", "pypaimon.streaming"))} == set()
+    assert not {"pandas", "requests", *HEAVY} & found
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+def test_planning_imports_neither_readers_nor_catalogs(table: Table, kind: str) -> None:
+    found = imported(table, f"{PLANNED[kind]}\nassert tasks")
+    assert not {*HEAVY, "pypaimon.streaming.reading.read", "pypaimon.streaming.merge"} & found
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+def test_a_task_imports_neither_planning_of_pypaimon_nor_catalogs(table: Table, kind: str, tmp_path: Path) -> None:
+    """In a process that gets the pickled method and one task, as Spark's workers do."""
+    pickled = tmp_path / "task"
+    reader = "reader = source.reader(source.schema())\n" if kind == "batch" else ""
+    write = f"open({str(pickled)!r}, 'wb').write(dumps((reader.read, tasks[0])))"
+    imported(table, f"{reader}{PLANNED[kind]}\n{write}")
+    code = f"""
+import pickle, sys, json
+import pyspark.sql.worker.plan_data_source_read
+read, task = pickle.loads(open({str(pickled)!r}, "rb").read())
+print(sum(batch.num_rows for batch in read(task)))
+print(json.dumps(sorted(sys.modules)))
+"""
+    rows, modules = run(code)
+    assert rows == "2"
+    assert not {*HEAVY, "pypaimon.streaming.scanning.driver"} & set(json.loads(modules))
