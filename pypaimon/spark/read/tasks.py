@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,8 +53,11 @@ class Task(InputPartition):
 def tasks(
     splits: Iterable[StreamSplit], builder: EngineReadBuilder, parallelism: int | None, start: Position | None = None
 ) -> list[Task]:
-    """Pack the splits of a batch by Spark's rule for files: up to `source.split.target-size`, but less where there
-    would be fewer tasks than `parallelism`; each file counts `source.split.open-file-cost` at least.
+    """Pack the splits of a batch into as many tasks as Spark's rule for files makes of their bytes, all about as large.
+
+    A task takes `source.split.target-size`, but less where there would be fewer tasks than `parallelism`; each file
+    counts `source.split.open-file-cost` at least. Were tasks filled up to that one after the other, a small rest would
+    be one more, and run alone when all others have ended.
 
     Args:
         splits: The batch, in order.
@@ -64,18 +68,18 @@ def tasks(
     groups = _groups(_numbered(splits, start), ordered=not builder.traits.unaware_bucket)
     options = builder.options
     weights = [sum(_weight(part.split, options.split_open_bytes) for part in group) for group in groups]
-    share = sum(weights) // (parallelism or os.cpu_count() or 1)
-    target = min(options.split_target_bytes, max(options.split_open_bytes, share))
-    packed: list[list[Part]] = []
-    filled = 0
+    total = max(sum(weights), 1)
+    share = total / (parallelism or os.cpu_count() or 1)
+    count = math.ceil(total / min(options.split_target_bytes, max(options.split_open_bytes, share, 1)))
+    packed: dict[int, list[Part]] = {}
+    before = 0
     for group, weight in zip(groups, weights, strict=True):
-        if not packed or filled + weight > target:
-            packed.append([])
-            filled = 0
-        packed[-1].extend(group)
-        filled += weight
+        # The task in whose share of all bytes the middle of the group lies.
+        task = min((2 * before + weight) * count // (2 * total), count - 1)
+        packed.setdefault(task, []).extend(group)
+        before += weight
     table, schema_id = builder.directory.identity, builder.schema.id
-    return [Task(parts, table, schema_id) for parts in packed]
+    return [Task(parts, table, schema_id) for parts in packed.values()]
 
 
 def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:

@@ -97,6 +97,18 @@ def test_a_batch_is_the_same_in_another_process(table: Table) -> None:
         assert (other.rows(start, middle), other.rows(middle, end)) == batches
 
 
+def test_tasks_are_about_as_large_and_no_more_than_asked_for(tmp_path: Path) -> None:
+    """A rest of one file, read alone when all others have ended, would take as long again."""
+    table = Table(tmp_path / "warehouse", source__split__open_file_cost="1 b")
+    for number in range(8):
+        table.commit(range(number * 1000, number * 1000 + 990 - number))
+    driver = Driver(table, start="earliest", scan__parallelism="2")
+    start = driver.initial()
+    tasks = driver.reader.partitions(start, driver.latest(start))
+    assert [len(task.parts) for task in tasks] == [4, 4]
+    assert [part.split.snapshot_id for task in tasks for part in task.parts] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_batch_0_begins_where_it_began_at_first(table: Table) -> None:
     driver = Driver(table)
     start = driver.initial()
