@@ -7,7 +7,8 @@ import io
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ SCHEMA = pa.schema(
         ("day", pa.date32()),
     ]
 )
+
+_PER_MANIFEST = 10_000
+_SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 
 
 def catalog(warehouse: Path | str, **options: str) -> Any:
@@ -126,22 +130,26 @@ def multiply_files(table: Any, count: int) -> None:
     path.write_text(json.dumps(snapshot | counts))
 
 
-def multiply_entries(table: Any, count: int, per_manifest: int = 10_000) -> None:
-    """Make the one file of a table partitioned by an INT into `count` entries of 100 partitions (metadata only)."""
+def multiply_entries(table: Any, count: int, partitions: int = 100, buckets: int = 1) -> None:
+    """Make the one file of a table into `count` entries (metadata only).
+
+    They lie in so many partitions, of an INT, and buckets; one after the other in the manifests are of different ones.
+    """
     home = Path(str(table.table_path))
     path = max((home / "snapshot").glob("snapshot-*"))
     snapshot = json.loads(path.read_text())
     lists, list_schema = _records(home / "manifest" / snapshot["deltaManifestList"])
     entries, entry_schema = _records(home / "manifest" / lists[0]["_FILE_NAME"])
-    partitions = [_int_row(number) for number in range(100)]
+    rows = [_int_row(number) for number in range(partitions)]
     made = []
-    for start in range(0, count, per_manifest):
-        records = [_entry(entries[0], number, partitions) for number in range(start, min(count, start + per_manifest))]
+    for start in range(0, count, _PER_MANIFEST):
+        numbers = range(start, min(count, start + _PER_MANIFEST))
+        records = (_entry(entries[0], number, rows, buckets) for number in numbers)
         name = f"manifest-many-{start}"
         size = _write(home / "manifest" / name, entry_schema, records)
-        stats = {"_MIN_VALUES": partitions[0], "_MAX_VALUES": partitions[99], "_NULL_COUNTS": [0]}
-        counts = {"_FILE_NAME": name, "_FILE_SIZE": size, "_NUM_ADDED_FILES": len(records), "_PARTITION_STATS": stats}
-        made.append(lists[0] | counts)
+        stats = {"_MIN_VALUES": rows[0], "_MAX_VALUES": rows[-1], "_NULL_COUNTS": [0]}
+        counts = {"_FILE_NAME": name, "_FILE_SIZE": size, "_NUM_ADDED_FILES": len(numbers), "_PARTITION_STATS": stats}
+        made.append(lists[0] | counts | {"_MIN_BUCKET": 0, "_MAX_BUCKET": buckets - 1})
     size = _write(home / "manifest" / "manifest-list-many", list_schema, made)
     snapshot |= {"baseManifestList": "manifest-list-many", "baseManifestListSize": size}
     empty = _write(home / "manifest" / "manifest-list-none", list_schema, [])
@@ -172,9 +180,16 @@ def _moved(rows: pa.Table, by: int) -> pa.Table:
     return rows
 
 
-def _entry(template: dict[str, Any], number: int, partitions: list[bytes]) -> dict[str, Any]:
-    file = template["_FILE"] | {"_FILE_NAME": f"data-{number:08d}-0.parquet"}
-    return template | {"_PARTITION": partitions[number % 100], "_FILE": file}
+def _entry(template: dict[str, Any], number: int, partitions: list[bytes], buckets: int) -> dict[str, Any]:
+    # Names are as long and as little alike as those of Paimon's files.
+    name = f"data-{uuid.UUID(int=number * _SPREAD % 2**128)}-0.parquet"
+    made = template | {
+        "_FILE": template["_FILE"] | {"_FILE_NAME": name},
+        "_PARTITION": partitions[number % len(partitions)],
+    }
+    if buckets > 1:
+        made |= {"_BUCKET": number // len(partitions) % buckets, "_TOTAL_BUCKETS": buckets}
+    return made
 
 
 def _int_row(number: int) -> bytes:
@@ -186,7 +201,7 @@ def _records(path: Path) -> tuple[list[dict[str, Any]], Any]:
     return [record for record in reader if isinstance(record, dict)], reader.writer_schema
 
 
-def _write(path: Path, schema: Any, records: list[dict[str, Any]]) -> int:
+def _write(path: Path, schema: Any, records: Iterable[dict[str, Any]]) -> int:
     out = io.BytesIO()
     fastavro.writer(out, schema, records, codec="zstandard")
     path.write_bytes(out.getvalue())

@@ -7,8 +7,8 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -99,10 +99,16 @@ def parse(data: bytes) -> Container:
     return Container(_stored_types(header["avro.schema"]), tuple(blocks))
 
 
-def to_arrow(container: Container) -> pa.Table | None:
-    """All records as a table with the file's own, nested columns, by polars: 400 k records per second.
+def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.Table | None:
+    """All records as a table, by polars: 400 k records per second of 30 fields, more of fewer.
 
     They are decoded piece by piece, since polars holds the interpreter's lock while it makes Arrow's columns.
+
+    Args:
+        container: The records.
+        paths: Which fields are wanted, such as `_FILE._FILE_NAME`: each is a column of that name, in any order, unless
+            a record around it may be null, which is a column then. Those that are not there are left out. None: the
+            file's own, nested columns.
 
     Returns:
         None if polars does not know the schema (top-level unions, references to named types), finds damage, or does not
@@ -115,10 +121,15 @@ def to_arrow(container: Container) -> pa.Table | None:
         return None
     import polars
 
+    columns = None
+    if paths is not None:
+        schema, fields = _flat(container.schema)
+        container = replace(container, schema=schema)
+        columns = [field for field in fields if any(path == field or path.startswith(f"{field}.") for path in paths)]
     tables: list[pa.Table] = []
     for piece in container.pieces():
         try:
-            table: pa.Table = polars.read_avro(io.BytesIO(piece.plain())).to_arrow()
+            table: pa.Table = polars.read_avro(io.BytesIO(piece.plain()), columns=columns).to_arrow()
         except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError):
             return None
         if table.num_rows != piece.count:
@@ -219,6 +230,28 @@ def _stored_types(schema: bytes) -> bytes:
     if _has_weightless_items(stored):
         raise ValueError("the Avro schema has items without a size: a few bytes could announce any number of them")
     return json.dumps(stored).encode()
+
+
+@lru_cache(maxsize=64)
+def _flat(schema: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """The schema with the fields of records inside of it in their place, and their names, or what it is.
+
+    A record is encoded as its fields one after the other, so that the same bytes are read with either schema.
+    """
+    parsed = json.loads(schema)
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("fields"), list):
+        return schema, ()
+    fields = list(_flat_fields(parsed["fields"], ""))
+    return json.dumps(parsed | {"fields": fields}).encode(), tuple(field["name"] for field in fields)
+
+
+def _flat_fields(fields: list[Any], path: str) -> Iterator[dict[str, Any]]:
+    for field in fields:
+        kind, name = field["type"], f"{path}{field['name']}"
+        if isinstance(kind, dict) and kind.get("type") == "record":
+            yield from _flat_fields(kind["fields"], f"{name}.")
+        else:
+            yield {"name": name, "type": kind}
 
 
 def _has_weightless_items(schema: Any) -> bool:

@@ -6,7 +6,7 @@ The first bytes tell the format: the table's `manifest.format` may change during
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -75,15 +75,20 @@ def size(records: Records) -> int:
     return records.nbytes if isinstance(records, pa.Table) else sum(len(block) for _, block in records.blocks)
 
 
-def to_arrow(records: Records) -> pa.Table | None:
-    """The records with the file's own, nested columns; None where `to_records` is the better way.
+def to_arrow(records: Records, paths: Collection[str]) -> pa.Table | None:
+    """The records as columns; None where `to_records` is the better way.
+
+    Args:
+        records: A file.
+        paths: Which fields are wanted, such as `_FILE._FILE_NAME`: each is a column of that name, or lies in one with
+            the name of a record around it. Those that the file has not are left out.
 
     Raises:
         ValueError: There are more or fewer records than announced.
     """
     if isinstance(records, pa.Table):
         return records
-    return avro_container.to_arrow(records) if records.count >= _MANY else None
+    return avro_container.to_arrow(records, paths) if records.count >= _MANY else None
 
 
 def to_records(records: Records) -> list[dict[str, Any]]:

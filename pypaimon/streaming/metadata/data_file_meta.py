@@ -39,14 +39,16 @@ OWN_PARTITION = "own_partition"
 """Of entries that are read as files of another partition (`partition`): the one that they lie in."""
 # From so many files on polars makes Python values faster than pyarrow, in spite of what it costs to start.
 _MANY = 100
+# Objects of so many files are made at once: fewer take longer each, more hold up who wants a few.
+_BLOCK = 1024
 _FIELDS = [field.name for field in dataclasses.fields(DataFileMeta)]
 
 
 class DataFiles:
     """Manifest entries as files, in their order: columns, until value objects are asked for.
 
-    A plan may hold a hundred thousand files. One object each, made at once, has the garbage collector stop every
-    thread for hundreds of milliseconds.
+    A plan may hold a million files. One object each, made at once, has the garbage collector stop every thread for
+    hundreds of milliseconds, and takes many times the memory of the columns.
 
     In the value objects statistics are left out (they are in the entries) and `value_stats_cols` is empty, as in plans
     of pypaimon. `file_path` is the full path of the file as recorded, which is the external path if it has one.
@@ -56,51 +58,68 @@ class DataFiles:
         paths: Where the table keeps its files.
         key_fields: The trimmed primary key (without partition columns); empty for a table without primary key.
 
-    Raises:
-        ValueError: A key cannot be decoded.
     """
 
     def __init__(self, entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> None:
-        columns = entries.select([*_AS_STORED, "creation_time", "bucket"])
-        self._columns = polars_frame(columns) if entries.num_rows >= _MANY and polars_works() else columns
+        self._columns = entries.select([*_AS_STORED, "creation_time", "bucket"])
+        self._keys = entries.select(["min_key", "max_key"])
         self._count: int = entries.num_rows
         self._paths = paths
         own = OWN_PARTITION if OWN_PARTITION in entries.schema.names else "partition"
         self._partitions = entries[own].combine_chunks().dictionary_encode()
         self._key_fields = list(key_fields)
-        self._min_keys = decode_columns(entries["min_key"], key_fields)
-        self._max_keys = decode_columns(entries["max_key"], key_fields)
         # In front of each file: what those before it hold.
         self._rows, self._bytes = (
             np.concatenate([[0], np.cumsum(entries[name].to_numpy())]) for name in ("row_count", "file_size")
         )
+        self._made: tuple[int, list[DataFileMeta]] = 0, []
 
     def __len__(self) -> int:
         return self._count
 
     def some(self, start: int, stop: int) -> FileRange:
         """The files from one place up to another."""
-        rows, size = self._rows[stop] - self._rows[start], self._bytes[stop] - self._bytes[start]
-        return FileRange(self, start, stop, int(rows), int(size))
+        return FileRange(self, start, stop)
+
+    def row_count(self, start: int, stop: int) -> int:
+        """Records in the files from one place up to another."""
+        return int(self._rows[stop] - self._rows[start])
+
+    def file_size(self, start: int, stop: int) -> int:
+        """Bytes of the files from one place up to another."""
+        return int(self._bytes[stop] - self._bytes[start])
 
     def make(self, start: int, stop: int) -> list[DataFileMeta]:
-        """Value objects of the files from one place up to another.
+        """Value objects of the files from one place up to another; those beside them are made with them.
 
         Raises:
-            ValueError: A partition cannot be decoded.
+            ValueError: A partition or a key cannot be decoded.
         """
-        count = stop - start
+        found: list[DataFileMeta] = []
+        while start < stop:
+            first = start // _BLOCK * _BLOCK
+            begin, made = self._made
+            if begin != first or not made:
+                made = self._block(first, min(_BLOCK, self._count - first))
+                self._made = first, made
+            end = min(stop, first + _BLOCK)
+            found += made[start - first : end - first]
+            start = end
+        return found
+
+    def _block(self, start: int, count: int) -> list[DataFileMeta]:
         part = self._columns.slice(start, count)
         columns: dict[str, list[Any]] = (
-            part.to_pydict() if isinstance(part, pa.Table) else part.to_dict(as_series=False)
+            polars_frame(part).to_dict(as_series=False) if count >= _MANY and polars_works() else part.to_pydict()
         )
         times = {millis: Timestamp.from_epoch_millis(millis) for millis in set(columns["creation_time"]) - {None}}
         columns["creation_time"] = list(map(times.get, columns["creation_time"]))
         indices = self._partitions.indices.slice(start, count).to_pylist()
         location = (columns[name] for name in ("bucket", "file_name", "external_path"))
         columns["file_path"] = list(map(self._paths.data_file, map(self._homes.__getitem__, indices), *location))
-        for name, keys in (("min_key", self._min_keys), ("max_key", self._max_keys)):
-            columns[name] = rows_of([column.slice(start, count) for column in keys], self._key_fields, count)
+        for name in ("min_key", "max_key"):
+            keys = decode_columns(self._keys[name].slice(start, count), self._key_fields)
+            columns[name] = rows_of(keys, self._key_fields, count)
         columns["key_stats"] = columns["value_stats"] = [SimpleStats.empty_stats()] * count
         columns["value_stats_cols"] = [[]] * count
         return list(map(DataFileMeta, *(columns[name] for name in _FIELDS)))
@@ -118,8 +137,16 @@ class FileRange:
     files: DataFiles
     start: int
     stop: int
-    row_count: int
-    file_size: int
+
+    @property
+    def row_count(self) -> int:
+        """Records in them."""
+        return self.files.row_count(self.start, self.stop)
+
+    @property
+    def file_size(self) -> int:
+        """Their bytes."""
+        return self.files.file_size(self.start, self.stop)
 
     def __len__(self) -> int:
         return self.stop - self.start

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
@@ -21,6 +22,7 @@ from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_
 # What a column takes beside its values, measured.
 _BYTES_PER_COLUMN = 1024
 _SMALL_BYTES = 16 << 10
+_FETCHED_BYTES = 32 << 20
 _KINDS = pa.array([*EntryKind], pa.int8())
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
@@ -84,7 +86,10 @@ ENTRY_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _ENTRY_COLUMNS]
 (Java's `DataFileMeta.creationTimeEpochMillis` interprets it in the zone of the reading JVM).
 Rows of statistics and partitions are serialised `BinaryRow`s, see `binary_row`."""
 
-_NO_ENTRIES = ENTRY_SCHEMA.empty_table()
+STATISTICS = ("key_min", "key_max", "key_nulls", "value_min", "value_max", "value_nulls", "value_stats_cols")
+"""Columns of entries that only filters look at: more than half of what an entry takes."""
+FILE_SCHEMA = pa.schema([field for field in ENTRY_SCHEMA if field.name not in STATISTICS])
+"""`ENTRY_SCHEMA` without statistics, which are not decoded then."""
 
 _IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path"]
 MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_COLUMNS])
@@ -126,7 +131,7 @@ class ManifestReader:
             FileNotFoundError: There is no such manifest list.
             CorruptTableError: It cannot be decoded, or is not of this size.
         """
-        return self._decoded({name: partial(parse_manifest_list, size=size)})[name]
+        return self._lists({name: partial(parse_manifest_list, size=size)})[name]
 
     def manifest_lists(self, names: Sequence[str]) -> list[pa.Table]:
         """Several manifest lists, in this order. What is not cached is fetched concurrently, one request each.
@@ -135,24 +140,44 @@ class ManifestReader:
             FileNotFoundError: One is missing.
             CorruptTableError: One cannot be decoded.
         """
-        decoded = self._decoded(dict.fromkeys(names, parse_manifest_list))
+        decoded = self._lists(dict.fromkeys(names, parse_manifest_list))
         return [decoded[name] for name in names]
 
-    def entries(self, manifests: pa.Table) -> pa.Table:
-        """The entries of these manifests (rows of `MANIFEST_SCHEMA`), in the order of the manifests (`ENTRY_SCHEMA`).
+    def entries(
+        self,
+        manifests: pa.Table,
+        schema: pa.Schema = ENTRY_SCHEMA,
+        kept: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> pa.Table:
+        """The entries of these manifests, in the order of the manifests.
 
-        What is not cached is fetched concurrently, one request each.
+        What is not cached is fetched concurrently, one request each, of large manifests some at a time; each is
+        decoded, filtered and let go before the next one.
+
+        Args:
+            manifests: Rows of `MANIFEST_SCHEMA`.
+            schema: The columns that are wanted: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
+            kept: Gives those of a manifest's entries that are wanted; None: all.
 
         Raises:
             FileNotFoundError: A manifest is missing.
             CorruptTableError: A manifest cannot be decoded, or does not hold as many entries as its list says.
         """
-        decoded = self._decoded(_parsers(manifests))
-        return pa.concat_tables([_NO_ENTRIES, *(decoded[name] for name in manifests["file_name"].to_pylist())])
+        found = [schema.empty_table()]
+        for portion in _portions(manifests):
+            parsers = _parsers(portion, schema)
+            fetched = self._fetched(parsers, schema)
+            for name in portion["file_name"].to_pylist():
+                entries = self._decoded(name, fetched.pop(name), parsers[name]).select(schema.names)
+                found.append(entries if kept is None else kept(entries))
+        return pa.concat_tables(found)
 
-    def read_ahead(self, manifests: pa.Table) -> None:
+    def read_ahead(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA) -> None:
         """Have these manifests at hand for `entries`; small ones are not decoded yet. Errors as `entries`."""
-        self._fetched(_parsers(manifests))
+        parsers = _parsers(manifests, schema)
+        for name, content in self._fetched(parsers, schema).items():
+            if isinstance(content, bytes) and len(content) > _SMALL_BYTES:
+                self._decoded(name, content, parsers[name])
 
     def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
         """The index files of an index manifest. One request.
@@ -163,50 +188,67 @@ class ManifestReader:
         """
         return self._store.parse(self._path(name), parse_index_manifest)
 
-    def _decoded(self, parsers: _Parsers) -> dict[str, pa.Table]:
-        """The decoded files of these names."""
-        found = self._fetched(parsers)
-        return {
-            name: self._parsed(name, content, parsers[name]) if isinstance(content, bytes) else content
-            for name, content in found.items()
-        }
+    def _lists(self, parsers: _Parsers) -> dict[str, pa.Table]:
+        found = self._fetched(parsers, MANIFEST_SCHEMA)
+        return {name: self._decoded(name, content, parsers[name]) for name, content in found.items()}
 
-    def _fetched(self, parsers: _Parsers) -> dict[str, pa.Table | bytes]:
-        """The files of these names, small ones as they are stored; what is not cached is fetched concurrently."""
-        found = {name: self._cached(name) for name in parsers}
+    def _fetched(self, parsers: _Parsers, schema: pa.Schema) -> dict[str, pa.Table | bytes]:
+        """The files of these names; what is not cached is fetched concurrently, and comes as it is stored."""
+        found = {name: self._cached(name, schema) for name in parsers}
         missing = [name for name, content in found.items() if content is None]
         for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
             if data is None:
                 raise FileNotFoundError(self._path(name))
-            small = len(data) <= _SMALL_BYTES
-            found[name] = self._keep(name, data if small else self._parsed(name, data, parsers[name]))
+            found[name] = data
+            if len(data) <= _SMALL_BYTES:
+                self._keep(name, data)
         return {name: content for name, content in found.items() if content is not None}
 
-    def _parsed(self, name: str, data: bytes, parser: Callable[[bytes], pa.Table]) -> pa.Table:
-        """A file decoded. If these bytes are damaged it is read again, and what could be decoded is kept."""
-        table, content = self._store.parse_data(self._path(name), data, lambda content: (parser(content), content))
-        if content is not data:
-            self._keep(name, content if len(content) <= _SMALL_BYTES else table)
+    def _decoded(self, name: str, content: pa.Table | bytes, parser: Callable[[bytes], pa.Table]) -> pa.Table:
+        """A file decoded. If its bytes are damaged it is read again, and what could be decoded is kept."""
+        if isinstance(content, pa.Table):
+            return content
+        table, read = self._store.parse_data(self._path(name), content, lambda data: (parser(data), data))
+        if len(read) > _SMALL_BYTES:
+            self._keep(name, table)
+        elif read is not content:
+            self._keep(name, read)
         return table
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
-    def _cached(self, name: str) -> pa.Table | bytes | None:
+    def _cached(self, name: str, schema: pa.Schema) -> pa.Table | bytes | None:
+        """What is cached of a file, if it has these columns."""
         with self._lock.held:
-            return self._cache.get(name)
+            content = self._cache.get(name)
+        if isinstance(content, pa.Table) and not set(schema.names) <= set(content.schema.names):
+            return None
+        return content
 
-    def _keep(self, name: str, content: pa.Table | bytes) -> pa.Table | bytes:
+    def _keep(self, name: str, content: pa.Table | bytes) -> None:
         with self._lock.held:
             if _memory_of(content) <= self._cache.maxsize:
                 self._cache[name] = content
-        return content
 
 
-def _parsers(manifests: pa.Table) -> _Parsers:
+def _portions(manifests: pa.Table) -> Iterator[pa.Table]:
+    """The manifests in their order, cut so that those of each portion are about as large together as may be fetched."""
+    ends = np.cumsum(manifests["file_size"].to_numpy())
+    first = 0
+    while first < manifests.num_rows:
+        before = ends[first - 1] if first else 0
+        end = max(first + 1, int(np.searchsorted(ends, before + _FETCHED_BYTES, side="right")))
+        yield manifests.slice(first, end - first)
+        first = end
+
+
+def _parsers(manifests: pa.Table, schema: pa.Schema) -> _Parsers:
     names: list[str] = manifests["file_name"].to_pylist()
     counts = pc.add(manifests["num_added_files"], manifests["num_deleted_files"]).to_pylist()
-    return {name: partial(parse_manifest, count=count) for name, count in zip(names, counts, strict=True)}
+    return {
+        name: partial(parse_manifest, count=count, schema=schema) for name, count in zip(names, counts, strict=True)
+    }
 
 
 def _memory_of(content: pa.Table | bytes) -> int:
@@ -233,12 +275,13 @@ def parse_manifest_list(data: bytes, size: int | None = None) -> pa.Table:
     return _flatten(record_files.parse(data), _MANIFEST_COLUMNS, MANIFEST_SCHEMA)
 
 
-def parse_manifest(data: bytes, count: int | None = None) -> pa.Table:
-    """Decode a manifest of any release into `ENTRY_SCHEMA`.
+def parse_manifest(data: bytes, count: int | None = None, schema: pa.Schema = ENTRY_SCHEMA) -> pa.Table:
+    """Decode a manifest of any release.
 
     Args:
         data: The file.
         count: Number of entries that it must hold, if known.
+        schema: The columns that are wanted: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
 
     Raises:
         ValueError: It cannot be decoded, or the number is another one.
@@ -247,7 +290,7 @@ def parse_manifest(data: bytes, count: int | None = None) -> pa.Table:
     held = record_files.count(records)
     if count is not None and held != count:
         raise ValueError(f"the manifest holds {held} entries, its manifest list says {count}")
-    entries = _flatten(records, _ENTRY_COLUMNS, ENTRY_SCHEMA)
+    entries = _flatten(records, tuple(each for each in _ENTRY_COLUMNS if each[0] in schema.names), schema)
     if not pc.all(pc.is_in(entries["kind"], _KINDS), min_count=0).as_py():
         raise ValueError("the manifest holds entries that neither add nor delete a file")
     return entries
@@ -300,13 +343,12 @@ def _identifiers(entries: pa.Table) -> Any:
 def _flatten(records: record_files.Records, columns: tuple[_Column, ...], schema: pa.Schema) -> pa.Table:
     if not record_files.count(records):
         return schema.empty_table()
-    table = record_files.to_arrow(records)
+    table = record_files.to_arrow(records, [path for _, path, _, _ in columns])
     try:
         if table is None:
             arrays = _arrays(record_files.to_records(records), columns, schema)
         else:
-            structs = pa.chunked_array(table.to_struct_array())
-            arrays = [_column(structs, path, type_, required) for _, path, type_, required in columns]
+            arrays = [_column(table, path, type_, required) for _, path, type_, required in columns]
     except (pa.ArrowException, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a column of the file has another type than it must have: {error}") from error
     for array, (name, path, type_, required) in zip(arrays, columns, strict=True):
@@ -317,17 +359,30 @@ def _flatten(records: record_files.Records, columns: tuple[_Column, ...], schema
     return pa.table(arrays, schema=schema)
 
 
-def _column(structs: pa.ChunkedArray, path: str, type_: pa.DataType, required: bool) -> pa.ChunkedArray:
-    column = structs
-    for name in path.split("."):
-        if column.type.get_field_index(name) < 0:
-            _check_absent(path, required)
-            return pa.chunked_array([pa.nulls(len(structs), type_)])
-        column = pc.struct_field(column, name)
+def _column(table: pa.Table, path: str, type_: pa.DataType, required: bool) -> pa.ChunkedArray:
+    column = _at(table, path)
+    if column is None:
+        _check_absent(path, required)
+        return pa.chunked_array([pa.nulls(table.num_rows, type_)])
     if pa.types.is_timestamp(column.type):
         # Avro holds the stored milliseconds, Parquet and ORC a time of their own unit.
         column = column.cast(pa.timestamp("ms"))
     return column.cast(type_)
+
+
+def _at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
+    """A field: a column of that name, or inside of one with the name of a record around it; None: there is none."""
+    names = path.split(".")
+    for count in range(len(names), 0, -1):
+        outer = ".".join(names[:count])
+        if outer in table.schema.names:
+            column = table[outer]
+            for name in names[count:]:
+                if column.type.get_field_index(name) < 0:
+                    return None
+                column = pc.struct_field(column, name)
+            return column
+    return None
 
 
 def _arrays(records: list[dict[str, Any]], columns: tuple[_Column, ...], schema: pa.Schema) -> list[pa.Array]:

@@ -19,7 +19,6 @@ from pypaimon.streaming.formats.binary_row import decode_columns
 from pypaimon.streaming.internals import DataField, DeletionFile
 from pypaimon.streaming.merge.ordering import KeyCodec
 from pypaimon.streaming.metadata.data_file_meta import OWN_PARTITION
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode
 from pypaimon.streaming.model.position import Unit
@@ -68,7 +67,7 @@ def first_plan(
 
 def _prepared(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, chain: ChainStart) -> Prepared:
     of_base = plans.of_branch(starts.directory, starts.options)
-    whole, changes = ENTRY_SCHEMA.empty_table(), ENTRY_SCHEMA.empty_table()
+    whole, changes = plans.entry_schema.empty_table(), plans.entry_schema.empty_table()
     deletions: dict[tuple[bytes, int, str], DeletionFile] = {}
     if chain.snapshot is not None:
         with starts.checks.reading(chain.snapshot):

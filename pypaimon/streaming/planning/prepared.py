@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pypaimon.streaming.metadata.manifests import STATISTICS
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
@@ -15,7 +16,6 @@ from pypaimon.streaming.planning.splits import DeletionFiles
 from pypaimon.streaming.planning.units import Units, cut
 
 _Mask = npt.NDArray[np.bool_]
-_OF_STATISTICS = ("key_min", "key_max", "key_nulls", "value_min", "value_max", "value_nulls", "value_stats_cols")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +98,4 @@ class Preparation:
 
 def without_statistics(units: Units) -> Units:
     """The same units, whose entries have been pruned by their statistics."""
-    return units.of(units.entries.drop_columns(list(_OF_STATISTICS)))
+    return units.of(units.entries.select([name for name in units.entries.schema.names if name not in STATISTICS]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ class ShardFilter:
     traits: TableTraits
     shard: tuple[int, int] | None = None
     bucket_filter: Callable[[int], bool] | None = None
+
+    def places(self, entries: pa.Table) -> _Mask:
+        """Which entries lie in a bucket of which some are read; as `mask` where files are not told apart."""
+        return replace(self, shard=None if self.traits.shards_by_file else self.shard).mask(entries)
 
     def mask(self, entries: pa.Table) -> _Mask:
         """Which entries (rows of `ENTRY_SCHEMA`) are read."""

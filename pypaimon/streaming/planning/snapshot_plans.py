@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.filtering.pruning import Pruner, Scan
+from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.metadata.manifests import live, without
+from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, FILE_SCHEMA, live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
@@ -87,6 +87,8 @@ class SnapshotPlans:
         waiting_apart = options.between is not None and self.traits.primary_key and self.traits.postpone
         self._only_real_buckets = self.traits.only_real_buckets or waiting_apart
         self._pruner = Pruner(schema, directory.schema, options.predicate)
+        self._by_partition = Pruner(schema, directory.schema, options.predicate, by=KNOWLEDGE[:1])
+        self.entry_schema = FILE_SCHEMA if options.predicate is None else ENTRY_SCHEMA
         self._shards = ShardFilter(self.traits, options.shard, options.bucket_filter)
         self._paths = FilePaths.of(directory.table.table_path, schema)
         self.factory = SplitFactory(
@@ -113,7 +115,7 @@ class SnapshotPlans:
             FileNotFoundError: A manifest is gone.
         """
         mode = self._merge_mode()
-        return self._part(snapshot, "full", mode, after, lambda: self.state(snapshot), deletions_of=snapshot)
+        return self._part(snapshot, "full", mode, after, lambda: self._state_of_places(snapshot), deletions_of=snapshot)
 
     def delta(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
@@ -251,20 +253,35 @@ class SnapshotPlans:
             ahead = pa.concat_tables(kept)
             # The longest prefix whose sizes add up to no more than the bound.
             fitting = np.searchsorted(np.cumsum(column(ahead, "file_size")), _READ_AHEAD_BYTES, side="right")
-            self.directory.manifests.read_ahead(ahead.slice(0, int(fitting)))
+            self.directory.manifests.read_ahead(ahead.slice(0, int(fitting)), self.entry_schema)
 
-    def _committed(self, snapshot: Snapshot) -> pa.Table:
-        return live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list))
+    def _committed(self, snapshot: Snapshot, kept: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
+        return live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list, kept=kept))
 
     def state(self, snapshot: Snapshot) -> pa.Table:
         """Entries of what a first plan holds of a snapshot, before pruning. FileNotFoundError if a manifest is gone."""
-        entries = self._committed(snapshot)
-        return entries.filter(pa.array(self._first_plan_mask(entries)))
+        return self._committed(snapshot, lambda entries: _filtered(entries, self._first_plan_mask(entries)))
 
-    def _entries(self, *lists: str | None) -> pa.Table:
+    def _of_places(self, entries: pa.Table, scan: Scan) -> _Mask:
+        """Which entries lie in a partition and a bucket that may be read; all of a (partition, bucket), or none."""
+        kept = self._shards.places(entries)
+        if kept.any():
+            kept &= self._by_partition.entries(entries, scan).to_numpy(zero_copy_only=False)
+        return kept
+
+    def _state_of_places(self, snapshot: Snapshot) -> pa.Table:
+        """As `state`, of the partitions and buckets that may be read: of a large table that may be a small part."""
+
+        def kept(entries: pa.Table) -> pa.Table:
+            return _filtered(entries, self._first_plan_mask(entries) & self._of_places(entries, "full"))
+
+        return self._committed(snapshot, kept)
+
+    def _entries(self, *lists: str | None, kept: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
         names = [name for name in lists if name]
         manifests = pa.concat_tables(self.directory.manifests.manifest_lists(names))
-        return self.directory.manifests.entries(manifests.filter(self._pruner.manifests(manifests)))
+        manifests = manifests.filter(self._pruner.manifests(manifests))
+        return self.directory.manifests.entries(manifests, self.entry_schema, kept)
 
     def _merge_mode(self) -> SplitMode:
         if self.traits.primary_key:
@@ -356,6 +373,10 @@ def _retracting(splits: list[StreamSplit], before: Snapshot | None) -> list[Stre
     for split in splits:
         split.before_snapshot_id = None if before is None else before.id
     return splits
+
+
+def _filtered(entries: pa.Table, kept: _Mask) -> pa.Table:
+    return entries if kept.all() else entries.filter(pa.array(kept))
 
 
 def _of_kind(entries: pa.Table, kind: EntryKind) -> pa.Table:

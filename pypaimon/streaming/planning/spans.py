@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import PositionExpiredError
 from pypaimon.streaming.metadata.history import RangeCheck
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Unit
@@ -48,7 +47,7 @@ def planned_span(
         found = plans.directory.snapshots.get_snapshots_batch(range(span.since + 1, span.last.id + 1))
         # If the last one is the same after the others were read, they are of its history.
         checks.check_fingerprint(span.last.id, span.last.fingerprint)
-        entries = [ENTRY_SCHEMA.empty_table()]
+        entries = [plans.entry_schema.empty_table()]
         for snapshot_id, snapshot in found.items():
             if snapshot is None:
                 raise PositionExpiredError(snapshot_id, checks.earliest_id(), checks.latest_id())

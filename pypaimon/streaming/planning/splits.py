@@ -85,7 +85,7 @@ class SplitFactory:
                     files.partition(first),
                     bucket,
                     snapshot_id=snapshot_id,
-                    total_buckets=files.total_buckets[first],
+                    total_buckets=int(files.total_buckets[first]),
                     deletion_files=files.deletion_files(first, last, partition, bucket, deletions),
                 )
                 if branch is not None:
@@ -173,7 +173,7 @@ class SplitFactory:
                     source.partition(entry),
                     key[1],
                     snapshot_id=snapshot_id,
-                    total_buckets=source.total_buckets[entry],
+                    total_buckets=int(source.total_buckets[entry]),
                     deletion_files=new.deletion_files(first, last, *key, deletions_after),
                     before_files=old.metas.some(low, high),
                     before_deletion_files=old.deletion_files(low, high, *key, deletions_before),
@@ -210,7 +210,7 @@ class _Files:
         buckets: Ranges of entries of one (partition, bucket).
         sizes: Bytes of each file.
         total_buckets: Number of buckets when each file was written.
-        bucket_numbers: Bucket of each file.
+        bucket_numbers: The bucket of each file.
         partition_indices: Which of the distinct partitions each file is in.
         partition_keys: The distinct partitions, serialised.
         partition_rows: The distinct partitions.
@@ -220,8 +220,8 @@ class _Files:
     metas: DataFiles
     buckets: list[tuple[int, int]]
     sizes: _Numbers
-    total_buckets: list[int]
-    bucket_numbers: list[int]
+    total_buckets: _Numbers
+    bucket_numbers: _Numbers
     partition_indices: _Numbers
     partition_keys: list[bytes]
     partition_rows: list[GenericRow]
@@ -241,8 +241,8 @@ class _Files:
             DataFiles(entries, factory.paths, [fields[name] for name in key_names]),
             list(zip(starts, [*starts[1:], len(indices)], strict=False)),
             column(entries, "file_size"),
-            column(entries, "total_buckets").tolist(),
-            buckets.tolist(),
+            column(entries, "total_buckets"),
+            buckets,
             indices,
             encoded.dictionary.to_pylist(),
             decode_rows(encoded.dictionary, [fields[name] for name in factory.schema.partition_keys]),
@@ -254,7 +254,7 @@ class _Files:
 
     def key(self, index: int) -> _Key:
         """Partition (serialised) and bucket of a file."""
-        return self.partition_keys[self.partition_indices[index]], self.bucket_numbers[index]
+        return self.partition_keys[self.partition_indices[index]], int(self.bucket_numbers[index])
 
     def of_branch(
         self, first: int, last: int, branch: BranchFiles, deletions: Sequence[DeletionFile | None] | None

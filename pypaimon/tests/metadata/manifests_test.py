@@ -30,7 +30,14 @@ from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata import manifests
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA, ManifestReader, _memory_of, live
+from pypaimon.streaming.metadata.manifests import (
+    ENTRY_SCHEMA,
+    FILE_SCHEMA,
+    MANIFEST_SCHEMA,
+    ManifestReader,
+    _memory_of,
+    live,
+)
 
 __all__ = ["decoder"]
 
@@ -111,6 +118,8 @@ def test_every_manifest_of_the_corpus(archive: str) -> None:
         decoded = parse(data)
         assert decoded.schema == (MANIFEST_SCHEMA if is_list else ENTRY_SCHEMA)
         assert decoded.to_pylist() == _plainly(data, columns), path
+        if not is_list:
+            assert manifests.parse_manifest(data, schema=FILE_SCHEMA).equals(decoded.select(FILE_SCHEMA.names)), path
         compared += decoded.num_rows
     assert compared > 300
 
@@ -312,7 +321,8 @@ def _written(directory: Path, *counts: int) -> pa.Table:
     for i, count in enumerate(counts):
         data = avro(MANIFEST_ENTRY_SCHEMA, [entry_record(f"m{i}-{k}") for k in range(count)], "zstandard")
         (directory / "manifest" / f"m{i}").write_bytes(data)
-    rows = [{"file_name": f"m{i}", "num_added_files": n, "num_deleted_files": 0} for i, n in enumerate(counts)]
+    counted = {"num_deleted_files": 0, "file_size": 1000}
+    rows = [{"file_name": f"m{i}", "num_added_files": n} | counted for i, n in enumerate(counts)]
     return pa.Table.from_pylist(rows, MANIFEST_SCHEMA)
 
 
@@ -338,6 +348,38 @@ def test_several_manifest_lists_at_once(tmp_path: Path, store: Store) -> None:
         "manifest of l1",
     ]
     assert store.file_io.reads == ["l1", "l0"]
+
+
+def test_large_manifests_are_let_go_before_others_are_fetched(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = _written(tmp_path, 2, 1, 3)
+    monkeypatch.setattr(manifests, "_FETCHED_BYTES", 2000)
+    fetched: list[int] = []
+
+    def not_the_first(entries: pa.Table) -> pa.Table:
+        fetched.append(len(store.file_io.reads))
+        return entries.slice(1)
+
+    found = ManifestReader(store, str(tmp_path)).entries(listed, FILE_SCHEMA, not_the_first)
+    assert fetched == [2, 2, 3]
+    assert found.schema == FILE_SCHEMA
+    assert found["file_name"].to_pylist() == ["m0-1", "m2-1", "m2-2"]
+
+
+def test_statistics_are_decoded_where_they_are_wanted(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifests, "_SMALL_BYTES", 0)
+    listed = _written(tmp_path, 2, 1)
+    reader = ManifestReader(store, str(tmp_path))
+    files = reader.entries(listed, FILE_SCHEMA)
+    whole = reader.entries(listed)
+    assert (files.schema, whole.schema) == (FILE_SCHEMA, ENTRY_SCHEMA)
+    assert whole["value_min"].null_count == 0
+    assert reader.entries(listed, FILE_SCHEMA).equals(files)
+    assert files.equals(whole.select(FILE_SCHEMA.names))
+    assert sorted(store.file_io.reads) == ["m0", "m0", "m1", "m1"]
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20], ids=["decoded", "as stored"])

@@ -21,7 +21,7 @@ from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.plan import StreamSplit
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits, options_of_table
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
@@ -115,6 +115,36 @@ def test_whoever_goes_on_inside_a_snapshot_hands_out_the_same_parts(tmp_path: Pa
         lambda: costly.scan(costly.plans(file_io, limits=limits), scan),
     )
     assert [names(part) for part in anew] == [names(part) for part in found]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"predicate": Predicate("greaterThan", None, "p", ["p001"])},
+        {"predicate": Predicate("equal", None, "p", ["p002"]), "shard": (1, 2)},
+        {"shard": (0, 2)},
+        {"bucket_filter": lambda bucket: bucket == 1},
+    ],
+    ids=["partitions", "partitions of a shard", "shard", "buckets"],
+)
+def test_partitions_and_buckets_that_are_left_out_early_change_no_plan_and_no_position(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    costly = Costly(tmp_path)
+    plans, whole = (costly.plans(FaultFileIO(), limits=Limits(max_splits=1), **options) for _ in range(2))
+    last = plans.directory.snapshots.get(3)
+
+    def late(after: Unit | None) -> PlannedSplits:
+        return whole._part(last, "full", SplitMode.MERGE, after, lambda: whole.state(last), deletions_of=last)
+
+    unit, count = None, 0
+    while unit is not None or not count:
+        found, wanted = plans.full(last, unit), late(unit)
+        assert (names(found.splits), found.last) == (names(wanted.splits), wanted.last)
+        unit, count = found.last, count + 1
+        sizes = [each.preparation._last.held for each in (plans, whole)]
+        assert unit is None or sizes[0][1].units.entries.num_rows < sizes[1][1].units.entries.num_rows
+    assert 1 <= count < 8
 
 
 def test_what_was_planned_is_let_go_with_its_last_part(tmp_path: Path) -> None:
