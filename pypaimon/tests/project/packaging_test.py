@@ -95,7 +95,9 @@ def test_the_wheel_holds_our_packages_and_nothing_of_pypaimon(wheel: Path) -> No
     names = zipfile.ZipFile(wheel).namelist()
     assert "pypaimon/streaming/__init__.py" in names
     assert {"pypaimon/streaming/py.typed", "pypaimon/spark/py.typed"} <= set(names)
-    ours = re.compile(r"pypaimon/(streaming|spark)/|pyspark_pypaimon\.py$|pypaimon_streaming-[^/]+\.dist-info/")
+    ours = re.compile(
+        r"pypaimon/(streaming|spark)/|pypaimon-stubs/|pyspark_pypaimon\.py$|pypaimon_streaming-[^/]+\.dist-info/"
+    )
     assert [name for name in names if not ours.match(name)] == []
     assert [name for name in names if "test" in name] == []
 
@@ -160,6 +162,25 @@ def test_the_import_contract_holds(environment: Environment) -> None:
         "--no-logo",
     )
     assert "Contracts: 3 kept, 0 broken." in run(*command, cwd=environment.empty)
+
+
+def test_type_checkers_know_what_a_program_imports(environment: Environment) -> None:
+    """What is right passes, in the strictest mode; a method that is not there does not, nor a wrong type."""
+    head = "from pypaimon import CatalogFactory, Schema\nfrom pypaimon.streaming import stream_read_builder\n"
+    table = 'table = CatalogFactory.create({"warehouse": "/w"}).get_table("db.t")\n'
+
+    def mypy(name: str, code: str) -> str:
+        (environment.empty / f"{name}.py").write_text(f"{head}{table}{code}\n")
+        command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", environment.path / "bin" / "python")
+        cache = ("--cache-dir", environment.empty / "mypy")
+        found = subprocess.run((*command, *cache, f"{name}.py"), cwd=environment.empty, capture_output=True, text=True)
+        return found.stdout
+
+    right = "with builder.open_sync() as stream:\n    rows: int = sum(batch.num_rows for batch in stream)"
+    assert "Success" in mypy("function", f"builder = stream_read_builder(table).with_end(latest=True)\n{right}")
+    assert "Success" in mypy("method", f"builder = table.new_stream_read_builder().with_end(latest=True)\n{right}")
+    assert '"with_ends"' in mypy("misspelt", "table.new_stream_read_builder().with_ends(latest=True)")
+    assert '"latest"' in mypy("wrong", 'stream_read_builder(table).with_end(latest="yes")')
 
 
 def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: Path) -> None:
