@@ -146,10 +146,11 @@ class _Slots:
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         present = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
-        # An array may be a slice: its offsets are cut here, and point into the whole of its data.
-        _, offset_buffer, data_buffer = array.cast(pa.large_binary()).buffers()
+        # What was cast may be a slice: its offsets are cut here, and point into the whole of its data.
+        binary = array.cast(pa.large_binary())
+        _, offset_buffer, data_buffer = binary.buffers()
         data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
-        offsets = np.frombuffer(offset_buffer or bytes(8), dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+        offsets = np.frombuffer(offset_buffer or bytes(8), dtype=np.int64)[binary.offset :][: len(binary) + 1]
         starts, ends = offsets[:-1][present], offsets[1:][present]
         if np.any(ends - starts < _ARITY_SIZE):
             raise ValueError("a serialised row is cut off")
