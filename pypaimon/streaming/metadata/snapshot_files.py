@@ -215,10 +215,16 @@ class SnapshotFiles:
             for number in [each for each in self._cache if each >= first]:
                 del self._cache[number]
 
-    def fetch(self, numbers: Iterable[int]) -> dict[int, Snapshot | None]:
-        """These files, asked for at the same time unless cached; None for those that are missing."""
+    def fetch(self, numbers: Iterable[int], most: int | None = None) -> dict[int, Snapshot | None]:
+        """These files, asked for at the same time unless cached; None for those that are missing.
+
+        Args:
+            numbers: Which.
+            most: How many may be asked for, the last ones; the others are None too. None: all.
+        """
         found: dict[int, Snapshot | None] = {number: self.cached(number) for number in numbers}
-        self._read_into(found, [number for number, snapshot in found.items() if snapshot is None])
+        unknown = [number for number, snapshot in found.items() if snapshot is None]
+        self._read_into(found, unknown if most is None else unknown[max(0, len(unknown) - most) :])
         return found
 
     def _read_into(self, found: dict[int, Snapshot | None], numbers: Sequence[int]) -> None:

@@ -86,9 +86,23 @@ class SnapshotManager:
         """A long-lived changelog as it is in the store now, past the cache. One request."""
         return self._changelogs.refreshed(snapshot_id)
 
-    def get_snapshots_batch(self, snapshot_ids: Iterable[int], max_workers: int = 4) -> dict[int, Snapshot | None]:
-        """Several snapshots, asked for at the same time; None for those that are missing. `max_workers` is not used."""
-        return self._snapshots.fetch(snapshot_ids)
+    def get_snapshots_batch(
+        self, snapshot_ids: Iterable[int], max_workers: int = 4, *, most: int | None = None
+    ) -> dict[int, Snapshot | None]:
+        """Several snapshots, asked for at the same time; None for those that are missing. `max_workers` is not used.
+
+        Args:
+            snapshot_ids: Their ids.
+            max_workers: pypaimon's.
+            most: How many that are not cached are asked for, the last ones; the others are None too. None: all.
+        """
+        return self._snapshots.fetch(snapshot_ids, most)
+
+    def get_changelogs_batch(
+        self, snapshot_ids: Iterable[int], *, most: int | None = None
+    ) -> dict[int, Snapshot | None]:
+        """Several long-lived changelogs; as `get_snapshots_batch`."""
+        return self._changelogs.fetch(snapshot_ids, most)
 
     def look_ahead(self, snapshot_ids: Iterable[int]) -> list[Snapshot]:
         """Those snapshots as they are in the store now, asked for at the same time, up to the first that is missing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pypaimon.streaming.concurrency.clock import Clock
@@ -11,6 +12,10 @@ from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
 
+# Half of what the cache of snapshots holds: more would push out what streams need.
+_MOST_KNOWN = 2048
+_MOST_FETCHED = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Lag:
@@ -18,8 +23,8 @@ class Lag:
 
     Attributes:
         snapshots: Snapshots from the next one to the latest, both included; None for a position beyond the next one.
-        rows: Records that a stream would be given for them, before filter and shard; None also inside a snapshot, or
-            where a range is one plan.
+        rows: Records that a stream would be given for them, before filter and shard: exact, or None. None inside a
+            snapshot, where a range is one plan, and while not all of them are known (see `LagMeter`).
         bytes: Bytes of their files; unknown until they are planned.
         seconds: Age of the first snapshot that was not read yet; 0 when caught up.
         earliest: Id of the earliest snapshot, or long-lived changelog, that can be followed; None if there is none.
@@ -39,7 +44,10 @@ class Lag:
 class LagMeter:
     """Measures lag: one listing of the snapshots, and a request for each unread one that is not known yet.
 
-    Long-lived changelogs, where the table keeps any, are listed too.
+    What a stream would be given is known only of a snapshot that was fetched: totals count what compactions and
+    overwrites did too. One measurement fetches 256 of them at most, the newest first, so that of a stream that is
+    further behind `rows` is known after some measurements; of one that is more than 2,048 behind only the next snapshot
+    is fetched, and `rows` is not known. Long-lived changelogs, where the table keeps any, are listed too.
 
     Args:
         directory: The table.
@@ -87,19 +95,24 @@ class LagMeter:
             return Lag(None, None, None, None, earliest, latest, committed)
         if latest is None or (full is None and next_id > latest):
             return Lag(0, 0, 0, 0.0, earliest, latest, committed)
-        found = self._found(next_id, set(ids), set(changelogs))
         count = latest - next_id + 1
+        found = self._found(next_id, ids, changelogs)
         rows = None if is_cut or len(found) < count else self._rows(full, found)
         oldest = found.get(next_id) if full is None else full
         seconds = None if oldest is None else max(0.0, (self._clock.time_millis() - oldest.time_millis) / 1000)
         return Lag(count + (full is not None), rows, None, seconds, earliest, latest, committed)
 
-    def _found(self, first: int, there: set[int], changelogs: set[int]) -> dict[int, Snapshot]:
-        """The snapshots from the first one on, or their changelogs; those that are gone are not asked for."""
-        found = self._snapshots.get_snapshots_batch(sorted(number for number in there if number >= first))
-        for number in changelogs - there:
-            if number >= first:
-                found[number] = self._snapshots.try_get_changelog(number)
+    def _found(self, first: int, ids: Sequence[int], changelogs: Sequence[int]) -> dict[int, Snapshot]:
+        """The snapshots from the first one on, or their changelogs, as far as they are known or may be fetched now."""
+        of_changelogs = set(changelogs) - set(ids)
+        unread = sorted(number for number in (*ids, *of_changelogs) if number >= first)
+        # The first one tells the time, so it is among those that are asked for.
+        unread = [*unread[1:], *unread[:1]] if len(unread) <= _MOST_KNOWN else unread[:1]
+        found = self._snapshots.get_snapshots_batch(
+            [number for number in unread if number not in of_changelogs], most=_MOST_FETCHED
+        ) | self._snapshots.get_changelogs_batch(
+            [number for number in unread if number in of_changelogs], most=_MOST_FETCHED
+        )
         return {number: snapshot for number, snapshot in found.items() if snapshot is not None}
 
     def _rows(self, full: Snapshot | None, unread: dict[int, Snapshot]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -265,4 +266,26 @@ def test_lag_costs_one_listing_and_the_snapshots_that_are_not_known(table: Table
     assert snapshots(available(scan)) == [2, 3, 4]
     # What lag has read may be of another history by now.
     assert {"snapshot-2", "snapshot-3", "snapshot-4"} <= set(file_io.names())
+    scan.close()
+
+
+def test_lag_far_behind_is_exact_or_unknown_at_a_bounded_cost(table: Table, file_io: FaultFileIO) -> None:
+    def pretend(*numbers: int) -> None:
+        for number in numbers:
+            copy = json.dumps({**table.snapshot(1), "id": number})
+            (table.path / "snapshot" / f"snapshot-{number}").write_text(copy)
+
+    def measured() -> tuple[int | None, int | None, int]:
+        file_io.forget()
+        lag = scan.lag()
+        assert lag.seconds is not None
+        return lag.snapshots, lag.rows, file_io.counts().get("read", 0)
+
+    scan = caught_up(table, file_io)
+    pretend(*range(2, 602))
+    assert [measured() for _ in range(4)] == [(600, None, 256), (600, None, 256), (600, 600, 88), (600, 600, 0)]
+    pretend(*range(602, 2050))
+    assert measured() == (2048, None, 256)
+    pretend(2050)
+    assert measured() == (2049, None, 0)
     scan.close()
