@@ -82,7 +82,9 @@ The load is that of the last 15 minutes; above the number of cores other work ra
 
 {measuring.markdown(figures)}
 - Requests are counted by an S3 server on the same machine, with the table's own FileIO and one manifest per commit.
-- Where requests take {following.LATENCY_MS} ms, every call of the FileIO sleeps so long on top of the local disk.
+- Where requests take {following.LATENCY_MS} ms, and pypaimon is beside, every call of the FileIO sleeps so long on
+  top of the local disk. Where it is not, an S3 server in a process of its own answers after that time, with at most
+  {latency.MEGABYTES_PER_SECOND} MB/s on each connection, and the extra `fast` asks it.
 - Rows and entries per second are per second of processor time, of all threads together. Ratios to pyarrow and
   pypaimon-rust are medians over rounds in which both sides ran one right after the other.
 - pyarrow is `ParquetFile.read(use_threads=False)` of the same files and columns; ours runs on one thread as well.

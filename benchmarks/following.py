@@ -211,8 +211,6 @@ def _far_behind(directory: Path) -> list[Figure]:
     table = create(warehouse, "t", SCHEMA)
     commit(table, _row(0))
     multiply_commits(table, MANY)
-    ours = timed(lambda: _replay(slowed(warehouse, "t", LATENCY_MS), 2, MANY))
-    measure = f"{MANY} snapshots behind, {LATENCY_MS} ms per request"
     state = create(warehouse, "state", primary_keys=["id"], options={"bucket": "1"})
     for seed in range(3):
         commit(state, some_rows(STATE_ROWS, seed, spread=2 * STATE_ROWS))
@@ -227,10 +225,7 @@ def _far_behind(directory: Path) -> list[Figure]:
             25.0,
         ),
     ]
-    return [
-        Figure(measure, ours, "s", "10 s", ours <= 10),
-        *(_grown(directory, *each) for each in grown),
-    ]
+    return [_grown(directory, *each) for each in grown]
 
 
 def _grown(directory: Path, measure: str, name: str, what: str, steps: int, goal: float) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from operator import itemgetter
@@ -14,6 +14,8 @@ from pypaimon.streaming.concurrency.forking import cache_lock
 from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.internals import DeletionFile
+from pypaimon.streaming.io.conditional_writes import is_local
+from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.store import Store
 
@@ -49,16 +51,27 @@ class IndexBlocks:
             StoreError: The store kept failing (retriable).
         """
         key = path, start, end
-        with self._lock.held:
-            found = self._kept.get(key)
+        found = self._kept_of(key)
         if found is None:
-            with closing(RemoteFile(self.store, path)) as file:
-                file.seek(start)
-                found = bytes(file.read(end - start))
+            on_its_way = self.store.ahead.take(Piece(path, start, end - start))
+            if on_its_way is not None:
+                found = bytes(on_its_way().data)
+            else:
+                with closing(RemoteFile(self.store, path)) as file:
+                    file.seek(start)
+                    found = bytes(file.read(end - start))
             with self._lock.held:
                 if len(found) <= self._kept.maxsize:
                     self._kept[key] = found
         return found
+
+    def is_kept(self, path: str, start: int, end: int) -> bool:
+        """Whether `get` has these bytes at hand."""
+        return self._kept_of((path, start, end)) is not None
+
+    def _kept_of(self, key: tuple[str, int, int]) -> bytes | None:
+        with self._lock.held:
+            return self._kept.get(key)
 
 
 class PlanVectors:
@@ -88,10 +101,20 @@ class PlanVectors:
 
     def load(self, files: Iterable[DeletionFile | None]) -> None:
         """Have the pieces at hand that these vectors are in; errors as `read`."""
+        for path, start, end in self._holding(files):
+            self._blocks.get(path, start, end)
+
+    def missing(self, files: Iterable[DeletionFile | None]) -> Iterator[Piece]:
+        """The pieces that these vectors are in, of index files in a store, as far as they are not at hand."""
+        for path, start, end in self._holding(files):
+            if not (is_local(path) or self._blocks.is_kept(path, start, end)):
+                yield Piece(path, start, end - start)
+
+    def _holding(self, files: Iterable[DeletionFile | None]) -> Iterator[tuple[str, int, int]]:
         for path, ranges in _together(files).items():
             for start, end in self._ranges.get(path, []):
                 if any(first < end and start < last for first, last in ranges):
-                    self._blocks.get(path, start, end)
+                    yield path, start, end
 
 
 def _together(files: Iterable[DeletionFile | None]) -> dict[str, _Ranges]:

@@ -6,6 +6,7 @@ import io
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 from pypaimon.streaming.io.binary_file import BinaryFile
@@ -60,6 +61,18 @@ def open_remote(store: Store, path: str, size: int | None) -> Any:
         return RemoteFile(store, path)
     on_its_way = store.ahead.take(Piece(path, None, size))
     return io.BytesIO(store.read(path) if on_its_way is None else on_its_way())
+
+
+def begin_fetch(store: Store, piece: Piece) -> BegunCall[Part] | BegunCall[bytes]:
+    """Ask for a piece of a file: gives its bytes, as such of a whole file, else as a `Part`."""
+    if piece.start is None:
+        return store.begin_read(piece.path)
+
+    def fetch(path: str) -> Part:
+        with closing(RemoteFile(store, path)) as file:
+            return file._fetch(piece.start, piece.length)
+
+    return store.begin_call("read", piece.path, fetch)
 
 
 class RemoteFile(BinaryFile):

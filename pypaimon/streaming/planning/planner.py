@@ -15,6 +15,7 @@ from dataclasses import replace
 from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -88,7 +89,9 @@ class Planner:
         self.checks = RangeCheck(directory, self.traits.decoupled_changelog)
         self._catch_up = CatchUpScanner(directory, first_plans, self._schemas, options, self._bounds)
         widest, eager = self._catch_up.widest, self._catch_up.eager
-        warm = self._warm if options.prefetch else None
+        # From a local disk it would come as soon when it is asked for.
+        in_store = not is_local(str(directory.table.table_path))
+        warm = self._warm if options.prefetch and in_store else None
         self._look_ahead = LookAhead(self._snapshots, self.checks, widest, eager, warm)
         self._continuity = Continuity(self.checks)
         self._chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
+from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.formats.file_source import SCHEMALESS_SOURCES, SOURCES
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Lane, Piece
-from pypaimon.streaming.io.remote_files import is_read_whole
+from pypaimon.streaming.io.remote_files import begin_fetch, is_read_whole
 from pypaimon.streaming.metadata.file_paths import SpelledPath
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit, last_split, plans_behind
+from pypaimon.streaming.reading.split_files import deletion_files
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.io.store import BegunCall
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
@@ -30,11 +32,14 @@ class FilesAhead:
 
     Args:
         directory: The table.
+        index_blocks: Index files of deletion vectors, which are fetched too.
         filtered: Whether rows are filtered, so that an index may rule out files.
     """
 
-    def __init__(self, directory: TableDirectory, *, filtered: bool) -> None:
+    def __init__(self, directory: TableDirectory, index_blocks: IndexBlocks, *, filtered: bool) -> None:
         self._store = directory.store
+        self._begin = partial(begin_fetch, directory.store)
+        self._index_blocks = index_blocks
         self._filtered = filtered
         self._is_local = is_local(str(directory.table.table_path))
         self._lock = ForkSafeLock()
@@ -81,11 +86,10 @@ class FilesAhead:
                     self._behind[end].expect(self._pieces(plan.splits()))
         return lane
 
-    def _begin(self, piece: Piece) -> BegunCall[bytes]:
-        return self._store.begin_read(piece.path)
-
     def _pieces(self, splits: Sequence[StreamSplit]) -> Iterator[Piece]:
+        vectors = PlanVectors(self._index_blocks, deletion_files(splits))
         for split in splits:
+            yield from vectors.missing(deletion_files([split]))
             for file in _files(split):
                 path = str(file.file_path)
                 if self._is_fetched(file, path):

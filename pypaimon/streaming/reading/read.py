@@ -71,7 +71,7 @@ class ReadParts:
         """Put them together. Asks for nothing."""
         layouts = {_key(settings.schema): layout(settings)}
         blocks = IndexBlocks(directory.store)
-        ahead = FilesAhead(directory, filtered=settings.predicate is not None)
+        ahead = FilesAhead(directory, blocks, filtered=settings.predicate is not None)
         return ReadParts(directory, settings, layouts, blocks, ahead, QueryAuth.of(directory))
 
     def layout_of(self, schema: TableSchema) -> Layout:

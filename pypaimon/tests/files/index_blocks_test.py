@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fault_file_io import SCHEME, Call, FaultFileIO
+from fault_file_io import SCHEME, Call, FaultFileIO, Meeting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.filesystem.local_file_io import LocalFileIO
@@ -189,3 +189,29 @@ def test_damage_is_told_and_what_was_repaired_is_read(store: Store, tmp_path: Pa
     path.unlink()
     with pytest.raises(FileNotFoundError):
         PlanVectors(IndexBlocks(store), files).read(files[1])
+
+
+def test_index_files_of_many_buckets_are_asked_for_together_with_the_data_files(warehouse: Any) -> None:
+    table = create(warehouse, "t", KEYED, options={"deletion-vectors.enabled": "true"})
+    rows = pa.table({"id": range(10), "v": ["v"] * 10}, KEYED)
+    home = Path(str(table.table_path))
+    plan = []
+    for number in range(8):
+        file = put(table, f"{number}.parquet", rows)
+        file.file_path = SCHEME + file.file_path
+        deleted = index_file(home / "index" / f"index-{number}", [({number}, 5)], SCHEME)
+        plan.append(split(SplitMode.ROWS, [file], deletion_files=deleted))
+    file_io = FaultFileIO()
+    table.file_io, table.table_path = file_io, SCHEME + str(home)
+    names = {f"index-{number}" for number in range(8)}
+    meeting = Meeting(names | {f"{number}.parquet" for number in range(8)}, parties=16)
+    file_io.wherever(meeting)
+    read = reader(table)
+    wanted = [key for number in range(8) for key in range(10) if key != number]
+    assert read.to_arrow(plan)["id"].to_pylist() == wanted
+    assert meeting.met
+    asked = [name for name in file_io.names("read") if name in names]
+    assert sorted(asked) == sorted(names)
+    file_io.forget()
+    assert read.to_arrow(plan)["id"].to_pylist() == wanted
+    assert not names & set(file_io.names())

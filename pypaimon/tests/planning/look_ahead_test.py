@@ -75,7 +75,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_first_window(table: Table, file_io: FaultFileIO | None = None) -> tuple[Drive, list[Plan]]:
     """A stream that has read one snapshot of its first window, and has fetched the window behind that."""
-    drive = Drive(table.handle(file_io), Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY)
+    drive = Drive(table.handle(file_io or FaultFileIO()), Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY)
     plans: list[Plan] = []
     while not plans:
         plans += [step.plan for step in [drive.step()] if step.plan is not None]
@@ -101,7 +101,7 @@ def test_the_window_behind_is_fetched_while_plans_are_made(table: Table, narrow:
 
 
 def test_nothing_is_fetched_behind_where_no_plans_are_made_ahead(table: Table, narrow: None) -> None:
-    drive = Drive(table.handle(), Start(StartMode.EARLIEST), catch_up=CatchUp.REPLAY, prefetch=0)
+    drive = Drive(table.handle(FaultFileIO()), Start(StartMode.EARLIEST), catch_up=CatchUp.REPLAY, prefetch=0)
     assert drive.keys() == list(range(12))
     assert drive.planner._look_ahead._behind is None
 
