@@ -59,7 +59,7 @@ def first_plan(
     made_of = f"chain {None if whole is None else whole.fingerprint} {chain.merged}"
     prepare = partial(_prepared, starts, plans, snapshot, chain)
     prepared, chosen, last = plans.preparation.part(snapshot, made_of, after, prepare)
-    if not chosen.any():
+    if not len(chosen):
         return PlannedSplits([])
     splits = plans.factory.splits(prepared.units, chosen, SplitMode.CHAIN, snapshot.id, prepared.deletions, branch)
     return PlannedSplits(plans.sorted_by_partition(splits), last)

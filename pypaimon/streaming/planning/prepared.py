@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +13,15 @@ from pypaimon.streaming.metadata.manifests import STATISTICS
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
+from pypaimon.streaming.planning.parts import Parts
 from pypaimon.streaming.planning.splits import DeletionFiles
-from pypaimon.streaming.planning.units import Units, cut
+from pypaimon.streaming.planning.units import Units
 
 _Mask = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prepared:
     """The entries of a snapshot in canonical order, and which of them are read.
 
@@ -36,17 +39,19 @@ class Prepared:
     deletions_before: DeletionFiles | None = None
     of_range: bool = False
 
-    def part(self, after: Unit | None, limits: Limits) -> tuple[_Mask, Unit | None]:
-        """The entries behind a unit that was handed out, as far as limits allow; see `units.cut`.
+    def part(self, after: Unit | None, limits: Limits) -> tuple[_Numbers, Unit | None]:
+        """The entries behind a unit that was handed out, as far as limits allow; see `Parts.part`.
 
         Raises:
             TableChangedError: Another file is in the place of that unit.
         """
-        kept = self.kept
         if after is not None:
-            (self.units.check_in_place if self.of_range else self.units.check_holds)(after, kept)
-            kept = kept & self.units.after(after)
-        return cut(self.units, kept, limits)
+            (self.units.check_in_place if self.of_range else self.units.check_holds)(after, self.kept)
+        return self._parts.part(after, limits)
+
+    @cached_property
+    def _parts(self) -> Parts:
+        return Parts(self.units, self.kept)
 
 
 @dataclass(slots=True)
@@ -78,7 +83,7 @@ class Preparation:
 
     def part(
         self, snapshot: Snapshot, scan: str, after: Unit | None, prepare: Callable[[], Prepared]
-    ) -> tuple[Prepared, _Mask, Unit | None]:
+    ) -> tuple[Prepared, _Numbers, Unit | None]:
         """The next part of a snapshot: what was prepared, which entries of it, and the last unit if more are left.
 
         Args:

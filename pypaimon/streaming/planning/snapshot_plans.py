@@ -315,7 +315,7 @@ class SnapshotPlans:
             return self._prepared(units, scan, deletions_of)
 
         prepared, chosen, last = self.preparation.part(snapshot, scan, after, prepare)
-        if not chosen.any():
+        if not len(chosen):
             return PlannedSplits([])
         splits = self.factory.splits(prepared.units, chosen, mode, snapshot.id, prepared.deletions)
         return PlannedSplits(self.sorted_by_partition(splits), last)

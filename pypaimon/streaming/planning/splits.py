@@ -22,7 +22,6 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.units import Units, column, on_each_side
 
-_Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
 DeletionFiles = Mapping[tuple[bytes, int, str], DeletionFile]
 _Key = tuple[bytes, int]
@@ -54,7 +53,7 @@ class SplitFactory:
     def splits(
         self,
         units: Units,
-        chosen: _Mask,
+        chosen: _Numbers,
         mode: SplitMode,
         snapshot_id: int,
         deletions: DeletionFiles | None = None,
@@ -64,7 +63,7 @@ class SplitFactory:
 
         Args:
             units: Entries.
-            chosen: Which of them.
+            chosen: Positions of those that are wanted, ascending.
             mode: How rows come from the files.
             snapshot_id: The snapshot.
             deletions: Where deletion vectors are.
@@ -121,7 +120,7 @@ class SplitFactory:
         self,
         mode: SplitMode,
         units: Units,
-        chosen: _Mask,
+        chosen: _Numbers,
         snapshot_id: int,
         deletions_before: DeletionFiles | None,
         deletions_after: DeletionFiles | None,

@@ -1,4 +1,4 @@
-"""Units: the files of a snapshot in canonical order, and how a plan resumes among them and is cut.
+"""Units: the files of a snapshot in canonical order, and how a plan resumes among them.
 
 Canonical order is that of partitions (by the text of their values, null first), buckets (-2 last), and within a
 bucket of the manifest. It depends on the table alone: never on filters, shards, split sizes or limits.
@@ -7,7 +7,7 @@ bucket of the manifest. It depends on the table alone: never on filters, shards,
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from pypaimon.streaming.errors import TableChangedError
 from pypaimon.streaming.filtering.row_ranges import row_ranges
 from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit, bucket_order, partition_order
-from pypaimon.streaming.options.stream_options import Limits
 
 PartitionTexts = Callable[[pa.Array], Sequence[tuple[str | None, ...]]]
 _Numbers = npt.NDArray[np.int64]
@@ -60,29 +59,21 @@ class Units:
             int(self.index[entry]),
         )
 
-    def after(self, last: Unit) -> _Mask:
-        """Which entries come after a unit that was handed out."""
-        wanted = partition_order(last.partition)
+    def behind(self, last: Unit) -> int:
+        """The first entry that comes after a unit that was handed out."""
+        first, end = self._ranks(last.partition)
         # A partition that is gone gets the rank of the first one behind it.
-        rank = bisect_left(self.partitions, wanted, key=partition_order)
-        found = rank < len(self.partitions) and partition_order(self.partitions[rank]) == wanted
-        if not found:
-            beyond: _Mask = self.partition >= rank
-            return beyond
-        key, own = _bucket_key(self.bucket), int(_bucket_key(np.array([last.bucket]))[0])
-        same = (key > own) | ((key == own) & (self.index > last.index))
-        later: _Mask = (self.partition > rank) | ((self.partition == rank) & same)
-        return later
+        order: tuple[int, ...] = (first, *bucket_order(last.bucket), last.index) if end > first else (first,)
+        return bisect_right(range(len(self.bucket)), order, key=self._order)
 
-    def chosen(self, mask: _Mask) -> pa.Table:
-        """The entries for which a mask holds."""
-        positions = np.flatnonzero(mask)
+    def chosen(self, positions: _Numbers) -> pa.Table:
+        """The entries at these positions, which ascend."""
         if not len(positions):
             return self.entries.slice(0, 0)
         # A plan that limits cut is a small part of many entries.
         first, end = int(positions[0]), int(positions[-1]) + 1
         part = self.entries.slice(first, end - first)
-        return part if len(positions) == end - first else part.filter(pa.array(mask[first:end]))
+        return part if len(positions) == end - first else part.take(pa.array(positions - first))
 
     def check_holds(self, last: Unit, kept: _Mask) -> None:
         """Check that a unit that was handed out is the one in its place.
@@ -94,15 +85,11 @@ class Units:
         Raises:
             TableChangedError: Another file has its place: the snapshot is not the one that the position was made from.
         """
-        # One entry per partition at most; texts are compared for these alone.
-        here = kept & (self.bucket == last.bucket) & (self.index == last.index)
-        for entry in np.flatnonzero(here):
-            unit = self.unit_at(int(entry))
-            if unit.partition == last.partition and unit.file_name != last.file_name:
-                raise TableChangedError(
-                    f"The position names file {last.file_name}, which is not there in this snapshot: the table was "
-                    "rolled back or re-created since the position was saved. Start anew with with_start(...)."
-                )
+        if any(kept[entry] and self.unit_at(entry).file_name != last.file_name for entry in self._in_place(last)):
+            raise TableChangedError(
+                f"The position names file {last.file_name}, which is not there in this snapshot: the table was "
+                "rolled back or re-created since the position was saved. Start anew with with_start(...)."
+            )
 
     def check_in_place(self, last: Unit, kept: _Mask) -> None:
         """As `check_holds`, also where the place is not read, for entries that other settings order differently.
@@ -110,18 +97,33 @@ class Units:
         Raises:
             TableChangedError: Another file, or none, has the place of the unit.
         """
-        wanted = partition_order(last.partition)
-        first, end = (side(self.partitions, wanted, key=partition_order) for side in (bisect_left, bisect_right))
-        inside = (self.partition >= first) & (self.partition < end)
-        if not (kept & inside).any():
+        inside = slice(*np.searchsorted(self.partition, self._ranks(last.partition)))
+        if not kept[inside].any():
             return
-        here = inside & (self.bucket == last.bucket) & (self.index == last.index)
-        if last.file_name not in {self.unit_at(int(entry)).file_name for entry in np.flatnonzero(here)}:
+        if last.file_name not in {self.unit_at(entry).file_name for entry in self._in_place(last)}:
             raise TableChangedError(
                 f"The position names file {last.file_name}, which is not in its place in this range: the table was "
                 "rolled back or re-created since the position was saved, or a difference of states is read with row "
                 "kinds now, or without. Go on as the position was made, or leave it out to begin anew."
             )
+
+    def _in_place(self, last: Unit) -> Iterator[int]:
+        """Entries in the place of a unit: at most one in each of the partitions with its texts."""
+        for rank in range(*self._ranks(last.partition)):
+            order: tuple[int, ...] = (rank, *bucket_order(last.bucket), last.index)
+            entry = bisect_left(range(len(self.bucket)), order, key=self._order)
+            if entry < len(self.bucket) and self._order(entry) == order:
+                yield entry
+
+    def _ranks(self, partition: tuple[str | None, ...]) -> tuple[int, int]:
+        """The partitions with these texts, from and up to; where there are none, twice the first one behind them."""
+        wanted = partition_order(partition)
+        first, end = (search(self.partitions, wanted, key=partition_order) for search in (bisect_left, bisect_right))
+        return first, end
+
+    def _order(self, entry: int) -> tuple[int, ...]:
+        """Where an entry stands in canonical order."""
+        return int(self.partition[entry]), *bucket_order(int(self.bucket[entry])), int(self.index[entry])
 
 
 def in_canonical_order(
@@ -195,34 +197,6 @@ def whole_row_id_groups(units: Units) -> _Numbers:
     return row_ranges(first, count, units.index == 0)
 
 
-def cut(units: Units, kept: _Mask, limits: Limits) -> tuple[_Mask, Unit | None]:
-    """Take whole units until a limit would be passed, but at least one; never one behind `limits.until`.
-
-    Returns:
-        The entries of the plan, and the last unit of it if units are left over, else None.
-    """
-    if limits.until is not None:
-        return kept & ~units.after(limits.until), limits.until
-    if not limits or not kept.any():
-        return kept, None
-    # `first_of` has where each unit begins among the kept entries, so that `reduceat` sums unit by unit. Running totals
-    # never fall, so what fits is a prefix: it ends before the first unit that does not.
-    entries = np.flatnonzero(kept)
-    numbers, first_of = np.unique(units.of_entry[entries], return_index=True)
-    fits = np.ones(len(numbers), dtype=bool)
-    for bound, name in ((limits.max_rows, "row_count"), (limits.max_bytes, "file_size")):
-        if bound is not None:
-            fits &= np.cumsum(np.add.reduceat(column(units.entries, name)[entries], first_of)) <= bound
-    if limits.max_splits is not None:
-        fits[limits.max_splits :] = False
-    fits[0] = True
-    if fits.all():
-        return kept, None
-    last = numbers[np.argmin(fits) - 1]
-    chosen: _Mask = kept & (units.of_entry <= last)
-    return chosen, units.unit_at(int(np.flatnonzero(units.of_entry == last)[-1]))
-
-
 def sides(old: pa.Table | None, new: pa.Table) -> pa.Table:
     """Entries of two states, each with its side."""
     both = [(side, table) for side, table in enumerate((old, new)) if table is not None]
@@ -270,7 +244,6 @@ __all__ = [
     "Units",
     "bucket_order",
     "column",
-    "cut",
     "each_file",
     "each_name",
     "in_canonical_order",

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pypaimon.streaming import TableChangedError
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
+from pypaimon.streaming.planning.parts import Parts
 from pypaimon.streaming.planning.units import (
     Units,
-    cut,
     each_file,
     in_canonical_order,
     whole_buckets,
@@ -49,10 +49,41 @@ def units_of(*entries: dict[str, Any], unit: Any = each_file, by_sequence: bool 
     return in_canonical_order(table, texts, by_sequence=by_sequence, unit=unit)
 
 
-def names(units: Units, mask: Any = None) -> list[str]:
-    entries = units.entries if mask is None else units.entries.filter(pa.array(mask))
+def names(units: Units, chosen: Any = None) -> list[str]:
+    if chosen is not None and chosen.dtype == bool:
+        chosen = np.flatnonzero(chosen)
+    entries = units.entries if chosen is None else units.chosen(chosen)
     found: list[str] = entries["file_name"].to_pylist()
     return found
+
+
+def row_by_row_after(units: Units, last: Unit) -> Any:
+    """Which entries come after a unit, each looked at by itself."""
+    places = zip(units.partition, units.bucket, units.index, strict=True)
+    each = (Unit(units.partitions[rank], int(bucket), "", int(index)) for rank, bucket, index in places)
+    return np.array([unit.order() > last.order() for unit in each], dtype=bool)
+
+
+def row_by_row(units: Units, rest: Any, limits: Limits) -> tuple[list[int], Unit | None]:
+    """The next part of what is left to read, by looking at one entry after the other."""
+    chosen: list[int] = []
+    taken = [0, 0, 0]
+    for number in sorted(set(units.of_entry[rest].tolist())):
+        inside = np.flatnonzero(units.of_entry == number)
+        read = [int(entry) for entry in inside if rest[entry]]
+        if limits.until is not None:
+            if units.unit_at(read[-1]).order() > limits.until.order():
+                return chosen, limits.until
+        else:
+            part = units.entries.take(pa.array(read))
+            sizes = (1, sum(part["row_count"].to_pylist()), sum(part["file_size"].to_pylist()))
+            added = [before + size for before, size in zip(taken, sizes, strict=True)]
+            bounds = (limits.max_splits, limits.max_rows, limits.max_bytes)
+            if chosen and any(bound is not None and size > bound for bound, size in zip(bounds, added, strict=True)):
+                return chosen, units.unit_at(int(np.flatnonzero(units.of_entry == units.of_entry[chosen[-1]])[-1]))
+            taken = added
+        chosen += read
+    return chosen, limits.until
 
 
 def everything(units: Units) -> Any:
@@ -79,8 +110,9 @@ def test_files_of_a_bucket_stand_as_in_the_manifests_or_by_sequence() -> None:
 
 def test_nothing_has_no_units() -> None:
     units = units_of()
-    assert cut(units, everything(units), Limits(max_splits=1))[1] is None
-    assert not units.after(Unit(("p",), 0, "x", 0)).any()
+    chosen, last = Parts(units, everything(units)).part(None, Limits(max_splits=1))
+    assert (len(chosen), last) == (0, None)
+    assert units.behind(Unit(("p",), 0, "x", 0)) == 0
 
 
 def test_whole_buckets_but_for_bucket_minus_two() -> None:
@@ -122,7 +154,7 @@ def test_row_ids_of_another_partition_overlap_nothing() -> None:
 )
 def test_a_limit_cuts_between_units_and_lets_one_pass(limits: Limits, wanted: list[str]) -> None:
     units = units_of(*(entry(name) for name in "abcd"))
-    chosen, last = cut(units, everything(units), limits)
+    chosen, last = Parts(units, everything(units)).part(None, limits)
     assert names(units, chosen) == wanted
     assert (last is None) == (len(wanted) == 4)
     if last is not None:
@@ -131,7 +163,7 @@ def test_a_limit_cuts_between_units_and_lets_one_pass(limits: Limits, wanted: li
 
 def test_the_place_of_a_unit_counts_files_that_are_not_read() -> None:
     units = units_of(*(entry(name) for name in "abcd"))
-    _, last = cut(units, np.array([False, True, True, True]), Limits(max_splits=1))
+    _, last = Parts(units, np.array([False, True, True, True])).part(None, Limits(max_splits=1))
     assert last == Unit(("p",), 0, "b", 1)
 
 
@@ -148,7 +180,7 @@ def test_another_file_in_the_place_of_a_unit_is_an_error_only_where_that_is_read
 def test_behind_a_partition_that_is_not_there_come_those_whose_text_is_greater() -> None:
     units = units_of(entry("a", "p"), entry("b", "r"), entry("c", "s"))
     for partition, wanted in (("o", "abc"), ("q", "bc"), ("t", ""), (None, "abc")):
-        assert names(units, units.after(Unit((partition,), 7, "x", 7))) == list(wanted)
+        assert names(units)[units.behind(Unit((partition,), 7, "x", 7)) :] == list(wanted)
 
 
 @given(
@@ -170,9 +202,9 @@ def test_plans_cut_by_any_limits_hold_every_unit_once_in_order(
             kept &= np.array(
                 data.draw(st.lists(st.booleans(), min_size=len(entries), max_size=len(entries))), dtype=bool
             )
-        rest = kept if last is None else kept & units.after(last)
+        rest = kept if last is None else kept & row_by_row_after(units, last)
         limits = Limits(max_splits=data.draw(st.integers(1, 4)))
-        chosen, last = cut(units, rest, limits)
+        chosen, last = Parts(units, kept).part(last, limits)
         found += names(units, chosen)
         wanted += [name for name in names(units, rest) if last is None or name in names(units, chosen)]
         if last is None:
@@ -180,3 +212,86 @@ def test_plans_cut_by_any_limits_hold_every_unit_once_in_order(
         units.check_holds(last, everything(units))
     assert found == wanted
     assert found == [name for name in names(units) if name in set(found)]
+
+
+_drawn_entry = st.builds(
+    entry,
+    st.sampled_from("abcdef"),
+    st.sampled_from("-pqr"),
+    st.sampled_from([-2, -1, 0, 1, 7]),
+    row_count=st.integers(0, 20),
+    file_size=st.integers(0, 50),
+)
+_drawn_limits = st.builds(
+    Limits,
+    max_splits=st.none() | st.integers(1, 4),
+    max_rows=st.none() | st.integers(1, 40),
+    max_bytes=st.none() | st.integers(1, 90),
+)
+
+
+@given(
+    drawn=st.lists(_drawn_entry, max_size=30),
+    whole=st.booleans(),
+    limits=_drawn_limits,
+    place=st.builds(
+        Unit, st.sampled_from([(None,), ("p",), ("q",), ("zz",)]), st.integers(-2, 8), st.just("a"), st.integers(0, 3)
+    ),
+    until=st.booleans(),
+    data=st.data(),
+)
+def test_parts_are_those_that_are_found_row_by_row(
+    drawn: list[dict[str, Any]], whole: bool, limits: Limits, place: Unit, until: bool, data: st.DataObject
+) -> None:
+    units = units_of(*drawn, unit=whole_buckets if whole else each_file)
+    size = len(drawn)
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)), dtype=bool)
+    parts = Parts(units, kept)
+    assert (np.arange(size) >= units.behind(place)).tolist() == row_by_row_after(units, place).tolist()
+    if until and not whole:
+        limits = Limits(until=place)
+    last = data.draw(st.none() | (st.sampled_from(range(size)).map(units.unit_at) if size else st.none()))
+    for _ in range(size + 1):
+        rest = kept if last is None else kept & row_by_row_after(units, last)
+        chosen, following = parts.part(last, limits)
+        wanted, wanted_last = row_by_row(units, rest, limits)
+        assert (chosen.tolist(), following) == (wanted, wanted_last)
+        if following is None or limits.until is not None:
+            break
+        last = following
+
+
+@given(
+    drawn=st.lists(_drawn_entry, max_size=30),
+    last=st.builds(
+        Unit,
+        st.sampled_from([(None,), ("p",), ("q",), ("zz",)]),
+        st.integers(-2, 8),
+        st.sampled_from("abc"),
+        st.integers(0, 3),
+    ),
+    data=st.data(),
+)
+def test_the_place_of_a_unit_is_found_as_row_by_row(
+    drawn: list[dict[str, Any]], last: Unit, data: st.DataObject
+) -> None:
+    units = units_of(*drawn)
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(drawn), max_size=len(drawn))), dtype=bool)
+    all_units = [units.unit_at(entry) for entry in range(len(drawn))]
+    here = [
+        unit
+        for unit in all_units
+        if (unit.partition, unit.bucket, unit.index) == (last.partition, last.bucket, last.index)
+    ]
+    read = [unit for unit, is_kept in zip(all_units, kept, strict=True) if is_kept]
+
+    def refuses(check: Any) -> bool:
+        try:
+            check(last, kept)
+        except TableChangedError:
+            return True
+        return False
+
+    assert refuses(units.check_holds) == any(unit.file_name != last.file_name for unit in here if unit in read)
+    inside = any(unit.partition == last.partition for unit in read)
+    assert refuses(units.check_in_place) == (inside and all(unit.file_name != last.file_name for unit in here))
