@@ -153,12 +153,12 @@ def test_every_reader_gets_every_row_once_while_writers_commit_and_expire(site: 
         held.set()
         assert go_on.wait(PATIENCE)
 
-    for reader in readers:
-        reader.after_first_plan = lambda: begun.release()
     def tell() -> None:
         begun.release()
         restless_has_begun.set()
 
+    for reader in readers:
+        reader.after_first_plan = lambda: begun.release()
     late.after_first_plan, readers[2].after_first_plan = wait, tell
     left: list[range] = []
 
