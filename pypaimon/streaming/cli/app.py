@@ -52,7 +52,8 @@ class _Program(click.Group):
     },
     epilog="""\b
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 lag above --max-lag, 75 the store failed and trying again may help,
-130 interrupted. Every option can come from the environment: --warehouse of tail is PAIMON_STREAM_TAIL_WAREHOUSE.
+130 interrupted. Every option can come from the environment: --poll of tail is PAIMON_STREAM_TAIL_POLL; --warehouse of
+all of them is PAIMON_STREAM_WAREHOUSE.
 
 \b
 Examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -39,7 +39,11 @@ def stream_options(command: F) -> F:
 
 
 def configure(
-    builder: StreamReadBuilder, start: str | None, filter_text: str | None, columns: str | None
+    builder: StreamReadBuilder,
+    start: str | None,
+    filter_text: str | None,
+    columns: str | None,
+    unmatched: Literal["delete", "drop"] = "delete",
 ) -> StreamReadBuilder:
     """Apply the options to a builder.
 
@@ -50,7 +54,7 @@ def configure(
     if start is not None:
         builder.with_start(**start_of(start, datetime.now(timezone.utc)))
     if filter_text is not None:
-        builder.with_filter(filter_text)
+        builder.with_filter(filter_text, unmatched)
     if columns is not None:
         builder.with_projection([name.strip() for name in columns.split(",")])
     return builder

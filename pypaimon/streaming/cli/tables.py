@@ -67,7 +67,13 @@ def on_table(command: F) -> F:
 
     decorators = (
         click.argument("table", metavar="TABLE"),
-        click.option("--warehouse", "-w", metavar="PATH", help="Directory or URI of the warehouse."),
+        click.option(
+            "--warehouse",
+            "-w",
+            metavar="PATH",
+            envvar="PAIMON_STREAM_WAREHOUSE",
+            help="Directory or URI of the warehouse. [env: PAIMON_STREAM_WAREHOUSE]",
+        ),
         click.option("--catalog-option", "-o", metavar="KEY=VALUE", multiple=True, help="An option of the catalog."),
         click.option(
             "--config",

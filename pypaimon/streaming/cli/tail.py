@@ -7,19 +7,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import click
+import pyarrow as pa
 from rich.console import Console
 
 from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.catching_up import CatchingUp
 from pypaimon.streaming.cli.output import console
-from pypaimon.streaming.cli.rows import FORMATS, row_writer
+from pypaimon.streaming.cli.rows import FORMATS, RowWriter, WithCommits, row_writer
 from pypaimon.streaming.cli.settings import configure, save_progress, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.stream_options import OnExpired, Unmatched
 from pypaimon.streaming.scanning.scan import StreamScan
+
+OnExpiredWord = Literal["fail", "earliest", "latest", "full"]
+UnmatchedWord = Literal["delete", "drop"]
 
 
 @click.command(
@@ -29,12 +34,27 @@ Examples:
   paimon-stream tail db.orders --start latest --filter "status = 'paid'" --columns order_id,amount
   paimon-stream tail db.orders --start 2h --until-latest --format json | jq .amount
   paimon-stream tail db.orders --until-latest --format arrow > orders.arrows
+  paimon-stream tail db.orders --start earliest -n 10
 """
 )
 @on_table
 @stream_options
 @click.option("--format", "-f", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--commits", is_flag=True, help="Add `_snapshot_id` and `_commit_time` to each row (json, csv, arrow).")
 @click.option("--until-latest", is_flag=True, help="End at the snapshot that is the latest now.")
+@click.option("--rows", "-n", "most", type=click.IntRange(1), metavar="N", help="End after N rows.")
+@click.option(
+    "--on-expired",
+    type=click.Choice([each.value for each in OnExpired]),
+    help="Where to go on if what comes next has expired. [default: fail]",
+)
+@click.option(
+    "--unmatched",
+    type=click.Choice([each.value for each in Unmatched]),
+    default=Unmatched.DELETE.value,
+    show_default=True,
+    help="What becomes of a record that --filter leaves out, where only a delete says that its row is gone.",
+)
 @click.option(
     "--blob-place",
     "blob_places",
@@ -50,30 +70,52 @@ def tail(
     columns: str | None,
     consumer_id: str | None,
     form: str,
+    commits: bool,
     until_latest: bool,
+    most: int | None,
+    on_expired: OnExpiredWord | None,
+    unmatched: UnmatchedWord,
     blob_places: tuple[str, ...],
     poll: float | None,
 ) -> None:
     """Print the rows of TABLE, then every change of it.
 
     Each row comes with its kind: +I inserted, -U before an update, +U after it, -D deleted; `_row_kind` in json, csv
-    and arrow. With --consumer-id progress is saved, and the next run goes on there. Ctrl-C ends it.
+    and arrow. With --consumer-id progress is saved, and the next run goes on there; where -n ends in the midst of a
+    plan, all of it comes again. Ctrl-C ends it.
     """
+    if commits and form == "table":
+        raise click.UsageError("--commits goes with --format json, csv or arrow; a table shows snapshots anyway")
     table = source.load()
-    builder = configure(source.builder(table), start, filter_text, columns).with_include_row_kind(True)
+    builder = configure(source.builder(table), start, filter_text, columns, unmatched).with_include_row_kind(True)
     builder.with_blob_places(blob_places or None)
     if until_latest:
         builder.with_end(latest=True)
+    if on_expired is not None:
+        builder.with_on_expired(on_expired)
     if poll is not None:
         builder.with_poll_interval_ms(max(1, round(poll * 1000)))
     scan, read = save_progress(builder, consumer_id).new_streaming_scan(), builder.new_read()
     latest = TableDirectory.of(followed_table(table)[0]).snapshots.latest_id
-    with scan, _terminated(scan), _bar(form) as (stdout, bar), closing(row_writer(form, read.schema, stdout)) as writer:
+    with (
+        scan,
+        _terminated(scan),
+        _bar(form) as (stdout, bar),
+        closing(_writer(form, read.schema, stdout, commits)) as writer,
+    ):
         for plan in scan.stream_sync():
             for batch in read.iter_batches(plan.splits()):
-                writer.write(plan, batch)
+                writer.write(plan, batch.slice(0, most))
                 bar.rows(batch.num_rows)
+                if most is not None and (most := most - batch.num_rows) <= 0:
+                    return
             bar.reached(plan.snapshot_id, latest)
+
+
+def _writer(form: str, schema: pa.Schema, stdout: Console, commits: bool) -> RowWriter:
+    if not commits:
+        return row_writer(form, schema, stdout)
+    return WithCommits(row_writer(form, WithCommits.schema(schema), stdout))
 
 
 @contextmanager

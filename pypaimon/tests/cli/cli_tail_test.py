@@ -18,7 +18,9 @@ import pytest
 from cli_runs import Program
 from orders import CHANGES, append, catalog, change, create_orders, events, orders, write
 from pypaimon import Schema
+from tables import expire
 
+from pypaimon.streaming.cli.app import run
 from pypaimon.streaming.cli.settings import start_of
 
 ALL = [{"_row_kind": kind, "id": key, "status": status, "amount": amount} for _, kind, key, status, amount in CHANGES]
@@ -145,6 +147,55 @@ def test_json_holds_every_type(tables: Any, program: Program) -> None:
             "counts": {"a": 1},
         }
     ]
+
+
+def test_ends_after_so_many_rows(tables: Any, program: Program) -> None:
+    orders(tables)
+    assert tail(program, "--start", "2", "--columns", "id,status,amount", "-n", "2") == ALL[:2]
+    events(tables)
+    found = program("tail", "db.events", "-n", "3", "--format", "csv", "--consumer-id", "etl")
+    assert (found.code, len(found.out.splitlines())) == (0, 4)
+    again = program("tail", "db.events", "-n", "3", "--format", "csv", "--consumer-id", "etl")
+    assert again.out == found.out, "the plan was not read to its end"
+
+
+def test_adds_the_commit_to_each_row(tables: Any, program: Program) -> None:
+    table = orders(tables)
+    found = tail(program, "--start", "2", "--columns", "id", "--commits")
+    assert [row["_snapshot_id"] for row in found] == [2, 3, 4]
+    times = [table.snapshot_manager().get_snapshot_by_id(number).time_millis for number in (2, 3, 4)]
+    told = [datetime.fromisoformat(row["_commit_time"].replace("Z", "+00:00")) for row in found]
+    assert [round(time.timestamp() * 1000) for time in told] == times
+    arguments = ("tail", "db.orders", "--until-latest", "--commits")
+    assert program(*arguments, "--format", "csv").out.startswith("_row_kind,_snapshot_id,_commit_time,id,")
+    refused = program(*arguments)
+    assert (refused.code, "--commits" in refused.err) == (2, True)
+
+
+def test_what_a_filter_leaves_out_and_what_has_expired(tables: Any, program: Program) -> None:
+    table = orders(tables)
+    shown = [
+        [row["_row_kind"] for row in tail(program, "--start", "2", "--filter", "status = 'placed'", *unmatched)]
+        for unmatched in ((), ("--unmatched", "drop"))
+    ]
+    assert shown == [["-U", "-D", "-D"], ["-U", "-D"]]
+    assert len(tail(program, "--consumer-id", "etl")) == 1
+    for status in ("shipped", "delivered"):
+        change(table, "+U", (1, status, 1.5))
+    expire(Path(table.table_path), 6)
+    found = program("tail", "db.orders", "--until-latest", "--consumer-id", "etl")
+    assert (found.code, "expired" in found.err) == (1, True)
+    arguments = ("--consumer-id", "etl", "--on-expired", "full", "--columns", "status")
+    assert [row["status"] for row in tail(program, *arguments)] == ["delivered"]
+
+
+def test_the_warehouse_comes_from_the_environment(
+    tables: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders(tables)
+    monkeypatch.setenv("PAIMON_STREAM_WAREHOUSE", str(tmp_path))
+    assert run(["tail", "db.orders", "--until-latest", "--start", "4", "--format", "json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_a_consumer_goes_on_where_it_was(tables: Any, program: Program) -> None:
