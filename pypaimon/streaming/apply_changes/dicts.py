@@ -41,6 +41,8 @@ class DictTarget:
             self._passes_over = not is_to_apply(batch, self._position)
         if self._passes_over:
             return
+        if batch.begins_state:
+            self._position = None
         apply_to_dict(batch, self.rows, self._keys)
         if batch.is_last:
             self._position = batch.plan_after

@@ -318,9 +318,17 @@ _registered = False
 
 
 def _look_first_at_exit() -> None:
-    """Have `_at_exit` called before the hooks that were registered by now."""
-    atexit.unregister(_at_exit)
-    atexit.register(_at_exit)
+    """Have `_at_exit` called before pyarrow's hook, if that was registered by now.
+
+    The first registration stays: in the midst of the hooks at exit a new one comes too late.
+    """
+    global _looks_first
+    if not _looks_first and "pyarrow.fs" in sys.modules:
+        _looks_first = True
+        atexit.register(_at_exit)
+
+
+_looks_first = False
 
 
 def _at_exit() -> None:

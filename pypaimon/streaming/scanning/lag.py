@@ -93,9 +93,10 @@ class LagMeter:
         next_id = 1 if next_id is None and latest is None else next_id
         if next_id is None or next_id > (latest or 0) + 1:
             return Lag(None, None, None, None, earliest, latest, committed)
-        if latest is None or (full is None and next_id > latest):
+        if full is None and next_id > (latest or 0):
             return Lag(0, 0, 0, 0.0, earliest, latest, committed)
-        count = latest - next_id + 1
+        # The delta branch of a chain table may be empty, and the first plan all the same still to come.
+        count = (latest or 0) - next_id + 1
         found = self._found(next_id, ids, changelogs)
         rows = None if is_cut or len(found) < count else self._rows(full, found)
         oldest = found.get(next_id) if full is None else full

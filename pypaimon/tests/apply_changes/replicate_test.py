@@ -161,6 +161,21 @@ async def test_it_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
     assert position == target.position()
 
 
+def test_a_dict_that_holds_a_part_of_a_new_state_stands_nowhere(tmp_path: Path) -> None:
+    """What it held before is gone, so that it cannot go on from there."""
+    table, target = keyed(tmp_path / "w"), DictTarget("k")
+    replicate(stream(table), target)
+    table.commit([("+U", 1, "later")])
+    table.commit([("+U", 2, "later")])
+    table.expire(table.latest())
+    builder = stream(table).with_on_expired("full").with_start(position=target.position())
+    with builder.open_sync(batch_bytes=1) as state:
+        target.apply(next(iter(state)))
+    assert target.position() is None
+    replicate(stream(table), target)
+    assert values(target) == rows_of(table)
+
+
 class Slow(DictTarget):
     """A batch is begun, and goes on when it is told to."""
 

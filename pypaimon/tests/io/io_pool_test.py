@@ -348,6 +348,14 @@ def test_a_request_that_nobody_waits_for_any_more_does_not_hold_the_interpreter(
     assert run_script(script) == "in flight"
 
 
+@ends_with_s3_in_flight
+def test_a_request_that_hangs_in_a_hook_at_exit_does_not_hold_the_interpreter() -> None:
+    """What is registered in the midst of the hooks is not called any more."""
+    call = GIVE_UP.format(call="store.open_input_file, 'bucket/key'").replace("\n", "\n    ")
+    hook = f"def at_exit():\n    {call}\nimport atexit\npool.run(len, '')\natexit.register(at_exit)\n"
+    assert run_script(PRELUDE + S3 + hook.replace("pool = IOPool", "global pool; pool = IOPool")) == "given up"
+
+
 def test_where_all_that_hung_has_come_back_pyarrow_ends_its_s3_client() -> None:
     """Else it warns of a crash at exit, and some do crash."""
     script = PRELUDE + S3 + GIVE_UP.format(call="never.wait") + "never.set()\nwhile pool.hanging:\n    pass\n"

@@ -287,6 +287,20 @@ def test_lag_is_that_of_the_delta_branch(chain: ChainTable) -> None:
         assert (after.snapshots, after.rows, after.latest) == (1, 1, 4)
 
 
+def test_where_the_delta_branch_is_empty_lag_is_not_zero_before_the_first_plan_was_read(tmp_path: Path) -> None:
+    chain = ChainTable(tmp_path)
+    chain.commit(SNAPSHOT, [("+I", "eu", day, key, 1) for day in (1, 2) for key in range(20)])
+    with chain.builder().with_limits(max_splits=1).new_streaming_scan() as scan:
+        before = scan.lag()
+        assert (before.snapshots, before.rows, before.seconds is None) == (1, None, False)
+        assert scan.plan().position.snapshot == 0
+        inside = scan.lag()
+        assert (inside.snapshots, inside.rows) == (1, None)
+    with chain.builder().with_limits(max_splits=1).open_sync() as stream:
+        assert next(iter(stream)).plan_after.snapshot == 0
+        assert (stream.lag().snapshots, stream.lag().rows) == (1, None)
+
+
 def test_on_an_event_loop_the_same_rows_come(chain: ChainTable) -> None:
     async def read() -> list[Row]:
         found: list[Row] = []
