@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ GAP = 16
 """Bytes between two ranges up to which they are read at once."""
 
 _LARGEST = 8 << 20
-"""Bytes of ranges that one request reads at once; a range that is larger has a request of its own."""
+"""Bytes that one request reads at once; a range that is larger is read by several, at the same time."""
 
 _MOST = 512
 """Ranges that one request reads at once."""
@@ -104,7 +104,7 @@ class ByteRanges:
         """Read ranges. Raises what `read` does, may have filled some of them then, and asks for no more."""
         begun: list[tuple[list[Range], BegunCall[Part]]] = []
         try:
-            for run in _runs(ranges):
+            for run in _runs(_cut(ranges)):
                 if is_local(run[0].path):
                     with _named(run[0].path):
                         self._fill_local(run)
@@ -199,7 +199,18 @@ def _named(path: str) -> Iterator[None]:
         raise FileNotFoundError(error.errno, str(error), path) from error
 
 
-def _runs(ranges: Sequence[Range]) -> Iterator[list[Range]]:
+def _cut(ranges: Sequence[Range]) -> Iterator[Range]:
+    """The same, large ones of files in a store in several pieces: one connection carries no more than its share."""
+    for each in ranges:
+        length = len(each.target)
+        if length <= _LARGEST or is_local(each.path):
+            yield each
+            continue
+        for start in range(0, length, _LARGEST):
+            yield Range(each.path, each.start + start, each.target[start : start + _LARGEST])
+
+
+def _runs(ranges: Iterable[Range]) -> Iterator[list[Range]]:
     """Ranges that lie side by side in a file, in the order of their bytes."""
     run: list[Range] = []
     for each in sorted(ranges, key=lambda each: (each.path, each.start)):

@@ -303,7 +303,9 @@ class Planner:
             found = replace(found, state=self._look_ahead.grown(state))
             state = found.state
             try:
-                step = self._next(state) if is_checked else self._continuity.checked(found, self._found)
+                # What was found before it was asked for has its manifests at hand.
+                take = self._next if found.is_older else self._found
+                step = self._next(state) if is_checked else self._continuity.checked(found, take)
             except TableChangedError:
                 if not is_checked:
                     raise

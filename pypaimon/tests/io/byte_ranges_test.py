@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import SCHEME, Call, FaultFileIO
+from fault_file_io import SCHEME, Call, FaultFileIO, Meeting
 
+from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.io import byte_ranges
 from pypaimon.streaming.io.byte_ranges import ByteRanges, Range
 from pypaimon.streaming.io.store import Store
 
@@ -41,3 +43,20 @@ def test_where_one_fails_no_more_are_asked_for(tmp_path: Path) -> None:
     store.pool.run(int)
     # The thread of the one that failed may have begun another one.
     assert len(file_io.calls) <= AT_ONCE + 1
+
+
+def test_a_large_range_is_read_in_pieces_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_ranges, "_LARGEST", 1000)
+    data = bytes(number % 251 for number in range(5500))
+    (tmp_path / "blobs").write_bytes(data)
+    file_io = FaultFileIO()
+    meeting = Meeting(["blobs"], parties=6)
+    file_io.wherever(meeting)
+    store, path = Store(file_io), f"{SCHEME}{tmp_path}/blobs"
+    with ByteRanges(store) as ranges:
+        targets = [bytearray(5000), bytearray(300)]
+        ranges.fill([Range(path, 100, memoryview(targets[0])), Range(path, 5150, memoryview(targets[1]))])
+        assert (bytes(targets[0]), bytes(targets[1])) == (data[100:5100], data[5150:5450])
+        assert meeting.met
+        with pytest.raises(CorruptTableError, match="it ends before byte"):
+            ranges.read(path, 2000, 4000)

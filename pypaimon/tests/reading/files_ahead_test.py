@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import pickle
@@ -254,6 +255,13 @@ def until_idle(read: Any) -> None:
         store.pool.run(lambda: None)
 
 
+def until_left(read: Any) -> None:
+    """Wait for the threads to have left what nobody reads any more."""
+    while ahead_of(read)._lanes:
+        read._parts.get().directory.store.pool.run(lambda: None)
+    until_idle(read)
+
+
 def test_reads_that_are_broken_off_again_and_again_are_never_refused(
     many: Table, store: Gates, limits: FetchLimits
 ) -> None:
@@ -263,6 +271,23 @@ def test_reads_that_are_broken_off_again_and_again_are_never_refused(
         batches = read.iter_batches(splits)
         assert keys([next(batches)]) == first
         batches.close()
+
+
+async def test_a_read_that_is_cancelled_lets_go(many: Table, store: Gates, limits: FetchLimits) -> None:
+    read, splits, names = planned(many, store)
+    store.held = lambda name: name == names[1]
+    batches = read.iter_batches_async(splits)
+    assert keys([await anext(batches)]) == expected(many)[:1]
+    waiting = asyncio.ensure_future(anext(batches))
+    await asyncio.to_thread(store.until, lambda: names[1] in store.under_way)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    del batches, waiting
+    store.let_go()
+    await asyncio.to_thread(until_left, read)
+    assert ahead_of(read).held_bytes == 0
+    assert keys([batch async for batch in read.iter_batches_async(splits)]) == expected(many)
 
 
 # ---- across plans ----
