@@ -21,8 +21,6 @@ from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.reading.split_files import partition_values
 
-"""One row per file. `columns` is JSON: how each column comes out of the file (`FileColumn`)."""
-
 _FOOTERS_AT_ONCE = 16
 _HIDDEN = ("_", ".")
 _PLAIN_MODES = (SplitMode.ROWS, SplitMode.RECORDS, SplitMode.CHANGELOG)

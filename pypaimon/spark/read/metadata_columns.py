@@ -22,7 +22,7 @@ FILES_SCHEMA = StructType(
         StructField("file_size", LongType(), False),
     ]
 )
-"""The columns of `mode=files`."""
+"""One row per file (`mode=files`); `columns` is JSON: how each column comes out of the file (`FileColumn`)."""
 
 
 def data_columns(names: Iterable[str]) -> list[str]:

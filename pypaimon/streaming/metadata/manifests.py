@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from cachetools import LRUCache
 
 from pypaimon.streaming.concurrency.forking import cache_lock, polars_works
+from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.entry_kind import EntryKind
@@ -161,8 +162,13 @@ class ManifestReader:
 
         Raises:
             FileNotFoundError: A manifest is missing.
-            CorruptTableError: A manifest cannot be decoded, or does not hold as many entries as its list says.
+            CorruptTableError: A manifest cannot be decoded, does not hold as many entries as its list says, or is there
+                twice.
         """
+        names = manifests["file_name"].to_pylist()
+        if len(set(names)) < len(names):
+            twice = next(name for index, name in enumerate(names) if name in names[:index])
+            raise CorruptTableError(self._path(twice), "its manifest list names it twice")
         found = [schema.empty_table()]
         for portion in _portions(manifests):
             parsers = _parsers(portion, schema)

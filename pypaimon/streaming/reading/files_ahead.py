@@ -73,11 +73,13 @@ class FilesAhead:
         last = splits[-1]
         with self._lock.held:
             self._begun.add(last)
-            lane = self._behind.pop(last, None) or self._store.ahead.lane(self._begin, 0)
+            expected = self._behind.pop(last, None)
+            lane = expected or self._store.ahead.lane(self._begin, 0)
             lane.rank = 0
             lane.expect(self._pieces(splits))
             plans = {last_split(plan): plan for plan in plans_behind(last)}
-            for gone in self._behind.keys() - plans.keys():
+            # Who reads a plan in pieces knows what is behind it with the last of them; until then all stays as it is.
+            for gone in self._behind.keys() - plans.keys() if plans or expected else ():
                 self._behind.pop(gone).close()
             for end, plan in plans.items():
                 if end is not None and end not in self._behind and end not in self._begun:

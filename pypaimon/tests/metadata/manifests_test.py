@@ -336,6 +336,17 @@ def test_entries_come_in_the_order_of_the_manifests_and_once_from_the_store(tmp_
     assert reader.entries(listed.slice(0, 0)).schema == ENTRY_SCHEMA
 
 
+@pytest.mark.parametrize("fetched_at_once", [1, 1 << 20])
+def test_a_manifest_that_is_listed_twice_is_damage(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, fetched_at_once: int
+) -> None:
+    listed = _written(tmp_path, 2, 1, 3)
+    monkeypatch.setattr(manifests, "_FETCHED_BYTES", fetched_at_once)
+    with pytest.raises(CorruptTableError, match="names it twice") as raised:
+        ManifestReader(store, str(tmp_path)).entries(listed.take([0, 1, 0]))
+    assert raised.value.path == f"{tmp_path}/manifest/m0"
+
+
 def test_several_manifest_lists_at_once(tmp_path: Path, store: Store) -> None:
     (tmp_path / "manifest").mkdir()
     for name in ("l0", "l1"):

@@ -345,6 +345,25 @@ def test_a_plan_that_is_skipped_gives_way(behind: Table, store: Gates, limits: F
     assert (ahead_of(read).held_bytes, ahead_of(read)._lanes) == (0, [])
 
 
+def test_each_file_is_asked_for_once_where_splits_are_read_one_by_one(
+    tmp_path: Path, store: Gates, limits: FetchLimits
+) -> None:
+    table = Table(tmp_path, source__split__target_size="1 kb", source__split__open_file_cost="1 kb")
+    for first in range(0, 20, 5):
+        table.commit_files(range(first, first + 5))
+    scan, read = plans(table, store)
+    rows = []
+    with scan.stream_sync() as stream:
+        for number, plan in enumerate(stream):
+            until_planned(scan, 3 - number)
+            assert len(plan.splits()) == 5
+            for split in plan.splits():
+                rows += keys(read.iter_batches([split]))
+            until_idle(read)
+    assert rows == list(range(20))
+    assert sorted(store.files()) == sorted(set(store.files()))
+
+
 def test_files_of_a_plan_that_was_read_are_not_asked_for_ahead_of_it(
     behind: Table, store: Gates, limits: FetchLimits
 ) -> None:
