@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks import charts, following, latency, measuring, planning, reading, rust_peer, spark_source
+from benchmarks import charts, following, large_plans, latency, measuring, planning, reading, rust_peer, spark_source
 
 AREAS = {
     "reading": reading.figures,
     "planning": planning.figures,
+    "large_plans": large_plans.figures,
     "following": following.figures,
     "latency": latency.figures,
     "spark": spark_source.figures,
@@ -89,6 +90,8 @@ The load is that of the last 15 minutes; above the number of cores other work ra
   pypaimon-rust are medians over rounds in which both sides ran one right after the other.
 - pyarrow is `ParquetFile.read(use_threads=False)` of the same files and columns; ours runs on one thread as well.
 - Shredded maps have the storage layout `shared-shredding`: 6 out of 50 keys in each row, 8 columns.
+- Large plans are made in processes of their own, whose imports count as memory; splits are made, the objects of
+  their files are not.
 - Planning makes the objects of all files that are kept; pypaimon-rust keeps them on its own side.
 - pypaimon's streams replay here too: its own catch-up, a difference of two states, gives other rows than Java's, so
   that it would not be the same work.

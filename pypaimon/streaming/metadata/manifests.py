@@ -314,10 +314,9 @@ def live(entries: pa.Table) -> pa.Table:
     is the same one if partition, bucket, level, file name, extra files, embedded index and external path are.
     """
     is_add = pc.equal(entries["kind"], EntryKind.ADD)
-    added = entries.filter(is_add)
-    deleted = entries.filter(pc.invert(is_add))
-    if not deleted.num_rows:
-        return added
+    if pc.all(is_add, min_count=0).as_py():
+        return entries
+    added, deleted = entries.filter(is_add), entries.filter(pc.invert(is_add))
     return added.filter(pc.invert(_are_among(added, deleted)))
 
 

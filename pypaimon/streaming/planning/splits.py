@@ -6,7 +6,7 @@ Java's rules: docs/java-semantics.md#splits-and-order.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,25 +71,26 @@ class SplitFactory:
         """
         files = _Files.of(units.chosen(chosen), self)
         groups = units.of_entry[chosen]
+        ranges = [each for start, stop in files.buckets for each in self._packed(files.sizes, groups, start, stop)]
+        # Of each split at once: a plan may have a hundred thousand.
+        firsts = np.array([first for first, _ in ranges], dtype=np.int64)
+        columns = (files.partition_indices, files.bucket_numbers, files.total_buckets)
         result = []
-        for start, stop in files.buckets:
-            partition, bucket = files.key(start)
-            split_mode = mode
-            if mode is SplitMode.MERGE and bucket == POSTPONE_BUCKET:
-                split_mode = SplitMode.RECORDS
-            for first, last in self._packed(files.sizes, groups, start, stop):
-                split = StreamSplit(
-                    split_mode,
-                    files.metas.some(first, last),
-                    files.partition(first),
-                    bucket,
-                    snapshot_id=snapshot_id,
-                    total_buckets=int(files.total_buckets[first]),
-                    deletion_files=files.deletion_files(first, last, partition, bucket, deletions),
-                )
-                if branch is not None:
-                    split.of_branch = files.of_branch(first, last, branch, split.data_deletion_files)
-                result.append(split)
+        for (first, last), partition, bucket, total in zip(
+            ranges, *(each[firsts].tolist() for each in columns), strict=True
+        ):
+            split = StreamSplit(
+                SplitMode.RECORDS if mode is SplitMode.MERGE and bucket == POSTPONE_BUCKET else mode,
+                files.metas.some(first, last),
+                files.partition_rows[partition],
+                bucket,
+                snapshot_id=snapshot_id,
+                total_buckets=total,
+                deletion_files=files.deletion_files(first, last, files.partition_keys[partition], bucket, deletions),
+            )
+            if branch is not None:
+                split.of_branch = files.of_branch(first, last, branch, split.data_deletion_files)
+            result.append(split)
         return result
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
@@ -180,11 +181,13 @@ class SplitFactory:
             )
         return result
 
-    def _packed(self, sizes: _Numbers, groups: _Numbers, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def _packed(self, sizes: _Numbers, groups: _Numbers, start: int, stop: int) -> Iterable[tuple[int, int]]:
         """Ranges of files that become one split: ordered packing by size, never inside a group."""
-        if not (self.traits.unaware_bucket or self.traits.data_evolution):
-            yield start, stop
-            return
+        if stop - start == 1 or not (self.traits.unaware_bucket or self.traits.data_evolution):
+            return ((start, stop),)
+        return self._packed_by_size(sizes, groups, start, stop)
+
+    def _packed_by_size(self, sizes: _Numbers, groups: _Numbers, start: int, stop: int) -> Iterator[tuple[int, int]]:
         # `firsts` has where each group begins, `weights` its bytes. `sums` never falls, so that a binary search
         # finds how many whole groups fit. A group larger than the target is a split of its own.
         firsts = start + _run_starts(groups[start:stop])
