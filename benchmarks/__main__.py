@@ -14,7 +14,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks import charts, following, large_plans, latency, measuring, planning, reading, rust_peer, spark_source
+from benchmarks import (
+    charts,
+    following,
+    large_plans,
+    latency,
+    measuring,
+    planning,
+    reading,
+    rust_peer,
+    spark_runs,
+    spark_source,
+)
 
 AREAS = {
     "reading": reading.figures,
@@ -93,6 +104,10 @@ The load is that of the last 15 minutes; above the number of cores other work ra
 - Large plans are made in processes of their own, whose imports count as memory; splits are made, the objects of
   their files are not.
 - Planning makes the objects of all files that are kept; pypaimon-rust keeps them on its own side.
+- Spark's rates are by the clock, medians of {spark_runs.ROUNDS} rounds in which all sides take their turn, with the
+  same files; the Python sources have the same tasks too. Ready-made batches are never decoded, so that where all
+  cores are busy nothing that reads files is as fast; the same files through pyarrow are what a source can reach.
+  Starts of queries are processor time of all processes together.
 - pypaimon's streams replay here too: its own catch-up, a difference of two states, gives other rows than Java's, so
   that it would not be the same work.
 """

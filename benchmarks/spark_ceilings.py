@@ -22,7 +22,7 @@ class Bare(DataSource):
     """A source whose tasks hand out one batch again and again, or with option `files` what pyarrow reads of them.
 
     Options: `rows`, of each task; `batch`, an Arrow file with one batch, which is mapped and so never made;
-    `files`, of each task. The schema is the user's.
+    `files`, of each task. The schema is the user's; columns that files lack, as the row kind, come from the batch.
     """
 
     @classmethod
@@ -57,8 +57,12 @@ class _Tasks:
                 yield batch.slice(0, self.rows[partition.value] - start)
             return
         for path in self.files[partition.value]:
-            for each in pq.ParquetFile(path).iter_batches(BATCH_SIZE, columns=batch.schema.names, use_threads=False):
-                yield pa.RecordBatch.from_arrays(each.columns, schema=batch.schema)
+            file = pq.ParquetFile(path)
+            stored = [name for name in batch.schema.names if name in file.schema_arrow.names]
+            for each in file.iter_batches(BATCH_SIZE, columns=stored, use_threads=False):
+                made = {name: batch.column(name).slice(0, each.num_rows) for name in {*batch.schema.names} - {*stored}}
+                columns = [made[name] if name in made else each.column(name) for name in batch.schema.names]
+                yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 class BareReader(_Tasks, DataSourceReader):
