@@ -69,9 +69,9 @@ def test_a_state_that_limits_cut_into_many_batches_is_planned_once(
 ) -> None:
     plain, planned = ManifestReader.entries, list[int]()
 
-    def entries(reader: ManifestReader, manifests: pa.Table) -> pa.Table:
+    def entries(reader: ManifestReader, manifests: pa.Table, *more: Any) -> pa.Table:
         planned.append(manifests.num_rows)
-        return plain(reader, manifests)
+        return plain(reader, manifests, *more)
 
     monkeypatch.setattr(ManifestReader, "entries", entries)
     for number in range(3, 6):
