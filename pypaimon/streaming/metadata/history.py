@@ -191,20 +191,26 @@ class RangeCheck:
         return found is not None and found.fingerprint == snapshot.fingerprint
 
     @contextmanager
-    def reading(self, *snapshots: Snapshot) -> Iterator[None]:
+    def reading(self, *snapshots: Snapshot, changelog: bool = False) -> Iterator[None]:
         """Tell a manifest that expired, or was rolled back, with its snapshot from one that a damaged table lacks.
 
         Args:
             snapshots: What is read, one that is gone told before others.
+            changelog: It is their changelog; see `missing_file`.
         """
         try:
             yield
         except FileNotFoundError as error:
-            found = [self.missing_file(each.id, error, each.fingerprint) for each in snapshots]
+            found = [self.missing_file(each.id, error, each.fingerprint, changelog=changelog) for each in snapshots]
             raise next((each for each in found if not isinstance(each, CorruptTableError)), found[0]) from error
 
     def missing_file(
-        self, snapshot_id: int, error: FileNotFoundError, fingerprint: str | None = None
+        self,
+        snapshot_id: int,
+        error: FileNotFoundError,
+        fingerprint: str | None = None,
+        *,
+        changelog: bool = False,
     ) -> PaimonStreamError:
         """The error for a missing file: it expired or was rolled back with its snapshot, or the table is damaged.
 
@@ -212,10 +218,13 @@ class RangeCheck:
             snapshot_id: The snapshot that needs it.
             error: Names the file.
             fingerprint: Of the snapshot, if known.
+            changelog: The file is one of its changelog, which goes with the snapshot though a tag keeps the rest.
         """
         snapshots = self._directory.snapshots
         snapshots.forget()
-        found = self.available(snapshot_id) or self._directory.tagged(snapshot_id)
+        found = self.available(snapshot_id)
+        if found is None and not changelog:
+            found = self._directory.tagged(snapshot_id)
         if found is None:
             latest = snapshots.latest_id()
             if latest is None or latest < snapshot_id:

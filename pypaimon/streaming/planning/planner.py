@@ -372,8 +372,11 @@ class Planner:
                 files = self._follow_up.files(snapshot)
                 kind = files.kind
                 planned = PlannedSplits([])
-                if files.manifest_list is not None:
-                    planned = (plans.changelog if kind is PlanKind.CHANGELOG else plans.delta)(snapshot, state.unit)
+                if files.manifest_list is not None and kind is PlanKind.CHANGELOG:
+                    with self.checks.reading(snapshot, changelog=True):
+                        planned = plans.changelog(snapshot, state.unit)
+                elif files.manifest_list is not None:
+                    planned = plans.delta(snapshot, state.unit)
         watermark = state.watermark if kind is PlanKind.OVERWRITE else snapshot.watermark
         if planned.last is not None:
             after = replace(state, unit=planned.last, before=SnapshotMark.of(snapshot), watermark=watermark)

@@ -388,7 +388,8 @@ def _missing(
         return checks.missing_file(other.snapshot_id, error, other.fingerprint)
     checks = RangeCheck(directory, TableTraits.of(schema).decoupled_changelog)
     needed_by = split.needed_by(path)
-    return checks.missing_file(needed_by, error, split.fingerprint if needed_by == split.snapshot_id else None)
+    fingerprint = split.fingerprint if needed_by == split.snapshot_id else None
+    return checks.missing_file(needed_by, error, fingerprint, changelog=split.mode is SplitMode.CHANGELOG)
 
 
 def let_go(read: StreamRead) -> None:

@@ -15,6 +15,7 @@ from tables import Table, available, keys
 
 from pypaimon.streaming import (
     CorruptTableError,
+    Plan,
     Position,
     PositionBeyondLatestError,
     PositionExpiredError,
@@ -25,7 +26,7 @@ from pypaimon.streaming import (
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.options.between import between_of_arguments
 from pypaimon.streaming.options.start import Start, StartMode
-from pypaimon.streaming.options.stream_options import Limits
+from pypaimon.streaming.options.stream_options import CatchUp, Limits
 
 EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 EVOLUTION = {"data_evolution__enabled": "true", "row_tracking__enabled": "true"}
@@ -167,6 +168,25 @@ class TestFilesAreMissing:
         tagged.handle().delete_tag(gone)
         with pytest.raises(PositionExpiredError, match=f"Snapshot {number} has expired"):
             drive.step()
+
+
+    @pytest.mark.parametrize("manifest", [True, False])
+    def test_a_changelog_expires_though_a_tag_keeps_its_snapshot(self, tmp_path: Path, manifest: bool) -> None:
+        table = Table(tmp_path, primary_key=True, bucket="1", changelog_producer="input")
+        for key in range(4):
+            table.commit([key])
+        table.handle().create_tag("three", 3)
+        drive = Drive.of(table, Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY)
+        plans: list[Plan] = []
+        while len(plans) < (1 if manifest else 2):
+            plans += [step.plan for step in [drive.step()] if step.plan is not None]
+        lost = [table.path / "manifest" / table.snapshot(3)["changelogManifestList"]]
+        for path in lost if manifest else table.path.glob("bucket-0/changelog-*"):
+            path.unlink()
+        drive.planner._directory.manifests._cache.clear()
+        expire_snapshots(table, 4)
+        with pytest.raises(PositionExpiredError, match="Snapshot 3 has expired"):
+            drive.step() if manifest else table.builder().new_read().to_arrow(plans[-1].splits())
 
 
 class TestRangesFromTheBeginning:
