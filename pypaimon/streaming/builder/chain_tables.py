@@ -40,9 +40,9 @@ def options_of_chain(
         options: The same over the options of the delta branch.
 
     Raises:
-        StreamConfigError: They ask for what Java refuses too: another start, a consumer id, a filter on partitions; or
-            for a range of snapshots, which are those of one branch.
-        UnsupportedTableError: The delta branch does not keep the newest record of each key.
+        StreamConfigError: They ask for what Java refuses too: another start, a consumer id, a filter on partitions.
+        UnsupportedTableError: The delta branch does not keep the newest record of each key; or they ask for a range of
+            snapshots, which are those of one branch.
     """
     delta = f"'{table.identifier.get_database_name()}.{table.identifier.get_table_name()}$branch_{chain.delta}'"
     traits = TableTraits.of(schema)
@@ -54,9 +54,13 @@ def options_of_chain(
         )
     of_table = OptionValues(table.table_schema.options)
     start = given.start or start_of_options(of_table)
-    if start.mode not in _RESUMED or options.between is not None:
-        mode = start.text if options.between is None else "between"
-        raise _unsupported(f"startup mode '{mode}'", delta, "Snapshot ids, tags and times are those of one branch")
+    if options.between is not None:
+        raise UnsupportedTableError(
+            f"{options.between.given}: a chain table has no ranges, for snapshot ids, tags and times are those of one "
+            f"branch. Load the branch, a table of its own, as {delta}."
+        )
+    if start.mode not in _RESUMED:
+        raise _unsupported(f"startup mode '{start.text}'", delta, "Snapshot ids and times are those of one branch")
     if options.consumer is not None or of_table.text("consumer-id") is not None:
         raise _unsupported("consumer-id", delta, "Save positions (Position.to_json()) to go on with")
     if options.predicate is not None and columns_of(options.predicate) & set(schema.partition_keys):

@@ -128,6 +128,7 @@ class StartingScanner:
         return latest.id if earliest is None else earliest
 
     def _raised(self, wanted: int, earliest: int, latest: Snapshot) -> int:
+        wanted = max(wanted, 1)
         if wanted < earliest:
             if self._must_stand:
                 raise PositionExpiredError(wanted, earliest, latest.id)

@@ -679,6 +679,12 @@ def test_shards_by_bucket_may_begin_anywhere(tmp_path: Path, options: dict[str, 
     Table(tmp_path / "w", **options).builder().with_shard(0, 2).new_streaming_scan().close()
 
 
+def test_a_start_before_all_has_not_expired_while_the_first_snapshot_is_there(site: ShardedTable) -> None:
+    site.append()
+    plans = [site.builder({"snapshot_id": 0}).with_shard(index, 2).new_streaming_scan().plan() for index in range(2)]
+    assert {plan.snapshot_id for plan in plans if plan is not None} == {1}
+
+
 @pytest.mark.parametrize("start", [{"snapshot_id": 2}, {"snapshot_id": 2, "full": True}])
 def test_a_fixed_start_that_has_expired_is_an_error(site: ShardedTable, start: dict[str, Any]) -> None:
     site.append()

@@ -42,17 +42,22 @@ def chain(tmp_path: Path) -> ChainTable:
         ({}, {"with_start": {"mode": "earliest"}}, "startup mode 'earliest'"),
         ({}, {"with_start": {"snapshot_id": 1, "full": True}}, "startup mode 'from-snapshot-full 1'"),
         ({}, {"with_consumer_id": {"consumer_id": "c"}}, "consumer-id"),
-        ({}, {"between": {"start": 0, "end": 1}}, "startup mode 'between'"),
     ],
 )
 def test_what_needs_the_snapshots_of_one_branch_is_refused_by_name(
     tmp_path: Path, options: dict[str, str], given: dict[str, dict[str, Any]], what: str
 ) -> None:
-    """Java refuses the same but `between`."""
+    """Java refuses the same."""
     builder = stream_read_builder(ChainTable(tmp_path).handle().copy_without_time_travel(options))
     for setter, arguments in given.items():
         getattr(builder, setter)(**arguments)
     with pytest.raises(StreamConfigError, match=f"does not support {what}.*load 'db.t.branch_Delta'"):
+        builder.new_streaming_scan()
+
+
+def test_ranges_are_refused_by_name(tmp_path: Path) -> None:
+    builder = ChainTable(tmp_path).builder().between(0, 1)
+    with pytest.raises(UnsupportedTableError, match=r"has no ranges.*'db.t.branch_Delta'"):
         builder.new_streaming_scan()
 
 
