@@ -75,7 +75,7 @@ def test_a_table_that_has_such_a_type_from_the_start_is_refused_where_we_load_it
     schema["fields"].append({"id": 2, "name": "g", "type": "GEOMETRY"})
     path.write_text(json.dumps(schema | {"highestFieldId": 2}))
     for place in ({"path": str(table.path)}, {"warehouse": str(tmp_path), "table": table.name}):
-        with pytest.raises(UnsupportedTableError, match="GEOMETRY cannot be streamed, and the table has one"):
+        with pytest.raises(UnsupportedTableError, match="GEOMETRY cannot be streamed, and schema 0 has one"):
             list(batch_tasks(place))
     told = Program(tmp_path, capsys)("tail", table.name)
     assert told.code and "type GEOMETRY cannot be streamed" in told.err
