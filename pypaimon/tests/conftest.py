@@ -15,6 +15,8 @@ from pypaimon import CatalogFactory
 # Local time zones differ between machines; values that depend on one are tested with an explicit one.
 os.environ["TZ"] = "UTC"
 time.tzset()
+# Of JVMs that tests start: they end before the best code that compilers can make would pay.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 ON_SPARK = [
     f"spark_{name}_test.py" for name in ("docs", "batch", "stream", "kill", "sink_write", "corpus", "native", "types")

@@ -169,18 +169,21 @@ def test_type_checkers_know_what_a_program_imports(environment: Environment) -> 
     head = "from pypaimon import CatalogFactory, Schema\nfrom pypaimon.streaming import stream_read_builder\n"
     table = 'table = CatalogFactory.create({"warehouse": "/w"}).get_table("db.t")\n'
 
-    def mypy(name: str, code: str) -> str:
-        (environment.empty / f"{name}.py").write_text(f"{head}{table}{code}\n")
-        command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", environment.path / "bin" / "python")
-        cache = ("--cache-dir", environment.empty / "mypy")
-        found = subprocess.run((*command, *cache, f"{name}.py"), cwd=environment.empty, capture_output=True, text=True)
-        return found.stdout
-
     right = "with builder.open_sync() as stream:\n    rows: int = sum(batch.num_rows for batch in stream)"
-    assert "Success" in mypy("function", f"builder = stream_read_builder(table).with_end(latest=True)\n{right}")
-    assert "Success" in mypy("method", f"builder = table.new_stream_read_builder().with_end(latest=True)\n{right}")
-    assert '"with_ends"' in mypy("misspelt", "table.new_stream_read_builder().with_ends(latest=True)")
-    assert '"latest"' in mypy("wrong", 'stream_read_builder(table).with_end(latest="yes")')
+    programs = {
+        "by_function": f"builder = stream_read_builder(table).with_end(latest=True)\n{right}",
+        "by_method": f"builder = table.new_stream_read_builder().with_end(latest=True)\n{right}",
+        "misspelt": "table.new_stream_read_builder().with_ends(latest=True)",
+        "wrong": 'stream_read_builder(table).with_end(latest="yes")',
+    }
+    for name, code in programs.items():
+        (environment.empty / f"{name}.py").write_text(f"{head}{table}{code}\n")
+    command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", environment.path / "bin" / "python")
+    files = [f"{name}.py" for name in programs]
+    found = subprocess.run((*command, *files), cwd=environment.empty, capture_output=True, text=True)
+    told = {name: line for name in programs for line in found.stdout.splitlines() if line.startswith(f"{name}.py:")}
+    assert told.keys() == {"misspelt", "wrong"}, found.stdout
+    assert '"with_ends"' in told["misspelt"] and '"latest"' in told["wrong"]
 
 
 def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ _OF_STREAMS = {
     "batches.read_ahead",
     "concurrency.errand",
     "consumers.progress",
+    "consumers.unconfirmed",
     "scanning.prefetch",
     "scanning.worker",
 }
