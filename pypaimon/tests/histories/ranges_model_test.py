@@ -20,7 +20,7 @@ from table_model import ADDS, POSTPONED, DataFile, StreamModel, by_place, merged
 from pypaimon.streaming import Plan, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.model.position import Position
 
-HISTORIES = 60 if os.environ.get("SOAK") else 2
+HISTORIES = 60 if os.environ.get("SOAK") else 1
 RANGES = 6
 ACTIONS = [*["append"] * 5, *["compact"] * 4, "overwrite", "nothing", "alter", "hurry"]
 Rows = Counter[tuple[Any, ...]]
