@@ -33,28 +33,31 @@ class PaimonDataSource(DataSource):
     @readable
     def schema(self) -> StructType:
         """The columns: `_row_kind` where the table can retract, then the table's."""
+        from pypaimon.spark.options.catalog_tables import for_catalog, stated_options
         from pypaimon.spark.options.source_options import parse
         from pypaimon.spark.read.engine_builder import EngineReadBuilder
         from pypaimon.spark.read.table_schema import source_schema
         from pypaimon.spark.spark_versions import check_limits
 
-        options = parse(self.options)
+        options = parse(stated_options(self.options))
         check_limits(options.admission)
         builder = EngineReadBuilder.of(options)
-        return source_schema(builder, options)
+        return for_catalog(source_schema(builder, options), self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a stream."""
+        from pypaimon.spark.options.catalog_tables import of_catalog
         from pypaimon.spark.read.stream_reader import PaimonStreamReader
 
-        return PaimonStreamReader(dict(self.options), schema)
+        return PaimonStreamReader(*of_catalog(self.options, schema))
 
     @readable
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch."""
+        from pypaimon.spark.options.catalog_tables import of_catalog
         from pypaimon.spark.read.batch_reader import batch_reader
 
-        return batch_reader(dict(self.options), schema)
+        return batch_reader(*of_catalog(self.options, schema))
 
     @readable
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:

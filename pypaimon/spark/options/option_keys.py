@@ -87,13 +87,14 @@ def classify_options(options: Mapping[str, str], schema: OptionSchema) -> Classi
     return found
 
 
-def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], by_path: str) -> None:
+def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], by_path: str, of_catalog: str) -> None:
     """Check that a table is named, in one way.
 
     Args:
         own: The source's or the sink's own options.
         catalog: Those of the catalog.
         by_path: How a directory is named instead.
+        of_catalog: What to do about a table of Spark's catalog.
 
     Raises:
         StreamConfigError: It is not.
@@ -104,7 +105,7 @@ def require_table_location(own: Mapping[str, str], catalog: Mapping[str, str], b
     if table is None and path is None:
         raise StreamConfigError(
             "Option 'table' is missing: set 'warehouse' (or 'metastore' and 'uri') and 'table' = 'db.name', "
-            f"or {by_path}."
+            f"or {by_path}. {of_catalog}"
         )
     if table is not None:
         if "." not in table:

@@ -39,6 +39,10 @@ _ALIASES = {
     "write.merge-schema": "merge-schema",
 }
 _SCHEMA = OptionSchema(_OWN, _ALIASES, _JAVA_FAMILIES, _SPARKS)
+_OF_CATALOG = (
+    "Of a table of its catalog Spark tells a writer nothing: INSERT INTO name WITH (warehouse = '...', table = "
+    "'db.name') ..., or into a temporary view USING pypaimon."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     """
     given = classify_options(options, _SCHEMA)
     own = given.own
-    require_table_location(own, given.catalog, "save(path)")
+    require_table_location(own, given.catalog, "save(path)", _OF_CATALOG)
     values = OptionValues(own, strict=True)
     found = SinkOptions(
         catalog=given.catalog,

@@ -55,6 +55,7 @@ _ALIASES = {
     "dbtable": "table",
 }
 _SCHEMA = OptionSchema(_OWN, _ALIASES)
+_OF_CATALOG = "In SQL: CREATE TABLE name USING pypaimon OPTIONS (...), without columns, for these tell where it lies."
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     """
     given = classify_options(options, _SCHEMA)
     own, catalog, table_options = given.own, given.catalog, given.table
-    require_table_location(own, catalog, "load(path)")
+    require_table_location(own, catalog, "load(path)", _OF_CATALOG)
     values = OptionValues(own, strict=True)
     mode, include = _kinds(own, values)
     start, start_tag = own.get("start"), own.get("start.tag")

@@ -147,6 +147,29 @@ def test_batch_and_stream_options_do_not_mix(table: Table) -> None:
             started.reader(PaimonDataSource(options(table)).schema()).partitions()
 
 
+def test_of_create_table_options_stay_and_what_spark_adds_goes(table: Table) -> None:
+    given = options(table)
+    added = {"provider": "pypaimon", "owner": "me", "serialization.format": "1", "location": "file:/x", "comment": "c"}
+    twice = {**given, **{f"option.{key}": value for key, value in given.items()}}
+    columns = PaimonDataSource({**added, **twice}).schema()
+    assert columns.names == PaimonDataSource(given).schema().names
+    reader: Any = PaimonDataSource({}).reader(columns)
+    assert list(reader.partitions()) == []
+    placed = PaimonDataSource({**added, "path": f"file:{table.path}"}).schema()
+    assert list(PaimonDataSource({}).reader(placed).partitions()) == []
+    secret = {"option.fs.s3.accesskeysecret": "hush"}
+    with pytest.raises(StreamConfigError, match="no place for a secret") as caught:
+        PaimonDataSource({**added, **twice, **secret}).schema()
+    assert "hush" not in str(caught.value)
+
+
+def test_the_columns_that_a_query_read_do_not_say_where_it_writes(table: Table) -> None:
+    given = options(table)
+    columns = PaimonDataSource({"provider": "p", **{f"option.{key}": value for key, value in given.items()}}).schema()
+    with pytest.raises(StreamConfigError, match="INSERT INTO name WITH"):
+        PaimonDataSource({}).writer(columns, False)
+
+
 @pytest.mark.parametrize("key", ["scan.tag-name", "scan.version"])
 def test_a_version_that_is_not_there_is_an_error_of_load(table: Table, key: str) -> None:
     with pytest.raises(StreamConfigError, match=f"'{key}' = 'none': there is no such tag; tags are: none"):

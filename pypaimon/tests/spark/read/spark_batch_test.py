@@ -116,6 +116,33 @@ def test_an_alter_is_seen_by_the_next_load(spark: Any, table: Table) -> None:
     assert spark.read.format("pypaimon").options(**options(table)).load().columns == ["k", "v", "w"]
 
 
+# ---- SQL ----
+
+
+def test_tables_of_sparks_catalog(spark: Any, table: Table, tmp_path: Path) -> None:
+    place = f"warehouse = '{table.path.parents[1]}', table = '{table.name}'"
+    copy = Table(tmp_path / "warehouse", "copy")
+    try:
+        spark.sql(f"CREATE TABLE named USING pypaimon OPTIONS ({place}, filter = 'k > 1') COMMENT 'c'")
+        spark.sql(f"CREATE TABLE other USING pypaimon LOCATION '{copy.path}'")
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW viewed USING pypaimon OPTIONS ({place})")
+        assert [row.k for row in spark.sql("SELECT * FROM named ORDER BY k").collect()] == [2, 3, 4, 5]
+        assert [row.k for row in spark.sql("SELECT k FROM named WITH (filter = 'k > 4')").collect()] == [5]
+        into = f"INSERT INTO other WITH (path = '{copy.path}')"
+        spark.sql(f"{into} SELECT * FROM named")
+        spark.sql(f"{into} VALUES (9, 'x')")
+        spark.sql("INSERT INTO viewed VALUES (6, 'y')")
+        with pytest.raises(AnalysisException, match="INSERT INTO name WITH"):
+            spark.sql("INSERT INTO other SELECT * FROM named")
+        collected = Collected(tmp_path / "checkpoint")
+        assert sorted(row[0] for row in collected.run(spark.readStream.table("other"))) == [2, 3, 4, 5, 9]
+        assert [row[0] for row in read(spark, table)] == [0, 1, 2, 3, 4, 5, 6]
+    finally:
+        for name in ("TABLE named", "TABLE other", "VIEW viewed"):
+            spark.sql(f"DROP {name}")
+    assert copy.path.exists()
+
+
 # ---- Spark's own reader ----
 
 
