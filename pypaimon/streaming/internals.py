@@ -1,6 +1,7 @@
-"""What is internal in pypaimon and used here: types, schemas, rows, files. What reads tables is in `read_internals`.
+"""What is internal in pypaimon and used here: types, schemas, rows, files.
 
-Only these two modules import it, so that a new release of it breaks in one place.
+What filters is in `filter_internals`, what reads tables in `read_internals`: they cost much more to import. Nothing
+else imports what is internal, so that a new release of pypaimon breaks in one place.
 """
 
 from typing import Any
@@ -15,8 +16,6 @@ from pypaimon.common.options import Options
 from pypaimon.common.options import config as catalog_options
 from pypaimon.common.options.config_option import ConfigOption
 from pypaimon.common.options.core_options import CoreOptions
-from pypaimon.common.predicate import Predicate
-from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.data.timestamp import Timestamp
 from pypaimon.data.variant_shredding import assemble_shredded_column, build_variant_schema, is_shredded_variant
 from pypaimon.filesystem.local_file_io import LocalFileIO
@@ -51,8 +50,6 @@ from pypaimon.table.row.row_kind import RowKind
 from pypaimon.table.source.deletion_file import DeletionFile
 from pypaimon.table.special_fields import SpecialFields
 from pypaimon.utils.path import resolve_path, to_file_io_path
-from pypaimon.write.row_key_extractor import _bucket_from_hash as bucket_of_hash
-from pypaimon.write.row_key_extractor import _hash_bytes_by_words as hash_words
 
 __all__ = [
     "JSON",
@@ -81,8 +78,6 @@ __all__ = [
     "PaimonChangelogFollowUpScanner",
     "PaimonFollowUpScanner",
     "PaimonPlan",
-    "Predicate",
-    "PredicateBuilder",
     "PyarrowFieldParser",
     "RowKind",
     "RowType",
@@ -96,11 +91,9 @@ __all__ = [
     "VectorType",
     "arrow_file_io",
     "assemble_shredded_column",
-    "bucket_of_hash",
     "build_variant_schema",
     "catalog_options",
     "dynamic_options",
-    "hash_words",
     "is_paimon_table",
     "is_shredded_variant",
     "local_path",

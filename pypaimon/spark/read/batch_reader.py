@@ -11,7 +11,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pypaimon.spark.errors import readable, readable_errors
 from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options, batch_splits
-from pypaimon.spark.read.pushed_filters import to_predicate
 from pypaimon.spark.read.table_schema import builder_for
 from pypaimon.spark.read.tasks import Task, tasks
 from pypaimon.streaming.filtering.filters import conjunction
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pypaimon.streaming.internals import Predicate
+    from pypaimon.streaming.filter_internals import Predicate
 
 
 _PUSHES = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -69,6 +68,8 @@ class PushingBatchReader(PaimonBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Prune by the filters that Paimon can apply; Spark applies them all again, so that none is lost."""
+        from pypaimon.spark.read.pushed_filters import to_predicate
+
         for each in filters:
             predicate = to_predicate(each, self._schema)
             if predicate is not None:

@@ -14,7 +14,6 @@ from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_p
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.between import Between
@@ -80,6 +79,8 @@ class EngineReadBuilder(StreamAssembly):
             with _option("columns"):
                 builder.with_projection(names)
         if options.filter is not None:
+            from pypaimon.streaming.filtering.filter_text import parse_filter
+
             with _option("filter"):
                 builder.with_filter(parse_filter(options.filter, everything), unmatched=options.unmatched)
         if options.blob_places is not None:

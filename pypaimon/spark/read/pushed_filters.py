@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.read.metadata_columns import METADATA
-from pypaimon.streaming.internals import Predicate
+from pypaimon.streaming.filter_internals import Predicate
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

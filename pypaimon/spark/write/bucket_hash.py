@@ -11,13 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.internals import (
-    GenericRow,
-    GenericRowSerializer,
-    PyarrowFieldParser,
-    bucket_of_hash,
-    hash_words,
-)
+from pypaimon.streaming.filter_internals import bucket_of_hash, hash_words
+from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser
 
 _Words = npt.NDArray[np.uint32]
 _Longs = npt.NDArray[np.int64]

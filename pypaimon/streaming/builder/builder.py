@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.internals import PredicateBuilder
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES, CommitMode
 from pypaimon.streaming.options.views import View, fields
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.stream_status import StreamStatus
     from pypaimon.streaming.builder.read import StreamTableRead
     from pypaimon.streaming.builder.scan import AsyncStreamingTableScan
+    from pypaimon.streaming.filter_internals import PredicateBuilder
     from pypaimon.streaming.scanning.driver import ScanDriver
 
 
@@ -127,6 +127,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
     def new_predicate_builder(self) -> PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""
+        from pypaimon.streaming.filter_internals import PredicateBuilder
+
         return PredicateBuilder(fields(self._schema, self._view))
 
     def read_type(self) -> list[Any]:

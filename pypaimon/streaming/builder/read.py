@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import DataField, Predicate
+from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
 from pypaimon.streaming.read_internals import TableRead
 from pypaimon.streaming.reading.read import StreamRead
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 
 class StreamTableRead(StreamRead, TableRead):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pypaimon.streaming.builder.checks import known_columns
 from pypaimon.streaming.builder.projections import check_types, named_columns, read_type_paths
@@ -15,9 +15,8 @@ from pypaimon.streaming.builder.table_facts import TableFacts
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.filtering.filters import columns_of
-from pypaimon.streaming.internals import DataField, PaimonFollowUpScanner, Predicate
+from pypaimon.streaming.internals import DataField, PaimonFollowUpScanner
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.arguments import at_least, choice, typed
 from pypaimon.streaming.options.between import between_of_arguments
@@ -36,6 +35,9 @@ from pypaimon.streaming.options.stream_options import (
     Unmatched,
 )
 from pypaimon.streaming.options.views import View, fields
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 B = TypeVar("B", bound="BuilderSettings")
 
@@ -85,6 +87,8 @@ class BuilderSettings:
         if text is not None:
             predicate = self._parsed(text)
         elif predicate is not None:
+            from pypaimon.streaming.filter_internals import Predicate
+
             typed(Predicate, "with_filter", predicate)
             self._check_columns("with_filter", columns_of(predicate))
         self._given = replace(self._given, predicate=predicate, unmatched=chosen)
@@ -417,6 +421,8 @@ class BuilderSettings:
 
     def _parsed(self, text: str) -> Predicate | None:
         """The predicate that a text says; None while the table is not known."""
+        from pypaimon.streaming.filtering.filter_text import parse_filter
+
         facts = self._facts.known
         return None if facts is None else parse_filter(text, fields(facts.schema, self._view))
 

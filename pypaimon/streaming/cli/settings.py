@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.filtering.filter_text import parse_filter
-from pypaimon.streaming.internals import Predicate
 from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import CommitMode
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")

@@ -13,10 +13,11 @@ from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.filtering.indexes.container import IndexPart, head_length, index_parts
 from pypaimon.streaming.filtering.indexes.embedded import embedded_may_match
 from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter, warn_of_unused
-from pypaimon.streaming.internals import DataFileMeta, Predicate, TableSchema
+from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.remote_files import RemoteFile
 
 if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _SUFFIX = ".index"

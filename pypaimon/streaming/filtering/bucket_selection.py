@@ -5,21 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.filtering.statistics import INTEGER_BITS
-from pypaimon.streaming.internals import (
-    AtomicType,
-    DataField,
-    GenericRow,
-    GenericRowSerializer,
-    Predicate,
-    TableSchema,
-    bucket_of_hash,
-    hash_words,
-)
+from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowSerializer, TableSchema
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 MAX_KEYS = 1000
 
@@ -102,6 +96,8 @@ def _fits(value: Any, field: DataField) -> bool:
 
 
 def _hashed(keys: Sequence[DataField], values: tuple[Any, ...], buckets: int) -> int:
+    from pypaimon.streaming.filter_internals import bucket_of_hash, hash_words
+
     # The arity in front of a serialised row is not hashed.
     row = GenericRowSerializer.to_bytes(GenericRow(list(values), list(keys)))
     arity_prefix = 4

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pypaimon.streaming.errors import SchemaChangedError
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.filtering.field_paths import find, find_ids, ids_of
-from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.internals import TableSchema
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 
 def rebound(name: str, old: TableSchema, new: TableSchema) -> str:

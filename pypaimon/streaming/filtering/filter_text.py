@@ -14,7 +14,8 @@ from decimal import Decimal
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import AtomicType, DataField, DataType, Predicate, RowType
+from pypaimon.streaming.filter_internals import Predicate
+from pypaimon.streaming.internals import AtomicType, DataField, DataType, RowType
 from pypaimon.streaming.model.data_types import root
 
 _TOKEN = re.compile(

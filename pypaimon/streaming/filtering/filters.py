@@ -14,13 +14,16 @@ from dataclasses import replace
 from datetime import date, datetime, time, timezone
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import Predicate, Timestamp
+from pypaimon.streaming.internals import Timestamp
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 _EPOCH = datetime(1970, 1, 1)
 _WIDE = Context(prec=200)
@@ -54,6 +57,8 @@ def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
     """All parts in one; None of none."""
     if len(parts) < 2:
         return parts[0] if parts else None
+    from pypaimon.streaming.filter_internals import Predicate
+
     return Predicate("and", None, None, list(parts))
 
 

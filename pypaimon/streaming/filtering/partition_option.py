@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import DataField, Predicate, PyarrowFieldParser, TableSchema
+from pypaimon.streaming.internals import DataField, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.options.option_values import OptionValues
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 _OPTION = "scan.partitions"
 _DEFAULT_NAME = "__DEFAULT_PARTITION__"
@@ -37,10 +40,14 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
     parts = [_one(part, value, schema, default) for part in value.split(";") if part.strip()]
     if not parts:
         raise _unreadable(value)
+    from pypaimon.streaming.filter_internals import Predicate
+
     return parts[0] if len(parts) == 1 else Predicate("or", None, None, parts)
 
 
 def _one(part: str, value: str, schema: TableSchema, default: str) -> Predicate:
+    from pypaimon.streaming.filter_internals import Predicate
+
     named: dict[str, str] = {}
     for pair in part.split(","):
         key, equals, text = pair.partition("=")

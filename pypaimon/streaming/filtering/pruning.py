@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,14 @@ from pypaimon.streaming.filtering.bucket_selection import BucketFunction, bucket
 from pypaimon.streaming.filtering.filters import split_and
 from pypaimon.streaming.filtering.row_ranges import row_ranges
 from pypaimon.streaming.filtering.statistics import EncodedStats, Mask, PartitionValues, evaluate
-from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import TableTraits
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 Scan = Literal["full", "delta", "changelog"]
 KNOWLEDGE = ("partition", "bucket", "key", "value", "index")

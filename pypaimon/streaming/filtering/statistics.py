@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,11 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.formats.binary_row import decode_column
-from pypaimon.streaming.internals import AtomicType, DataField, DataType, Predicate, PyarrowFieldParser
+from pypaimon.streaming.internals import AtomicType, DataField, DataType, PyarrowFieldParser
 from pypaimon.streaming.model.data_types import root
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 Mask = npt.NDArray[np.bool_]
 

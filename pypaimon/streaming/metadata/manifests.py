@@ -24,7 +24,6 @@ from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_
 _BYTES_PER_COLUMN = 1024
 _SMALL_BYTES = 16 << 10
 _FETCHED_BYTES = 32 << 20
-_KINDS = pa.array([*EntryKind], pa.int8())
 _LONGS = pa.list_(pa.int64())
 _STRINGS = pa.list_(pa.string())
 _Column = tuple[str, str, pa.DataType, bool]
@@ -297,7 +296,7 @@ def parse_manifest(data: bytes, count: int | None = None, schema: pa.Schema = EN
     if count is not None and held != count:
         raise ValueError(f"the manifest holds {held} entries, its manifest list says {count}")
     entries = _flatten(records, tuple(each for each in _ENTRY_COLUMNS if each[0] in schema.names), schema)
-    if not pc.all(pc.is_in(entries["kind"], _KINDS), min_count=0).as_py():
+    if not pc.all(pc.is_in(entries["kind"], pa.array([*EntryKind], pa.int8())), min_count=0).as_py():
         raise ValueError("the manifest holds entries that neither add nor delete a file")
     return entries
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import PaimonFollowUpScanner, Predicate, TableSchema
+from pypaimon.streaming.internals import PaimonFollowUpScanner, TableSchema
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.between import Between, Ends
 from pypaimon.streaming.options.chain import ChainBranches
@@ -16,6 +17,9 @@ from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 DEFAULT_POLL_INTERVAL_MS = 1000
 DEFAULT_IO_TIMEOUT = 60.0

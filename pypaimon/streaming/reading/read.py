@@ -18,7 +18,7 @@ from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.filtering import filters
-from pypaimon.streaming.internals import DataField, OffsetRow, Predicate, TableSchema
+from pypaimon.streaming.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.history import RangeCheck
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
     import pandas  # type: ignore[import-untyped, unused-ignore]
     import polars
+
+    from pypaimon.streaming.filter_internals import Predicate
 
 T = TypeVar("T")
 _THREADS = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,14 +14,7 @@ from pypaimon.streaming.errors import SchemaChangedError, StreamConfigError, Uns
 from pypaimon.streaming.filtering import filters
 from pypaimon.streaming.filtering.field_binding import rebound, rebound_filter
 from pypaimon.streaming.filtering.field_paths import Path, find, ids_of
-from pypaimon.streaming.internals import (
-    ArrayType,
-    DataField,
-    DataType,
-    Predicate,
-    RowType,
-    TableSchema,
-)
+from pypaimon.streaming.internals import ArrayType, DataField, DataType, RowType, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.model.system_columns import SYSTEM_TYPES
@@ -29,6 +23,9 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE, Unmatched
 from pypaimon.streaming.options.views import LOGS, ROWKIND, ROWKIND_FIELD, View
 from pypaimon.streaming.reading.nested_columns import narrowed, requested
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,6 @@ _LOG = StreamLog(__name__)
 _LARGE_RUNS = 4
 """Runs of a merge whose batches together are as large as those of so many files read alone."""
 
-_ADDING = pa.array([row_kinds.INSERT, row_kinds.UPDATE_AFTER], pa.int8())
-
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -209,7 +207,7 @@ class SplitReader:
     def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
         """Records that were pending are taken back one by one, for they are neither sorted nor merged."""
         for records in self._stored(self._files_before(split), upserts=True):
-            added = records.keep(pc.is_in(records.kinds, value_set=_ADDING))
+            added = records.keep(_adding(records.kinds))
             yield Records(added.batch, pa.repeat(pa.scalar(row_kinds.DELETE, pa.int8()), added.batch.num_rows))
         yield from self._stored(self._files(split), upserts=True)
 
@@ -237,7 +235,7 @@ class SplitReader:
         file to a higher level keeps what was said.
         """
         for records in self._stored(files):
-            yield Records(records.keep(pc.is_in(records.kinds, value_set=_ADDING)).batch)
+            yield Records(records.keep(_adding(records.kinds)).batch)
 
     def _is_clustered(self, files: Sequence[DataFileMeta]) -> bool:
         """Whether files are sorted by other columns than the key, so that they cannot be merged.
@@ -288,7 +286,7 @@ class SplitReader:
         # What differs is filtered, not what is compared: as if somebody else filtered the rows that come out.
         for batch in differing_rows(before, after, self._merge_engine.keys):
             records = Records(batch, batch.column(VALUE_KIND))
-            yield records if self._tell_deletes else records.keep(pc.is_in(records.kinds, value_set=_ADDING))
+            yield records if self._tell_deletes else records.keep(_adding(records.kinds))
 
     def _matching(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for records in _filtered((Records(batch) for batch in batches), self._exact):
@@ -431,6 +429,11 @@ def _rows_there(file_is_there: bool, vector: DeletionVector | None, position: in
     if file_is_there and vector is not None:
         return vector.keep_mask(position, count)
     return pa.repeat(pa.scalar(file_is_there), count)
+
+
+def _adding(kinds: pa.Array) -> pa.Array:
+    """Which records add a row, or set it."""
+    return pc.is_in(kinds, value_set=pa.array([row_kinds.INSERT, row_kinds.UPDATE_AFTER], pa.int8()))
 
 
 def _skipped(what: str, file: DataFileMeta, option: str, error: Exception) -> None:

@@ -15,7 +15,7 @@ from pypaimon.streaming.reading.split_files import SplitFiles
 if TYPE_CHECKING:
     from pypaimon.streaming.files.index_files import FileIndexes
     from pypaimon.streaming.files.row_id_groups import RowIdGroup
-    from pypaimon.streaming.internals import Predicate
+    from pypaimon.streaming.filter_internals import Predicate
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 

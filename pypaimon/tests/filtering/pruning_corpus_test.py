@@ -14,8 +14,9 @@ import pytest
 from corpus_cases import unpack
 from corpus_values import literal
 
+from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
-from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, live, parse_manifest, parse_manifest_list
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from pruning_model import TYPES, File, Row, batch, encode, entries_of, predicates, rows, schema
 from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
 
+from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.filters import mask, split_and
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
-from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA
 
 APPEND = schema(TYPES, partition=["p"])

@@ -24,7 +24,8 @@ from pypaimon.streaming import (
     TableChangedError,
     stream_read_builder,
 )
-from pypaimon.streaming.internals import PredicateBuilder, PyarrowFieldParser
+from pypaimon.streaming.filter_internals import PredicateBuilder
+from pypaimon.streaming.internals import PyarrowFieldParser
 
 LONG = 60.0
 """Seconds after which something counts as standing still."""

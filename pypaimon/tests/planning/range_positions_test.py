@@ -169,7 +169,6 @@ class TestFilesAreMissing:
         with pytest.raises(PositionExpiredError, match=f"Snapshot {number} has expired"):
             drive.step()
 
-
     @pytest.mark.parametrize("manifest", [True, False])
     def test_a_changelog_expires_though_a_tag_keeps_its_snapshot(self, tmp_path: Path, manifest: bool) -> None:
         table = Table(tmp_path, primary_key=True, bucket="1", changelog_producer="input")

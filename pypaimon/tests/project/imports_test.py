@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 SOURCES = sorted(path for folder in ("streaming", "spark") for path in (ROOT / "pypaimon" / folder).rglob("*.py"))
-ADAPTERS = {"internals.py", "read_internals.py", "install.py", "demo.py", "tables.py"}
+ADAPTERS = {"internals.py", "filter_internals.py", "read_internals.py", "install.py", "demo.py", "tables.py"}
 """Modules that may import from pypaimon itself; the demo writes with its public face, `tables` makes catalogs."""
 
 

@@ -19,7 +19,7 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.files.row_id_groups import row_id_groups
-from pypaimon.streaming.internals import Predicate
+from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.logs import FIELDS as LOGGED
 
 METHODS = ("equal", "in", "notEqual", "notIn", "lessThan", "greaterOrEqual", "between", "isNull", "isNotNull")

@@ -11,7 +11,13 @@ import pytest
 from spark_queries import options
 from tables import Table
 
-HEAVY = ("polars", "pypaimon.api.rest_api", "pypaimon.table.table", "pypaimon.write.file_store_write")
+HEAVY = (
+    "polars",
+    "pyarrow.dataset",
+    "pypaimon.api.rest_api",
+    "pypaimon.table.table",
+    "pypaimon.write.file_store_write",
+)
 """What a stream, or a batch read, of a table in a file system needs nothing of."""
 
 AROUND = """
@@ -64,6 +70,11 @@ def test_the_process_that_hands_out_readers_of_a_stream_imports_nothing_of_pypai
     assert not {"pandas", "requests", *HEAVY} & found
 
 
+def test_the_process_that_tells_the_columns_imports_neither_pandas_nor_plans(table: Table) -> None:
+    found = imported(table, "assert len(source.schema()) == 2")
+    assert not {*HEAVY, "pandas", "pypaimon.streaming.planning", "pypaimon.streaming.reading.read"} & found
+
+
 @pytest.mark.parametrize("kind", PLANNED)
 def test_planning_imports_neither_readers_nor_catalogs(table: Table, kind: str) -> None:
     found = imported(table, f"{PLANNED[kind]}\nassert tasks")
@@ -86,4 +97,4 @@ print(json.dumps(sorted(sys.modules)))
 """
     rows, modules = run(code)
     assert rows == "2"
-    assert not {*HEAVY, "pypaimon.streaming.scanning.driver"} & set(json.loads(modules))
+    assert not {*HEAVY, "pandas", "pypaimon.streaming.scanning.driver"} & set(json.loads(modules))

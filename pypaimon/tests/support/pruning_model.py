@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 from pypaimon.schema.data_types import AtomicType, DataField
 
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, Predicate, PyarrowFieldParser, TableSchema
+from pypaimon.streaming.filter_internals import Predicate
+from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser, TableSchema
 from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
 
 Row = dict[str, Any]

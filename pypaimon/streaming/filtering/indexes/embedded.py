@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,10 @@ import pyarrow.compute as pc
 from pypaimon.streaming.filtering.indexes.container import IndexPart, index_parts
 from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter, warn_of_unused
 from pypaimon.streaming.filtering.statistics import Mask
-from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.internals import TableSchema
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 
 def by_embedded_indexes(

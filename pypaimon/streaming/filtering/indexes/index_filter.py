@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -17,9 +18,12 @@ from pypaimon.streaming.filtering.indexes.column_index import ColumnIndex
 from pypaimon.streaming.filtering.indexes.container import IndexPart
 from pypaimon.streaming.filtering.indexes.keys import Key, KeyType, key_type
 from pypaimon.streaming.filtering.indexes.range_bitmap_index import RangeBitmapIndex
-from pypaimon.streaming.internals import Predicate, TableSchema
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.arrow_types import arrow_type
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.filter_internals import Predicate
 
 _LOG = StreamLog(__name__)
 
