@@ -1,26 +1,105 @@
-"""Errors as Spark shows them: one readable line above the stack."""
+"""Errors as Spark shows them: one readable line above the stack, which names the table and says what to do in Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.errors import PaimonStreamError, PositionExpiredError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_CHECKPOINT = "the checkpoint of the query (in the directory that its option 'checkpointLocation' names)"
+"""Spark tells a source neither that directory nor whether the query has one."""
 
 
 class PaimonSourceError(Exception):
     """What went wrong, in one line."""
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorContext:
+    """What a message must say beside its error.
+
+    Attributes:
+        table: The table, as the options name it; None: they do not.
+        streaming: Whether it is a stream's source, which goes on at a checkpoint.
+        loses_data: Whether it goes on behind what has expired (`failOnDataLoss` = `false`).
+    """
+
+    table: str | None = None
+    streaming: bool = False
+    loses_data: bool = False
+
+    @staticmethod
+    def of(options: Mapping[str, str], *, streaming: bool = False) -> ErrorContext:
+        """Of a source's or sink's options, in whatever case their names are."""
+        given = {key.lower(): value for key, value in options.items()}
+        loses_data = given.get("failondataloss", "true").lower() == "false"
+        return ErrorContext(given.get("table", given.get("path")), streaming, loses_data)
+
+    def told(self, error: PaimonStreamError) -> str:
+        """The text of an error in words of Spark."""
+        text = self._text(error)
+        return text if self.table is None or self.table in text else f"{self.table}: {text}"
+
+    def _text(self, error: PaimonStreamError) -> str:
+        from pypaimon.streaming.errors import (
+            ConsumerConflictError,
+            PositionBeyondLatestError,
+            PositionExpiredError,
+            SchemaChangedError,
+            TableChangedError,
+        )
+
+        if isinstance(error, PositionExpiredError):
+            return f"{error.fact} {self._after_expiry(error)}"
+        if isinstance(error, ConsumerConflictError):
+            return f"Option 'consumer-id': {error}"
+        if isinstance(error, SchemaChangedError):
+            again = f"Call load() again and start the query anew: it goes on at {_CHECKPOINT}, with the new schema."
+            return f"{error.fact} {again if self.streaming else 'Call load() again.'}"
+        if isinstance(error, PositionBeyondLatestError) or (isinstance(error, TableChangedError) and error.advice):
+            if not self.streaming:
+                return f"{error.fact} Call load() again."
+            return (
+                f"{error.fact} The position is that of {_CHECKPOINT}. If this is the wrong directory, give the query "
+                "its own; if not, decide what to undo of what it has read, then start it with a new directory."
+            )
+        return str(error)
+
+    def _after_expiry(self, error: PositionExpiredError) -> str:
+        if not self.streaming:
+            return "Read a snapshot that is there. Tags keep theirs; 'snapshot.time-retained' keeps all for longer."
+        keep = (
+            "Option 'consumer-id' keeps snapshots until they are read, the table's 'snapshot.time-retained' and "
+            "'changelog.time-retained' for longer."
+        )
+        if self.loses_data or error.earliest_needs_it:
+            return f"Option 'failOnDataLoss' does not help here: start with a new directory than {_CHECKPOINT}. {keep}"
+        return (
+            f"That is where {_CHECKPOINT} goes on, or its start. Set option 'failOnDataLoss' = 'false' to go on at the "
+            f"earliest snapshot, without the changes in between, or start with a new directory. {keep}"
+        )
+
+
 class readable_errors:
-    """Put what went wrong above the traceback.
+    """Put what went wrong above the traceback, in words of Spark.
 
     Spark shows a Python worker's whole traceback, whose last line is the message. A cause without a traceback of its
     own is printed before it, so that the message is the first line too. Where Spark simplifies tracebacks it drops
     causes, so errors of settings, whose stack tells nothing, come without one. (A generator-based context manager
     could not take the stack away: `contextlib` puts it back.)
+
+    Args:
+        context: What messages say beside.
     """
+
+    def __init__(self, context: ErrorContext) -> None:
+        self._context = context
 
     def __enter__(self) -> None:
         pass
@@ -28,22 +107,24 @@ class readable_errors:
     def __exit__(self, kind: Any, error: BaseException | None, stack: Any) -> None:
         from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
 
-        if isinstance(error, (StreamConfigError, UnsupportedTableError)):
-            raise error.with_traceback(None) from _first_line(error)
         if isinstance(error, PaimonStreamError):
-            raise error from _first_line(error)
+            text = self._context.told(error)
+            error.args = (text,)
+            if isinstance(error, (StreamConfigError, UnsupportedTableError)):
+                raise error.with_traceback(None) from _first_line(text)
+            raise error from _first_line(text)
 
 
-def _first_line(error: BaseException) -> PaimonSourceError:
-    return PaimonSourceError(" ".join(str(error).split()))
+def _first_line(text: str) -> PaimonSourceError:
+    return PaimonSourceError(" ".join(text.split()))
 
 
-def readable(function: F) -> F:
-    """A function whose errors begin with a readable line, as within `readable_errors`."""
+def readable(method: F) -> F:
+    """A method whose errors begin with a readable line, as within `readable_errors`; its object has `error_context`."""
 
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with readable_errors():
-            return function(*args, **kwargs)
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with readable_errors(self.error_context):
+            return method(self, *args, **kwargs)
 
     return call  # type: ignore[return-value]

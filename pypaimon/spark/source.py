@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pypaimon.spark.errors import readable
+from pypaimon.spark.errors import ErrorContext, readable
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -77,6 +77,11 @@ class PaimonDataSource(DataSource):
         from pypaimon.spark.write.sink import Sink
 
         return PaimonBatchWriter(Sink.of(self.options, schema, overwrite, streaming=False))
+
+    @property
+    def error_context(self) -> ErrorContext:
+        """What the messages of its errors say beside."""
+        return ErrorContext.of(self.options)
 
     def __repr__(self) -> str:
         return "PaimonDataSource()"

@@ -25,6 +25,7 @@ class PositionExpiredError(PaimonStreamError, LookupError):
     """The wanted snapshot is no longer in the table.
 
     Attributes:
+        fact: What is the case, without what to do about it.
         wanted: Id of the snapshot that was to be read next.
         earliest: Id of the earliest snapshot (or long-lived changelog) that can still be read; None when there is none.
         latest: Id of the latest snapshot; None when there is none.
@@ -52,10 +53,9 @@ class PositionExpiredError(PaimonStreamError, LookupError):
                 "on_expired='earliest' | 'latest' | 'full', or keep snapshots longer: raise snapshot.time-retained or "
                 "changelog.time-retained, or read with a consumer id, which protects what was not yet read."
             )
-        super().__init__(
-            f"Snapshot {wanted} has expired: the table now holds snapshots {earliest} to {latest}. {detail}"
-            f"Choose where to go on with {advice}"
-        )
+        text = f"Snapshot {wanted} has expired: the table now holds snapshots {earliest} to {latest}. {detail}"
+        self.fact = text.rstrip()
+        super().__init__(f"{self.fact} Choose where to go on with {advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.wanted, self.earliest, self.latest, self.detail, self.earliest_needs_it)
@@ -65,6 +65,7 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
     """The wanted snapshot lies beyond the next one: the table was re-created or rolled back, or the id is wrong.
 
     Attributes:
+        fact: What is the case, without what to do about it.
         wanted: Id of the snapshot that was to be read next.
         latest: Id of the latest snapshot; None when there is none.
     """
@@ -72,24 +73,38 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
     def __init__(self, wanted: int, latest: int | None) -> None:
         self.wanted = wanted
         self.latest = latest
-        super().__init__(
+        self.fact = (
             f"Snapshot {wanted} is beyond the latest snapshot ({latest}). The table was probably re-created or rolled "
-            "back since this position was saved, or the position belongs to another table or branch. "
-            "Check the position, or start anew with with_start(...)."
+            "back since this position was saved, or the position belongs to another table or branch."
         )
+        super().__init__(f"{self.fact} Check the position, or start anew with with_start(...).")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.wanted, self.latest)
 
 
 class TableChangedError(PaimonStreamError):
-    """The table under the stream is another one: dropped, re-created or rolled back."""
+    """The table under the stream is another one: dropped, re-created or rolled back.
+
+    Attributes:
+        fact: What is the case, without what to do about it.
+        advice: What to do about it in a program; empty where the fact says it.
+    """
+
+    def __init__(self, fact: str, advice: str = "") -> None:
+        self.fact = fact
+        self.advice = advice
+        super().__init__(f"{fact} {advice}".rstrip())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.fact, self.advice)
 
 
 class SchemaChangedError(PaimonStreamError):
     """A snapshot was written with a schema whose read fields differ from the stream's.
 
     Attributes:
+        fact: What is the case, without what to do about it.
         old: Id of the schema that the stream reads with.
         new: Id of the schema of the snapshot.
     """
@@ -98,9 +113,10 @@ class SchemaChangedError(PaimonStreamError):
         self.old = old
         self.new = new
         self.detail = detail
+        self.fact = f"The table's schema changed from {old} to {new}: {detail}."
         super().__init__(
-            f"The table's schema changed from {old} to {new}: {detail}. Build a new stream from a freshly loaded table "
-            "and continue at this position, or choose on_schema_change='follow' | 'ignore'."
+            f"{self.fact} Build a new stream from a freshly loaded table and continue at this position, or choose "
+            "on_schema_change='follow' | 'ignore'."
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pypaimon.spark.errors import readable, readable_errors
+from pypaimon.spark.errors import ErrorContext, readable, readable_errors
 from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options, batch_splits
 from pypaimon.spark.read.table_schema import builder_for
@@ -56,8 +56,13 @@ class PaimonBatchReader(DataSourceReader):
         from pypaimon.spark.read.task_reader import read_task
 
         if isinstance(partition, Task):
-            with readable_errors():
+            with readable_errors(self.error_context):
                 yield from read_task(self._options, self._schema, partition, batch=True)
+
+    @property
+    def error_context(self) -> ErrorContext:
+        """What the messages of its errors say beside."""
+        return ErrorContext.of(self._options)
 
     def __repr__(self) -> str:
         return "PaimonBatchReader()"

@@ -13,6 +13,7 @@ from pypaimon.spark.read.time_travel import snapshot_of_version
 from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.deferred import Deferred
+from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -51,6 +52,7 @@ class EngineReadBuilder(StreamAssembly):
 
     def __init__(self, table: Any, view: View | None = None, schema_id: int | None = None) -> None:
         super().__init__(table, view)
+        self._batch = False
         if schema_id is not None and schema_id != self._schema.id:
             schema = self.directory.reading_schema(schema_id)
             self._facts = Deferred.of(replace(self._table_facts, schema=schema, traits=TableTraits.of(schema)))
@@ -83,6 +85,10 @@ class EngineReadBuilder(StreamAssembly):
 
             with _option("filter"):
                 builder.with_filter(parse_filter(options.filter, everything), unmatched=options.unmatched)
+        consumer_id = options.table_options.get("consumer-id")
+        if consumer_id is not None:
+            with _option("consumer-id"):
+                reader_name(consumer_id)
         if options.blob_places is not None:
             with _option("blob-places"):
                 builder.with_blob_places(options.blob_places)
@@ -163,11 +169,19 @@ class EngineReadBuilder(StreamAssembly):
         settings = ReadSettings(schema=self._schema, projection=self._projection, view=self._view)
         return [DataField(each.ids[-1], each.name, each.type) for each in layout(settings).outputs]
 
-    def new_read(self) -> StreamRead:
-        """What reads splits, with the settings as they are now."""
+    def new_read(self, *, batch: bool = False) -> StreamRead:
+        """What reads splits, with the settings as they are now.
+
+        Args:
+            batch: They are of a batch read: a state has no deletes, and of a range all comes that was asked for.
+        """
         from pypaimon.streaming.reading.read import StreamRead
 
+        self._batch = batch
         return StreamRead(followed(self), self._given.io_timeout, read_parts(self))
+
+    def _hides_changes(self, options: StreamOptions) -> bool:
+        return not self._batch and super()._hides_changes(options)
 
     def new_planner(
         self,
@@ -198,4 +212,6 @@ class EngineReadBuilder(StreamAssembly):
 
     def new_progress(self) -> Progress | None:
         """The progress of the consumer id; None without one."""
-        return self._progress(self.options, self.directory)
+        options = self.options
+        with _option("consumer-id"):
+            return self._progress(options, self.directory)

@@ -210,7 +210,8 @@ class MicroBatchPlanner:
         if reached.fingerprint != end.fingerprint and reached.phase is end.phase:
             raise TableChangedError(
                 f"The table was rolled back: the checkpoint ends before snapshot {end.snapshot}, and what lies before "
-                "that is no longer what was read. Decide what to undo, then start with a new checkpoint directory."
+                "that is no longer what was read.",
+                "Decide what to undo, then start with a new checkpoint directory.",
             )
 
     def _state_of(self, offset: Offset) -> PlannerState:
@@ -222,7 +223,8 @@ class MicroBatchPlanner:
         if offset.table != self._table:
             raise TableChangedError(
                 "The query began on a table that was empty, and that is not this one: it was re-created since, or the "
-                "checkpoint is of another query. Start with a new checkpoint directory."
+                "checkpoint is of another query.",
+                "Start with a new checkpoint directory.",
             )
         return replace(self._planner.initial(), was_empty=True)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options, batch_splits
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
@@ -46,11 +47,13 @@ def native_read(spark: Any, options: Mapping[str, str]) -> Any:
     given = parse(options)
     if given.filter is not None:
         raise StreamConfigError("Option 'filter' is not for native_read: filter the data frame that it returns.")
-    builder = EngineReadBuilder.of(batch_options(given))
-    splits = batch_splits(given, builder)
-    check_natively_readable(builder, splits)
-    nothing = {"path": None, "columns": columns_of(builder, builder.schema.id, kinds=False)}
-    return _frame(spark, file_rows(builder, splits) or [nothing])
+    with readable_errors(ErrorContext.of(options)):
+        builder = EngineReadBuilder.of(batch_options(given))
+        splits = batch_splits(given, builder)
+        check_natively_readable(builder, splits)
+        nothing = {"path": None, "columns": columns_of(builder, builder.schema.id, kinds=False)}
+        rows = file_rows(builder, splits) or [nothing]
+    return _frame(spark, rows)
 
 
 def native_foreach_batch(function: Callable[[Any, int], None]) -> Callable[[Any, int], None]:

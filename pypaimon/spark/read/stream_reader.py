@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pypaimon.spark.errors import readable, readable_errors
+from pypaimon.spark.errors import ErrorContext, readable, readable_errors
 from pypaimon.spark.read.admission import UNLIMITED, default_limit, requested
 from pypaimon.spark.read.offset import Offset
 from pypaimon.spark.spark_versions import ReadLimit, SupportsTriggerAvailableNow
@@ -42,6 +42,11 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __repr__(self) -> str:
         return "PaimonStreamReader()"
+
+    @property
+    def error_context(self) -> ErrorContext:
+        """What the messages of its errors say beside."""
+        return ErrorContext.of(self._options, streaming=True)
 
     @property
     def _live(self) -> Query:
@@ -99,5 +104,5 @@ class PaimonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of a task, on an executor."""
         from pypaimon.spark.read.task_reader import read_task
 
-        with readable_errors():
+        with readable_errors(self.error_context):
             yield from read_task(self._options, self._schema, partition)  # type: ignore[arg-type]

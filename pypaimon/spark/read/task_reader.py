@@ -89,7 +89,7 @@ def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, b
         known = _reads.get(key)
         if known is None:
             parsed = batch_options(parse(options)) if batch else parse(options)
-            known = _reads[key] = _builder(parsed, parsed.columns or columns, task).new_read()
+            known = _reads[key] = _builder(parsed, parsed.columns or columns, task).new_read(batch=batch)
             while len(_reads) > _KEPT:
                 _reads.popitem(last=False)
         _reads.move_to_end(key)

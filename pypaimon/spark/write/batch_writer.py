@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pypaimon.spark.errors import readable
+from pypaimon.spark.errors import ErrorContext, readable
 from pypaimon.spark.write.sink import Sink, TaskFiles, task_property
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ class PaimonBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+
+    @property
+    def error_context(self) -> ErrorContext:
+        """What the messages of its errors say beside."""
+        return ErrorContext(self._sink.options.name)
 
     @readable
     def __getstate__(self) -> dict[str, Any]:

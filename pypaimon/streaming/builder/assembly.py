@@ -109,13 +109,17 @@ class StreamAssembly(BuilderSettings):
         planner = Planner(directory, self._schema, options, self._read_columns(), self._clock.time_millis)
         return ScanParts.of(directory, planner, options, self._progress(options, directory, commit), self._clock)
 
+    def _hides_changes(self, options: StreamOptions) -> bool:
+        """Whether deletes and old rows come out, and nothing says that they are."""
+        return self._include_row_kind is False and self._traits.can_retract and not _is_difference(options)
+
     def _read_parts(self) -> ReadParts:
         from pypaimon.streaming.reading.read import ReadParts
         from pypaimon.streaming.reading.read_layout import ReadSettings
 
         options = self._options()
         self._check_read(options)
-        if self._include_row_kind is False and self._traits.can_retract and not _is_difference(options):
+        if self._hides_changes(options):
             text = "with_include_row_kind(False): deletes and old rows come out as rows like any other"
             StreamLog.of(__name__, self.table).warning("row_kinds_hidden", text)
         settings = ReadSettings(

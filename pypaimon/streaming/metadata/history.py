@@ -101,13 +101,13 @@ class RangeCheck:
                 identity = answer()
             except FileNotFoundError as error:
                 raise TableChangedError(
-                    "The table was dropped: it has no schema any more. Close this stream; if the table is created "
-                    "again, load it and build a new stream."
+                    "The table was dropped: it has no schema any more.",
+                    "Close this stream; if the table is created again, load it and build a new stream.",
                 ) from error
             if identity != wanted:
                 raise TableChangedError(
-                    "The table was re-created: it is not the one that this stream was built for. "
-                    "Load the table again and build a new stream with a start of its own."
+                    "The table was re-created: it is not the one that this stream was built for.",
+                    "Load the table again and build a new stream with a start of its own.",
                 )
 
         return check
@@ -250,5 +250,6 @@ def rolled_back(snapshot_id: int) -> TableChangedError:
     """The error for a snapshot id that another snapshot now carries."""
     return TableChangedError(
         f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
-        "Rows that were delivered may be gone. Decide what to undo, then start anew with with_start(...)."
+        "Rows that were delivered may be gone.",
+        "Decide what to undo, then start anew with with_start(...).",
     )

@@ -163,8 +163,8 @@ class TableDirectory:
             raise catalog_error(error) from error
         if found.table_path != table_path:
             raise TableChangedError(
-                f"The table was re-created, and lies in {found.table_path} now. Load the table again and build a new "
-                "stream with a start of its own."
+                f"The table was re-created, and lies in {found.table_path} now.",
+                "Load the table again and build a new stream with a start of its own.",
             )
         return str(found.catalog_environment.uuid)
 

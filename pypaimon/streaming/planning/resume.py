@@ -73,7 +73,8 @@ class PositionResolver:
         if position.table != self.directory.identity:
             raise TableChangedError(
                 f"The position is one of another table or branch (identity {position.table}; this one is "
-                f"{self.directory.identity}), or the table was re-created since. Start anew with with_start(...)."
+                f"{self.directory.identity}), or the table was re-created since.",
+                "Start anew with with_start(...).",
             )
 
     def _resumed_in_full(self, state: PlannerState, position: Position) -> PlannerState:

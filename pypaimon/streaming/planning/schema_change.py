@@ -120,5 +120,6 @@ class SchemaPolicy:
         if self.schema_of(self.first.id).fields != self.first.fields:
             raise TableChangedError(
                 f"Schema {self.first.id} was rolled back: another schema now has its id, so that this stream would "
-                "take one column for another. Build a new stream."
+                "take one column for another.",
+                "Build a new stream.",
             )

@@ -1,0 +1,121 @@
+"""What errors and warnings say in Spark: the table, the checkpoint, options of the source, and no calls of Python."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+from spark_driver import Driver, batch_rows
+from tables import Table
+
+from pypaimon.spark.errors import ErrorContext
+from pypaimon.streaming import (
+    PaimonStreamError,
+    PositionBeyondLatestError,
+    PositionExpiredError,
+    SchemaChangedError,
+    StreamConfigError,
+    TableChangedError,
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Two snapshots."""
+    table = Table(tmp_path / "warehouse")
+    table.commit([1])
+    table.commit([2])
+    return table
+
+
+def text_of(caught: pytest.ExceptionInfo[PaimonStreamError]) -> str:
+    """The message, which names the table, and is the first line that Spark shows."""
+    text = str(caught.value)
+    assert text.startswith("db.t: ")
+    assert str(caught.value.__cause__) == text
+    assert not [word for word in ("with_", "on_expired", "on_schema_change", "new stream") if word in text]
+    return text
+
+
+def test_an_expired_checkpoint_names_its_directory_and_what_to_set(table: Table) -> None:
+    driver = Driver(table, start="earliest", maxRowsPerTrigger="1")
+    start = driver.latest(driver.initial())
+    table.commit([3])
+    table.expire(3)
+    with pytest.raises(PositionExpiredError) as caught:
+        Driver(table).latest(start)
+    text = text_of(caught)
+    assert "Snapshot 2 has expired" in text and "'checkpointLocation'" in text and "'consumer-id'" in text
+    assert "Set option 'failOnDataLoss' = 'false'" in text
+
+
+def test_what_does_not_help_is_not_advised() -> None:
+    needed = PositionExpiredError(1, 2, 3, earliest_needs_it=True)
+    told = ErrorContext("db.t", streaming=True).told(needed)
+    assert "'failOnDataLoss' does not help here" in told and "'checkpointLocation'" in told
+    lossy = ErrorContext.of({"table": "db.t", "failOnDataLoss": "FALSE"}, streaming=True)
+    assert "'failOnDataLoss' does not help here" in lossy.told(PositionExpiredError(1, 2, 3))
+
+
+def test_an_expired_snapshot_of_a_batch_has_no_checkpoint(table: Table) -> None:
+    table.expire(2)
+    with pytest.raises(PositionExpiredError) as caught:
+        batch_rows(table, scan__snapshot_id="1")
+    text = text_of(caught)
+    assert "Read a snapshot that is there" in text and "checkpoint" not in text
+
+
+def test_a_checkpoint_of_another_table_is_named(table: Table) -> None:
+    driver = Driver(table)
+    start = driver.latest(driver.initial())
+    table.drop()
+    table.create()
+    table.commit([9])
+    with pytest.raises(TableChangedError) as caught:
+        Driver(table).latest(start)
+    text = text_of(caught)
+    assert "another table" in text and "'checkpointLocation'" in text and "give the query its own" in text
+
+
+def test_a_checkpoint_of_a_table_that_was_rolled_back_is_named(table: Table) -> None:
+    table.commit([3])
+    driver = Driver(table)
+    start = driver.latest(driver.initial())
+    table.rollback(1)
+    with pytest.raises(PositionBeyondLatestError) as caught:
+        Driver(table).latest(start)
+    assert "'checkpointLocation'" in text_of(caught)
+
+
+def test_a_changed_schema_asks_for_another_load_and_keeps_the_checkpoint(table: Table) -> None:
+    driver = Driver(table)
+    start = driver.latest(driver.initial())
+    table.catalog.alter_table(table.name, [SchemaChange.add_column("w", AtomicType("INT"))], False)
+    table._writer = table.handle()
+    table.write(pa.table({"k": [9], "v": ["x"], "w": pa.array([1], pa.int32())}))
+    with pytest.raises(SchemaChangedError) as caught:
+        driver.latest(start)
+    assert "Call load() again" in text_of(caught)
+
+
+@pytest.mark.parametrize("consumer", ["a/b", "x.first-plan"])
+def test_a_bad_consumer_names_its_option(table: Table, consumer: str) -> None:
+    with pytest.raises(StreamConfigError) as caught:
+        Driver(table, consumer_id=consumer)
+    assert text_of(caught).startswith("db.t: Option 'consumer-id': consumer id")
+
+
+def test_a_batch_without_row_kinds_warns_of_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keyed = Table(tmp_path / "warehouse", "pk", primary_key=True)
+    keyed.commit([("+I", 1, "a")])
+    keyed.commit([("-D", 1, "a"), ("+I", 2, "b")])
+    assert batch_rows(keyed, mode="rows", columns="k") == [(2,)]
+    batch_rows(keyed, mode="rows", incremental_between="1,2")
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        Driver(keyed, mode="rows").batches()
+    assert "deletes and old rows come out as rows" in caplog.text
