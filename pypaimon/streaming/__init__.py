@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.batch import BlockingBatch as BlockingBatch
     from pypaimon.streaming.batches.batch_stream import BatchStream as BatchStream
     from pypaimon.streaming.batches.batch_stream import BlockingBatchStream as BlockingBatchStream
+    from pypaimon.streaming.batches.run_forever import run_forever as run_forever
+    from pypaimon.streaming.batches.run_forever import run_forever_async as run_forever_async
     from pypaimon.streaming.batches.stream_status import StreamStatus as StreamStatus
     from pypaimon.streaming.builder.builder import StreamReadBuilder as StreamReadBuilder
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
@@ -78,6 +80,7 @@ _EXPORTS = {
     ),
     "batches.batch": ("Batch", "BlockingBatch"),
     "batches.batch_stream": ("BatchStream", "BlockingBatchStream"),
+    "batches.run_forever": ("run_forever", "run_forever_async"),
     "batches.stream_status": ("StreamStatus",),
     "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
     "builder.read": ("StreamTableRead",),

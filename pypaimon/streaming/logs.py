@@ -37,6 +37,9 @@ Event = Literal[
     "merge_staged",
     "row_kinds_hidden",
     "lag_unknown",
+    "waits_out",
+    "handler_failed",
+    "dead_letter",
     "query_lag",
     "sink_files_kept",
 ]

@@ -70,7 +70,8 @@ class _BatchLoop(Generic[B]):
         busy = "this stream is being read by another call; open one stream per reader"
         self._handover: Handover[B, _Delivered] = Handover(_Delivered(), busy)
         self._confirmed: BatchChunk | None = None
-        self._sleeper = Sleeper(Clock())
+        self._clock = Clock()
+        self._sleeper = Sleeper(self._clock)
         self._stopping = False
         self._over = False
         self._lag: Lag | None = None
@@ -110,9 +111,19 @@ class _BatchLoop(Generic[B]):
         self.scan.stop()
         self._sleeper.wake()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop()` was called."""
+        return self._stopping
+
     def _end(self) -> None:
         self._over = True
         self._ahead.close()
+        self._sleeper.wake()
+
+    def _pause(self, seconds: float) -> Wait[None]:
+        """For so long, or until the stream is stopped or closed."""
+        return self._sleeper.until_due(self._clock.monotonic() + seconds, lambda: self._stopping or self._over)
 
     def _is_stopped(self) -> bool:
         """Whether to end now: the plan in hand was handed out wholly."""
@@ -230,6 +241,10 @@ class BatchStream(_BatchLoop[Batch]):
         self._lag = await self.scan.lag_async(self.delivered)
         return self._lag
 
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long, or until `stop()` or `aclose()`: a pause of a handler that tries again."""
+        await self._pause(seconds).awaitable()
+
     async def aclose(self) -> None:
         """End at once; confirms nothing. Idempotent."""
         self._end()
@@ -272,6 +287,10 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
         """
         self._lag = self.scan.lag(self.delivered)
         return self._lag
+
+    def pause(self, seconds: float) -> None:
+        """Block for so long, or until `stop()` or `close()`: a pause of a handler that tries again."""
+        self._pause(seconds).block()
 
     def close(self) -> None:
         """End at once; confirms nothing. Idempotent."""

@@ -1,0 +1,225 @@
+"""`run_forever`: the loop of a service: what may pass is tried again, what cannot be handled is put aside."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
+from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.options.arguments import at_least
+
+B = TypeVar("B", Batch, BlockingBatch)
+T = TypeVar("T")
+_LOG = StreamLog(__name__)
+
+
+def run_forever(
+    stream: BlockingBatchStream,
+    handle: Callable[[BlockingBatch], object],
+    *,
+    attempts: int = 5,
+    dead_letter: Callable[[BlockingBatch, Exception], object] | None = None,
+    first_pause_seconds: float = 1.0,
+    longest_pause_seconds: float = 60.0,
+) -> None:
+    """Hand every batch of a stream to a handler, until the stream ends or is stopped.
+
+    - A retriable error of the stream (`PaimonStreamError.retriable`) is waited out, however long it lasts: it asks
+      again after pauses that double, and goes on where it was, without a row twice. Any other error is raised.
+    - A handler that raises is called again with the same batch, so it must bear that. After `attempts` calls the batch
+      goes to `dead_letter`, and the stream goes on; without one the error is raised. A `PaimonStreamError` of the
+      handler that is not retriable (another reader has taken over the consumer id) is raised at once.
+    - SIGTERM calls `stream.stop()`, unless the program has a handler of its own: what is left of the plan in hand is
+      handled, then this returns. A stop ends every pause, and what fails after it is not tried again.
+
+    Batches are confirmed as the stream was told: with `commit="auto"` as soon as the handler, or `dead_letter`, has
+    returned and the next batch is asked for; with `commit="manual"` these call `batch.commit()`. What was raised for
+    is not confirmed, and comes again with the next start. Each failure is a line of the log (events `waits_out`,
+    `handler_failed`, `dead_letter`).
+
+    Args:
+        stream: Of `open_sync()`; stays open, so that its status can be asked for.
+        handle: Called with each batch.
+        attempts: Calls of the handler with one batch.
+        dead_letter: Called with a batch and the last error of the handler; puts it aside, or raises to end it all.
+        first_pause_seconds: Of pauses after one failure; half of it is chance.
+        longest_pause_seconds: They double up to it.
+
+    Raises:
+        StreamConfigError: The handler is asynchronous, or a setting is none.
+        PaimonStreamError: The stream failed for good.
+    """
+    loop: _Loop[BlockingBatch] = _Loop(
+        Wait(lambda: next(stream, None), _never),
+        lambda batch: Wait(lambda: _not_awaitable(handle(batch)), _never),
+        None if dead_letter is None else lambda batch, error: Wait(lambda: dead_letter(batch, error), _never),
+        lambda seconds: Wait(lambda: stream.pause(seconds), _never),
+        lambda: stream.is_stopping,
+        _Patience(attempts, first_pause_seconds, longest_pause_seconds),
+    )
+    with on_sigterm(stream.stop):
+        run(loop.steps())
+
+
+async def run_forever_async(
+    stream: BatchStream,
+    handle: Callable[[Batch], Awaitable[object]],
+    *,
+    attempts: int = 5,
+    dead_letter: Callable[[Batch, Exception], Awaitable[object]] | None = None,
+    first_pause_seconds: float = 1.0,
+    longest_pause_seconds: float = 60.0,
+) -> None:
+    """As `run_forever`, for a stream of `open()`, with a handler and a `dead_letter` that are awaited.
+
+    If it is cancelled the batch in hand is not confirmed.
+    """
+    loop: _Loop[Batch] = _Loop(
+        Wait(_never, lambda: anext(stream, None)),
+        lambda batch: Wait(_never, lambda: _awaited(handle(batch))),
+        None if dead_letter is None else lambda batch, error: Wait(_never, lambda: _awaited(dead_letter(batch, error))),
+        lambda seconds: Wait(_never, lambda: stream.pause(seconds)),
+        lambda: stream.is_stopping,
+        _Patience(attempts, first_pause_seconds, longest_pause_seconds),
+    )
+    with on_sigterm(stream.stop):
+        await run_async(loop.steps())
+
+
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """How often and how patiently something is tried again; see `run_forever`."""
+
+    attempts: int
+    first_pause: float
+    longest_pause: float
+
+    def __post_init__(self) -> None:
+        at_least(1, "run_forever: attempts", self.attempts)
+        if not 0 <= self.first_pause <= self.longest_pause:
+            raise StreamConfigError(
+                f"run_forever: pauses cannot grow from {self.first_pause!r} to {self.longest_pause!r} seconds"
+            )
+
+    def pauses(self) -> Iterator[float]:
+        """Seconds of each pause after the one before; without end. Many readers must not come back together."""
+        pause = self.first_pause
+        while True:
+            yield pause * (0.5 + random.random() / 2)
+            pause = min(2 * pause, self.longest_pause)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop(Generic[B]):
+    """What both loops share.
+
+    Attributes:
+        next_batch: The next batch; None at the end.
+        handle: Hands a batch to the handler.
+        dead_letter: Puts a batch aside; or None.
+        pause: Waits for some seconds, or until the stream is stopped.
+        is_stopping: Whether it is.
+        patience: Says how often and how long.
+    """
+
+    next_batch: Wait[B | None]
+    handle: Callable[[B], Wait[object]]
+    dead_letter: Callable[[B, Exception], Wait[object]] | None
+    pause: Callable[[float], Wait[None]]
+    is_stopping: Callable[[], bool]
+    patience: _Patience
+
+    def steps(self) -> Waits[None]:
+        """Everything, to the end of the stream."""
+        while (batch := (yield from self._next())) is not None:
+            yield from self._handled(batch)
+
+    def _next(self) -> Waits[B | None]:
+        for attempt, seconds in enumerate(self.patience.pauses(), 1):
+            was_stopping = self.is_stopping()
+            answer: _Answer[B | None] = yield _tried(self.next_batch)
+            error = answer.error
+            if error is None:
+                return answer.value
+            if was_stopping or not (isinstance(error, PaimonStreamError) and error.retriable):
+                raise error
+            text = "the stream failed (%(error)s) and goes on after a pause"
+            _LOG.warning("waits_out", text, attempt=attempt, error=_words(error))
+            yield self.pause(seconds)
+        raise AssertionError("unreachable")
+
+    def _handled(self, batch: B) -> Waits[None]:
+        for attempt, seconds in enumerate(self.patience.pauses(), 1):
+            was_stopping = self.is_stopping()
+            answer: _Answer[object] = yield _tried(self.handle(batch))
+            error = answer.error
+            if error is None:
+                return
+            if isinstance(error, PaimonStreamError) and not error.retriable:
+                raise error
+            text = "the handler failed with %(rows)d rows of snapshot %(snapshot)d: %(error)s"
+            fields: dict[str, Any] = {"snapshot": batch.snapshot_id, "rows": batch.num_rows, "error": _words(error)}
+            _LOG.warning("handler_failed", text, attempt=attempt, **fields)
+            if was_stopping or attempt == self.patience.attempts:
+                if self.dead_letter is None:
+                    raise error
+                _LOG.warning("dead_letter", "%(rows)d rows of snapshot %(snapshot)d are put aside: %(error)s", **fields)
+                yield self.dead_letter(batch, error)
+                return
+            yield self.pause(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[T]):
+    """What a call came to: a value, or an error."""
+
+    value: T
+    error: Exception | None = None
+
+
+def _tried(wait: Wait[T]) -> Wait[_Answer[Any]]:
+    """A wait whose errors are answers: raised by a wait, they would end the generator that waits."""
+
+    def block() -> _Answer[Any]:
+        try:
+            return _Answer(wait.block())
+        except Exception as error:  # noqa: BLE001 - the loop decides
+            return _Answer(None, error)
+
+    async def awaitable() -> _Answer[Any]:
+        try:
+            return _Answer(await wait.awaitable())
+        except Exception as error:  # noqa: BLE001 - the loop decides
+            return _Answer(None, error)
+
+    return Wait(block, awaitable)
+
+
+def _never() -> Any:
+    raise AssertionError("the other loop waits so")
+
+
+def _not_awaitable(answer: object) -> object:
+    """What a plain handler returned; a coroutine that nobody awaits would pass for work that was done."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise StreamConfigError("run_forever: the handler is asynchronous: use run_forever_async with builder.open()")
+    return answer
+
+
+async def _awaited(answer: Awaitable[T]) -> T:
+    if not inspect.isawaitable(answer):
+        raise StreamConfigError("run_forever_async: handler and dead_letter are awaited: make them `async def`")
+    return await answer
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,37 @@
+"""SIGTERM as a wish to end in good order."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def on_sigterm(stop: Callable[[], object]) -> Iterator[None]:
+    """Call something at the first SIGTERM; a second one ends the process, as if this were not here.
+
+    Nothing is changed outside the main thread, on Windows, and where the program has a handler of its own: that one
+    decides.
+
+    Args:
+        stop: Called in the main thread, in the midst of whatever it does.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if sys.platform == "win32" or not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def handle(*_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        stop()
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is handle:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
