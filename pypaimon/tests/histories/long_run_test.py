@@ -163,14 +163,15 @@ def test_weeks_of_following_leave_everything_as_it_is(tmp_path: Path, small_cach
     assert scan.metrics.plans == SNAPSHOTS and scan.metrics.idle_polls >= POLLS
     # The first half fills the caches.
     settled, last = sizes[EPOCHS // 2], sizes[-1]
-    # The least of several, without what the threads take that happen to be there. Python 3.12's pathlib keeps each file
+    # The least of several, without what the threads take that happen to be there. In the short form some caches still
+    # fill, about a block per snapshot; whatever is kept of a snapshot is more. Python 3.12's pathlib keeps each file
     # name for good: two or three blocks per snapshot, in the table's writer too.
     quarter = EPOCHS // 4
     third, fourth = (
         min(size.blocks - BLOCKS_OF_A_THREAD * size.threads for size in some)
         for some in (sizes[-2 * quarter : -quarter], sizes[-quarter:])
     )
-    per_snapshot = 4 if sys.version_info[:2] == (3, 12) else 0.05
+    per_snapshot = 4 if sys.version_info[:2] == (3, 12) else 0.05 if SOAK else 2
     assert fourth - third < NOISE + per_snapshot * SNAPSHOTS // 4
     assert last.resident - settled.resident < (16 << 20)
     assert max(size.threads for size in sizes) <= before + THREADS

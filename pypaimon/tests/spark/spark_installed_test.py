@@ -12,7 +12,7 @@ import pypaimon
 import pytest
 from java_home import java_home
 from repository import SUPPORT
-from spark_session import ROOT
+from spark_session import ROOT, unpacked_home
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
@@ -52,6 +52,7 @@ def test_the_format_is_there_after_an_installation(kind: str, module: str, site_
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(unpacked_home(tmp_path / "spark")),
     }
     where = _run(sys.executable, "-c", "import pypaimon.spark as ours; print(ours.__file__)", **variables)
     assert Path(where.strip()).is_relative_to(site_packages)

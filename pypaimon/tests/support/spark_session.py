@@ -64,10 +64,10 @@ def environment(directory: Path) -> dict[str, str]:
 
 def quick_environment(directory: Path) -> dict[str, str]:
     """The same, and Python processes that start sooner."""
-    return {**environment(directory), "SPARK_HOME": str(_unpacked(directory / "spark"))}
+    return {**environment(directory), "SPARK_HOME": str(unpacked_home(directory / "spark"))}
 
 
-def _unpacked(home: Path) -> Path:
+def unpacked_home(home: Path) -> Path:
     """A Spark home that shows pyspark's installation, with packages in the place of the zip files of its Python side.
 
     Each Python process that Spark starts would compile all that it imports out of a zip file, which takes seconds.
