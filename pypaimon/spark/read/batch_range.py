@@ -8,7 +8,6 @@ from pypaimon.spark.options.source_options import SourceOptions
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.time_travel import snapshot_of_version
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
@@ -20,7 +19,6 @@ from pypaimon.streaming.options.between import (
     between_of_options,
 )
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 
 _SNAPSHOT, _TAG = ("scan.snapshot-id", "scan.version"), "scan.tag-name"
 _MILLIS, _TIME = "scan.timestamp-millis", "scan.timestamp"
@@ -93,6 +91,9 @@ def _splits_of_range(builder: EngineReadBuilder, between: Between) -> list[Strea
 
 def _state(builder: EngineReadBuilder, snapshot: Snapshot) -> list[StreamSplit]:
     """All that is committed at a snapshot, also what no compaction has turned into changelog yet."""
+    from pypaimon.streaming.metadata.history import RangeCheck
+    from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
+
     schema = builder.schema.copy(new_options={**builder.schema.options, "changelog-producer": "none"})
     with RangeCheck(builder.directory, False).reading(snapshot):
         return SnapshotPlans(builder.directory, schema, builder.options).full(snapshot).splits

@@ -17,6 +17,7 @@ from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.metadata.table_handle import TableHandle
 from pypaimon.streaming.options.between import Between
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.stream_options import Limits, StreamOptions
@@ -48,10 +49,17 @@ class EngineReadBuilder(StreamAssembly):
         table: pypaimon's table.
         view: A view of it, or None.
         schema_id: The schema to read with; None: the table's latest.
+        newest: The table's latest schema, where that was read just now.
     """
 
-    def __init__(self, table: Any, view: View | None = None, schema_id: int | None = None) -> None:
-        super().__init__(table, view)
+    def __init__(
+        self,
+        table: Any,
+        view: View | None = None,
+        schema_id: int | None = None,
+        newest: TableSchema | None = None,
+    ) -> None:
+        super().__init__(table, view, newest=newest)
         self._batch = False
         if schema_id is not None and schema_id != self._schema.id:
             schema = self.directory.reading_schema(schema_id)
@@ -74,7 +82,8 @@ class EngineReadBuilder(StreamAssembly):
         table, view = load_stream_table(options)
         if schema_id is None and options.version is not None:
             schema_id = snapshot_of_version(TableDirectory.of(table), *options.version).schema_id
-        builder = EngineReadBuilder(table, view, schema_id)
+        newest = table.newest if isinstance(table, TableHandle) else None
+        builder = EngineReadBuilder(table, view, schema_id, newest)
         everything = fields(builder.schema, view)
         names = options.columns if columns is None else tuple(columns)
         if names is not None and names != tuple(field.name for field in everything):

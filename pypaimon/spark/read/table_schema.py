@@ -77,7 +77,7 @@ def builder_for(options: SourceOptions, schema: StructType, *, streaming: bool) 
         return everything
     if not columns:
         raise StreamConfigError("The schema of the query has no column of the table; name at least one.")
-    return EngineReadBuilder.of(options, columns)
+    return everything.with_projection(columns)
 
 
 def _files_builder(options: SourceOptions, schema: StructType) -> EngineReadBuilder:

@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pypaimon.spark.options.source_options import parse
-from pypaimon.spark.read.batch_range import batch_options
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.metadata_columns import FILES_SCHEMA, ORDINAL, SNAPSHOT_ID, data_columns
 from pypaimon.spark.spark_versions import arrow_schema
@@ -88,7 +87,11 @@ def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, b
     with _lock.held:
         known = _reads.get(key)
         if known is None:
-            parsed = batch_options(parse(options)) if batch else parse(options)
+            parsed = parse(options)
+            if batch:
+                from pypaimon.spark.read.batch_range import batch_options
+
+                parsed = batch_options(parsed)
             known = _reads[key] = _builder(parsed, parsed.columns or columns, task).new_read(batch=batch)
             while len(_reads) > _KEPT:
                 _reads.popitem(last=False)

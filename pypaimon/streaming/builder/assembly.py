@@ -58,19 +58,27 @@ class StreamAssembly(BuilderSettings):
         table: pypaimon's table.
         view: See `StreamReadBuilder`.
         clock: Where time comes from.
+        newest: The newest schema of the table, where that was read just now.
 
     Raises:
         UnsupportedTableError: The table cannot be streamed.
         TableChangedError: The table is gone.
     """
 
-    def __init__(self, table: Any, view: View | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        table: Any,
+        view: View | None = None,
+        clock: Clock | None = None,
+        newest: TableSchema | None = None,
+    ) -> None:
         refuse_unstreamable(table)
         if view is not None and view not in VIEWS:
             raise StreamConfigError(f"view={view!r}: choose one of {', '.join(VIEWS)}")
         self.table = table
         self._followed, self._chain = followed_table(table)
-        super().__init__(Deferred(partial(_facts_of, self._followed)), view)
+        known = newest if self._chain is None else None
+        super().__init__(Deferred(partial(_facts_of, self._followed, newest=known)), view)
         self._clock = clock or Clock()
         self._asks: TableDirectory | None = None
         if not on_event_loop():
@@ -270,6 +278,6 @@ def _is_difference(options: StreamOptions) -> bool:
     return options.between is not None and options.between.mode is BetweenMode.DIFF
 
 
-def _facts_of(table: Any, directory: TableDirectory | None = None) -> TableFacts:
+def _facts_of(table: Any, directory: TableDirectory | None = None, newest: TableSchema | None = None) -> TableFacts:
     """What must be known of a table, asked through a directory of it; for a pickle with the default time limit."""
-    return TableFacts.of(directory or TableDirectory.of(table))
+    return TableFacts.of(directory or TableDirectory.of(table), newest)

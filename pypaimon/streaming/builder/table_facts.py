@@ -1,4 +1,4 @@
-"""`TableFacts`: what a stream must know of its table before anything is read: two requests."""
+"""`TableFacts`: what a stream must know of its table before anything is read: two requests at most."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ class TableFacts:
     identity: str
 
     @staticmethod
-    def of(directory: TableDirectory) -> TableFacts:
+    def of(directory: TableDirectory, newest: TableSchema | None = None) -> TableFacts:
         """Ask the store. Blocks.
 
         Args:
             directory: Of the table; asks, and keeps no thread for it.
+            newest: The newest schema, where that was read just now.
 
         Raises:
             TableChangedError: The table is gone.
             PaimonStreamError: The store fails, or the schema cannot be read.
         """
         try:
-            newest = directory.latest_schema()
+            if newest is None:
+                newest = directory.latest_schema()
+            directory.know(newest)
             identity = directory.identity
         except FileNotFoundError as error:
             raise TableChangedError(f"The table was dropped: {error} is not there. Load the table again.") from error

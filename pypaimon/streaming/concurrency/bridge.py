@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import sys
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -12,6 +12,11 @@ T = TypeVar("T")
 
 def on_event_loop() -> bool:
     """Whether this thread runs an event loop, which blocking would hold up."""
+    if "asyncio" not in sys.modules:
+        # Importing it costs a process that only blocks as much as a plan.
+        return False
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -21,6 +26,8 @@ def on_event_loop() -> bool:
 
 async def wait_for_future(future: Future[T]) -> T:
     """The result of a call on another thread. If the wait is cancelled the call goes on and keeps its result."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import queue
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.concurrency.waits import Wait
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -38,6 +40,8 @@ class Clock:
 
     async def wait_async(self, woken: asyncio.Event, seconds: float) -> None:
         """Wait until the event is set, at most this long."""
+        import asyncio
+
         # `asyncio.wait_for` of Python < 3.12 loses a cancellation that comes together with the event.
         timer = asyncio.get_running_loop().call_later(seconds, woken.set)
         try:
@@ -131,6 +135,8 @@ class Sleeper:
     @contextlib.contextmanager
     def _awake(self) -> Iterator[tuple[asyncio.Event, Callable[[], None]]]:
         """An event that is set by `wake`, also by one that comes before it is waited for; and what sets it."""
+        import asyncio
+
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:

@@ -56,6 +56,11 @@ class TableHandle:
         table_schema: Its latest schema.
         catalog_environment: What is known of its catalog.
         applied: What copies have laid over the options of the table; None: taken away.
+        newest: The schema as the store has it.
+
+    Attributes:
+        newest: The latest schema when the handle was found, without what copies have laid over it; None: nobody asked
+            for it, or not for that of this branch.
     """
 
     def __init__(
@@ -65,11 +70,13 @@ class TableHandle:
         table_schema: TableSchema,
         catalog_environment: FilesOnly,
         applied: Mapping[str, str | None] | None = None,
+        newest: TableSchema | None = None,
     ) -> None:
         self.file_io = file_io
         self.identifier = catalog_environment.identifier
         self.table_path = table_path
         self.table_schema = table_schema
+        self.newest = newest
         self.catalog_environment = catalog_environment
         self.options = CoreOptions(Options(table_schema.options))
         self._applied_dynamic_options = dict(applied or {})
@@ -84,7 +91,8 @@ class TableHandle:
         unknown = TableSchema(TableSchema.CURRENT_VERSION, 0, [], 0, [], [], {})
         directory = TableDirectory.of(TableHandle(file_io, table_path, unknown, catalog_environment))
         try:
-            return TableHandle(file_io, table_path, directory.latest_schema(), catalog_environment)
+            newest = directory.latest_schema()
+            return TableHandle(file_io, table_path, newest, catalog_environment, newest=newest)
         except FileNotFoundError:
             return None
         finally:
@@ -107,9 +115,9 @@ class TableHandle:
             raise ValueError("Cannot change bucket number")
         merged = {**old.options.to_map(), **options}
         schema = self.table_schema.copy(new_options={key: text for key, text in merged.items() if text is not None})
-        environment, names = self.catalog_environment, self.identifier
+        environment, names, newest = self.catalog_environment, self.identifier, self.newest
         if "branch" in options:
             branch = Identifier.create(names.get_database_name(), names.get_table_name(), branch=options["branch"])
-            environment = replace(environment, identifier=branch)
+            environment, newest = replace(environment, identifier=branch), None
         applied = {**self._applied_dynamic_options, **options}
-        return TableHandle(self.file_io, self.table_path, schema, environment, applied)
+        return TableHandle(self.file_io, self.table_path, schema, environment, applied, newest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import posixpath
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -417,6 +416,8 @@ def _key(schema: TableSchema) -> tuple[int, int]:
 
 async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:
     """Run a blocking call on a thread of the pool; may be cancelled at any time: what still runs is not waited for."""
+    import asyncio
+
     pending = asyncio.wrap_future(pool.submit(function, *args))
     try:
         while not (await asyncio.wait({pending}, timeout=pool.tick))[0]:

@@ -21,7 +21,6 @@ from pypaimon.streaming.model.system_columns import ROW_ID
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import StreamOptions, Unmatched
-from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
 from pypaimon.streaming.reading.query_auth import QueryAuth
 from pypaimon.streaming.reading.read_layout import ReadSettings, layout
 from pypaimon.streaming.reading.split_files import deletion_files
@@ -114,6 +113,8 @@ class ReferredTable:
 
     def _planned(self) -> list[StreamSplit]:
         if self._splits is None:
+            from pypaimon.streaming.planning.snapshot_plans import SnapshotPlans
+
             snapshot = self.directory.snapshots.get_latest_snapshot()
             plans = SnapshotPlans(self.directory, self._schema, StreamOptions(Start(StartMode.LATEST_FULL)))
             self._splits = [] if snapshot is None else plans.full(snapshot).splits

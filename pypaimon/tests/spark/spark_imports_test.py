@@ -12,6 +12,7 @@ from spark_queries import options
 from tables import Table
 
 HEAVY = (
+    "asyncio",
     "polars",
     "pyarrow.dataset",
     "pypaimon.api.rest_api",
@@ -97,4 +98,27 @@ print(json.dumps(sorted(sys.modules)))
 """
     rows, modules = run(code)
     assert rows == "2"
-    assert not {*HEAVY, "pandas", "pypaimon.streaming.scanning.driver"} & set(json.loads(modules))
+    assert not {*HEAVY, "pandas", "pypaimon.streaming.planning", "pypaimon.streaming.scanning.driver"} & set(
+        json.loads(modules)
+    )
+
+
+def test_each_process_of_a_read_asks_once_for_the_newest_schema(table: Table) -> None:
+    """One listing and one file: the handle of the table and what reads it know the same schema."""
+    code = """
+asked = []
+warehouse = source.options["warehouse"]
+def note(event, arguments):
+    path = str(arguments[0]) if event in ("open", "os.listdir", "os.scandir") else ""
+    if path.startswith(warehouse) and "/schema" in path:
+        asked.append(path)
+sys.addaudithook(note)
+reader = source.reader(source.schema())
+counts = [len(asked)]
+tasks = reader.partitions()
+counts.append(len(asked))
+assert sum(batch.num_rows for batch in reader.read(tasks[0])) == 2
+counts.append(len(asked))
+print(counts)
+"""
+    assert run(AROUND.format(code=code), json.dumps(options(table)))[0] == "[2, 4, 6]"
