@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pypaimon.spark.internals import DataFileMeta
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.table_traits import merge_engine_of
 
 _BATCH_SIZE = 65536
 
@@ -35,8 +35,9 @@ def check_owners(table: Any, tasks: Sequence[Sequence[Any]]) -> None:
         KeyOwnersError: A key came from two tasks.
     """
     raw = table.options.options.to_map()
-    ordered = merge_engine_of(raw).depends_on_order
-    if not table.is_primary_key_table or "sequence.field" in raw or not ordered:
+    if not table.is_primary_key_table or "sequence.field" in raw:
+        return
+    if not merge_engine(table.table_schema).depends_on_order:
         return
     buckets: dict[tuple[Any, ...], dict[int, list[DataFileMeta]]] = {}
     for number, messages in enumerate(tasks):

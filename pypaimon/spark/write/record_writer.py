@@ -22,11 +22,14 @@ from pypaimon.spark.internals import (
 from pypaimon.spark.write.bucket_hash import BucketKeys
 from pypaimon.spark.write.write_state import NO_SEQUENCE, WriteState, write_state
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.internals import CoreOptions, GenericRow, GenericRowSerializer
+from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.merge.merge_on_read import merge_records
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.options.table_traits import merge_engine_of
 
+_NEWEST = {"merge-engine": "deduplicate"}
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
 
 
@@ -46,13 +49,13 @@ class RecordWriter:
         self._write = _FileStoreWrite(table, user, overwrite, state)
 
     def check(self) -> None:
-        """Find out early what pypaimon cannot merge.
+        """Find out early what cannot be merged.
 
         Raises:
-            NotImplementedError: The merge engine, or an option of it.
+            PaimonStreamError: The merge engine, or an option of it.
         """
         if self._write.table.is_primary_key_table:
-            self._write._build_pk_merge_function()
+            merge_engine(self._write.table.table_schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows: the table's columns, and for a primary-key table `VALUE_KIND` behind them."""
@@ -86,7 +89,12 @@ class _Router(FixedBucketRowKeyExtractor):
 
 class _FileStoreWrite(FileStoreWrite):
     def __init__(self, table: Any, user: str, overwrite: bool, state: WriteState | None) -> None:
-        super().__init__(table, user)
+        # pypaimon refuses tables that it does not merge; here they are merged by this library.
+        merged_here = table.is_primary_key_table and not merge_engine_of(table.options.options.to_map()).keeps_newest
+        super().__init__(table.copy_without_time_travel(_NEWEST) if merged_here else table, user)
+        if merged_here:
+            self.table, self.options = table, CoreOptions.copy(table.options)
+            self._configure_data_file_prefix(user)
         self._overwrite = overwrite
         self._state = state
         if overwrite:
@@ -106,12 +114,11 @@ class _FileStoreWrite(FileStoreWrite):
         if mode == BucketMode.BUCKET_UNAWARE:
             return _AppendWriter(max_seq_number=0, **settings)
         if mode == BucketMode.POSTPONE_MODE:
-            merge = self._build_pk_merge_function()
-            return _PostponedWriter(max_seq_number=NO_SEQUENCE, merge_function=merge, **settings)
+            return _PostponedWriter(max_seq_number=NO_SEQUENCE, **settings)
         last = self._last_sequence(partition)
         if not self.table.is_primary_key_table:
             return _BucketedWriter(max_seq_number=last + 1, **settings)
-        return _KeyedWriter(max_seq_number=last, merge_function=self._build_pk_merge_function(), **settings)
+        return _KeyedWriter(max_seq_number=last, **settings)
 
     def _check_overwrite(self, partition: tuple[Any, ...]) -> None:
         by_partition = self._overwrite and self.table.options.dynamic_partition_overwrite()
@@ -187,8 +194,10 @@ class _KindsInColumn(_PathsOfJava, KeyValueDataWriter):
 
 class _KeyedWriter(_KindsInColumn):
     def _merge_pending_by_pk(self, data: pa.Table) -> pa.Table:
-        if data.num_rows < 2 or not merge_engine_of(self.options.options.to_map()).keeps_newest:
-            return super()._merge_pending_by_pk(data)
+        if data.num_rows < 2:
+            return data
+        if not merge_engine_of(self.options.options.to_map()).keeps_newest:
+            return self._merged(data)
         # Sorted by key and sequence: the last row of each key stays.
         last = np.zeros(data.num_rows, dtype=bool)
         last[-1] = True
@@ -197,6 +206,15 @@ class _KeyedWriter(_KindsInColumn):
             same = pc.equal(column.slice(0, len(column) - 1), column.slice(1))
             last[:-1] |= ~pc.fill_null(same, False).to_numpy(zero_copy_only=False)
         return data.filter(pa.array(last))
+
+    def _merged(self, data: pa.Table) -> pa.Table:
+        """One record per key, as the merge engine makes it."""
+        records = data.combine_chunks().drop_columns([KEY_PREFIX + name for name in self.trimmed_primary_keys])
+        merged = merge_records(records.to_batches()[0], merge_engine(self.table.table_schema))
+        keys = {KEY_PREFIX + name: name for name in self.trimmed_primary_keys}
+        return pa.Table.from_arrays(
+            [merged.column(keys.get(each, each)) for each in data.schema.names], schema=data.schema
+        )
 
     def _write_data_to_file(self, data: pa.Table) -> None:
         files, changelogs = len(self.committed_files), len(self.committed_changelog_files)

@@ -19,6 +19,12 @@ from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 """Name of the column that `RowLayout.align` adds: the row kind as Paimon's byte."""
 
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
+_WHAT_ELSE = {
+    "partial-update": ", 'partial-update.remove-record-on-delete' = 'true' lets a -D remove the row, sequence groups "
+    "let records take back their fields",
+    "aggregation": ", 'aggregation.remove-record-on-delete' = 'true' lets a -D remove the row, and 'fields.<f>.ignore-"
+    "retract' = 'true' leaves a field whose function cannot take values back as it is",
+}
 _INTEGERS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _EXACT_FLOATS = {pa.float32(): (pa.int8(), pa.int16()), pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32())}
 
@@ -49,14 +55,14 @@ class KindRules:
 
     Attributes:
         keyed: It has a primary key.
-        retracts: It takes deletes.
+        retractions: Which of the kinds -U and -D it takes.
         engine: Its merge engine, for messages.
         ignore_deletes: Deletes and old rows of updates are dropped.
         ignore_before: Old rows of updates are dropped.
     """
 
     keyed: bool
-    retracts: bool
+    retractions: frozenset[int]
     engine: str
     ignore_deletes: bool
     ignore_before: bool
@@ -128,11 +134,13 @@ class RowLayout:
             dropped = pc.or_(before, deletes)
         elif self.rules.ignore_before:
             dropped = before
-        if not self.rules.retracts and pc.any(pc.and_not(pc.or_(before, deletes), dropped)).as_py():
-            raise BadRowError(
-                f"{self.table} has the merge engine '{self.rules.engine}', and a row is of kind -U or -D, which cannot "
-                "be written to it here. Filter such rows out, or set 'ignore-delete' = 'true' on the table."
-            )
+        for kind, mask in ((1, before), (3, deletes)):
+            if kind not in self.rules.retractions and pc.any(pc.and_not(mask, dropped)).as_py():
+                raise BadRowError(
+                    f"{self.table} has the merge engine '{self.rules.engine}', and a row is of kind {_KINDS[kind]}, "
+                    "which it does not take as it is set up. Filter such rows out, or say on the table what becomes of "
+                    f"them: 'ignore-delete' = 'true' drops them{_WHAT_ELSE.get(self.rules.engine, '')}."
+                )
         return pc.invert(dropped) if isinstance(dropped, pa.Array) and pc.any(dropped).as_py() else None
 
 

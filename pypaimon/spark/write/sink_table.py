@@ -19,6 +19,7 @@ from pypaimon.spark.options.tables import load_table
 from pypaimon.spark.write.record_writer import RecordWriter
 from pypaimon.spark.write.row_layout import KindRules, fits
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
@@ -99,11 +100,11 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
 def kind_rules(table: Any) -> KindRules:
     """What the table makes of row kinds."""
     raw = table.options.options.to_map()
-    engine = merge_engine_of(raw)
+    keyed = bool(table.is_primary_key_table)
     return KindRules(
-        keyed=bool(table.is_primary_key_table),
-        retracts=bool(table.is_primary_key_table) and engine.keeps_newest,
-        engine=engine.value,
+        keyed=keyed,
+        retractions=merge_engine(table.table_schema).retractions if keyed else frozenset(),
+        engine=merge_engine_of(raw).value,
         ignore_deletes=bool(table.options.ignore_delete()),
         ignore_before=OptionValues(raw).boolean("ignore-update-before", False),
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.engines.base import MergeEngine
 from pypaimon.streaming.merge.groups import Groups, Kinds, Mask, Merged, is_retract, take_or_null
-from pypaimon.streaming.merge.ordering import Codes, Ints, numeric_codes, ranks
+from pypaimon.streaming.merge.ordering import Codes, Ints, KeyCodec, numeric_codes, ranks
 from pypaimon.streaming.merge.runs import Chunk, chunks
 from pypaimon.streaming.merge.stages import Begin, few_runs
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER
@@ -56,6 +56,29 @@ def merge_batches(
                 yield merged
 
 
+def merge_records(batch: pa.RecordBatch, engine: MergeEngine) -> pa.RecordBatch:
+    """Merges the records of a writer, as Java's merge buffer does: one record per key, -D among them.
+
+    Args:
+        batch: Records in any order: the columns of `merge_batches`, without `_LEVEL` and `_WRITTEN_NUMBER`.
+        engine: How the records of one key become one.
+
+    Returns:
+        The same columns, sorted by key; `_SEQUENCE_NUMBER` is that of the newest record that went into one.
+
+    Raises:
+        UnsupportedTableError: A -U or -D is there that the engine does not take.
+    """
+    keys = [batch.column(name) for name in engine.keys]
+    codec = KeyCodec(len(keys))
+    codec.fit(keys)
+    codes = codec.encode(keys)
+    order = np.argsort(codes, kind="stable")
+    chunk = Chunk(batch.take(pa.array(order)), codes[order], (batch.num_rows,))
+    merged = _merge_chunk(chunk, engine, batch.schema.names, keep_deletes=True)
+    return pa.RecordBatch.from_arrays(merged.columns, schema=batch.schema)
+
+
 def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_deletes: bool) -> pa.RecordBatch:
     order, starts = chunk.by_key()
     kinds = _kinds(chunk.batch)
@@ -74,7 +97,8 @@ def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_delet
 
 def _prepared(groups: Groups, engine: MergeEngine) -> Groups:
     groups = _by_age(groups, engine)
-    return _without_superseded_levels(groups) if engine.wants_levels else groups
+    levels = engine.wants_levels and LEVEL in groups.batch.schema.names
+    return _without_superseded_levels(groups) if levels else groups
 
 
 def _by_age(groups: Groups, engine: MergeEngine) -> Groups:

@@ -53,11 +53,6 @@ class MergeEngineKind(str, Enum):
         """Whether a row may hold values of several records."""
         return self in (MergeEngineKind.PARTIAL_UPDATE, MergeEngineKind.AGGREGATE)
 
-    @property
-    def depends_on_order(self) -> bool:
-        """Whether it matters for a row which of two records is the newer one."""
-        return self is not MergeEngineKind.AGGREGATE
-
 
 class BucketFunctionType(str, Enum):
     """How the bucket key of a row becomes its bucket, option `bucket-function.type`."""

@@ -7,10 +7,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pypaimon.streaming.merge.engines.base import EngineBase
+from pypaimon.streaming.merge.engines.base import RETRACTIONS, EngineBase
 from pypaimon.streaming.merge.functions.base import ADD, RETRACT, SET, Actions, FieldAggregate
 from pypaimon.streaming.merge.groups import Groups, Merged, value_columns
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT
+
+_IN_ANY_ORDER = frozenset(
+    {
+        "primary_key",
+        "sum",
+        "product",
+        "max",
+        "min",
+        "bool_or",
+        "bool_and",
+        "hll_sketch",
+        "theta_sketch",
+        "rbm32",
+        "rbm64",
+    }
+)
+"""Functions whose result is the same whichever value comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +45,19 @@ class Aggregation(EngineBase):
     @property
     def name(self) -> str:
         return "aggregation"
+
+    @property
+    def retractions(self) -> frozenset[int]:
+        """Those that all functions can take back; a -D that removes the row needs none of them."""
+        if all(each.takes_back for each in self.aggregates.values()):
+            return RETRACTIONS
+        return frozenset({DELETE}) if self.remove_on_delete else frozenset()
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether a -D removes what came before it, or a function looks at the order."""
+        functions = {each.aggregator.name for each in self.aggregates.values()}
+        return self.remove_on_delete or not functions <= _IN_ANY_ORDER
 
     def merge(self, groups: Groups) -> Merged:
         """Aggregates each field; results are +I, or -D where a delete removed the row.

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pypaimon.streaming.merge.groups import Groups, Merged
+from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
+
+RETRACTIONS = frozenset({UPDATE_BEFORE, DELETE})
+"""The kinds that take rows back."""
 
 
 class MergeEngine(Protocol):
@@ -18,6 +22,8 @@ class MergeEngine(Protocol):
         sequence: The fields that order the records of a key, before `_SEQUENCE_NUMBER`; empty if none.
         ascending: Whether the greatest of `sequence` is the newest.
         wants_levels: Whether batches must hold the level of each record's file, `_LEVEL` (int32).
+        retractions: Which of the kinds -U and -D it takes; a record of another one it refuses.
+        depends_on_order: Whether it matters which of two records is the newer one.
     """
 
     @property
@@ -35,6 +41,12 @@ class MergeEngine(Protocol):
     @property
     def wants_levels(self) -> bool: ...
 
+    @property
+    def retractions(self) -> frozenset[int]: ...
+
+    @property
+    def depends_on_order(self) -> bool: ...
+
     def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The columns that merging needs beside these, so that these come out right."""
 
@@ -50,6 +62,16 @@ class EngineBase:
     sequence: tuple[str, ...] = ()
     ascending: bool = True
     wants_levels: bool = False
+
+    @property
+    def retractions(self) -> frozenset[int]:
+        """Both, unless an engine says otherwise."""
+        return RETRACTIONS
+
+    @property
+    def depends_on_order(self) -> bool:
+        """It does, unless an engine says otherwise."""
+        return True
 
     def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Keys and sequence fields."""

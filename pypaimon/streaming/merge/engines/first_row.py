@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.engines.base import EngineBase
+from pypaimon.streaming.merge.engines.base import RETRACTIONS, EngineBase
 from pypaimon.streaming.merge.groups import NO_ROW, Groups, Merged
 
 
@@ -24,6 +24,11 @@ class FirstRow(EngineBase):
     @property
     def name(self) -> str:
         return "first-row"
+
+    @property
+    def retractions(self) -> frozenset[int]:
+        """None, or all to pass over them."""
+        return RETRACTIONS if self.ignore_delete else frozenset()
 
     def merge(self, groups: Groups) -> Merged:
         """Takes the first record, kind included.

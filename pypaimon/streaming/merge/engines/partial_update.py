@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge.engines.base import EngineBase
+from pypaimon.streaming.merge.engines.base import RETRACTIONS, EngineBase
 from pypaimon.streaming.merge.functions.base import (
     ADD,
     ADD_BEFORE,
@@ -68,6 +68,13 @@ class PartialUpdate(EngineBase):
     @property
     def name(self) -> str:
         return "partial-update"
+
+    @property
+    def retractions(self) -> frozenset[int]:
+        """Both where an option says what they do, and each aggregate of a sequence group can take values back."""
+        said = self.ignore_delete or self.remove_on_delete or self.groups
+        possible = self.ignore_delete or all(each.takes_back for each in self.aggregates.values())
+        return RETRACTIONS if said and possible else frozenset()
 
     def needs(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Keys, sequence fields, and those of the sequence groups that the columns belong to or that remove rows."""

@@ -61,6 +61,11 @@ class FieldAggregate:
     aggregator: Aggregator
     ignore_retract: bool = False
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether a retraction is no error."""
+        return self.ignore_retract or self.aggregator.retractable
+
     def apply(self, groups: Groups, column: str, actions: Actions) -> Values:
         """One value per group.
 

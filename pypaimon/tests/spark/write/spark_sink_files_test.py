@@ -21,6 +21,7 @@ from pypaimon import Schema
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
 from pyspark.sql.types import BinaryType, DateType, DoubleType, LongType, StringType, StructField, StructType
+from spark_driver import batch_tasks
 
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.spark.write.batch_writer import BatchTaskMessage, PaimonBatchWriter
@@ -99,6 +100,12 @@ def rows_of(warehouse: Any, name: str) -> list[tuple[Any, ...]]:
     return sorted(zip(*(data[column].to_pylist() for column in columns), strict=True), key=str)
 
 
+def state_of(warehouse: Any, name: str) -> list[tuple[Any, ...]]:
+    """The state of a table that cannot be streamed."""
+    tasks = batch_tasks({"warehouse": warehouse.warehouse, "table": f"db.{name}", "mode": "rows"})
+    return sorted(tuple(row.values()) for task in tasks for batch in task for row in batch.to_pylist())
+
+
 KEYS = st.tuples(st.integers(0, 2), st.sampled_from(["x", "y"]), st.integers(0, 2))
 
 
@@ -126,6 +133,64 @@ def test_one_record_of_each_key_is_left_and_deletes_are_counted(
     assert file.row_count == stored.num_rows == len(expected)
     deletes = sum(kind in (1, 3) for _, kind in expected.values())
     assert file.delete_row_count == changelog.delete_row_count == deletes
+
+
+KINDS = pa.array(["+I", "-U", "+U", "-D"])
+MERGED = pa.schema([("k", pa.int64()), ("s", pa.int64()), ("v", pa.int64()), ("w", pa.string())])
+SUM, GROUP = {"fields.v.aggregate-function": "sum"}, {"fields.s.sequence-group": "v,w"}
+RETRACTING = [
+    {"merge-engine": "aggregation", **SUM},
+    {"merge-engine": "aggregation", "fields.v.aggregate-function": "max", "fields.v.ignore-retract": "true"},
+    {"merge-engine": "aggregation", "aggregation.remove-record-on-delete": "true", **SUM},
+    {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+    {"merge-engine": "partial-update", **GROUP},
+    {"merge-engine": "partial-update", **GROUP, **SUM},
+    {"merge-engine": "partial-update", **GROUP, "partial-update.remove-record-on-sequence-group": "s"},
+]
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.integers(0, 1), st.one_of(st.none(), st.integers(0, 3)),
+            st.one_of(st.none(), st.integers(-5, 5)), st.one_of(st.none(), st.sampled_from("xy")),
+        ),
+        min_size=4, max_size=10,
+    )
+)  # fmt: skip
+@pytest.mark.parametrize("options", RETRACTING)
+def test_deletes_are_merged_in_a_batch_as_they_are_over_commits(
+    warehouse: Any, options: dict[str, str], changes: list[tuple[Any, ...]]
+) -> None:
+    schema = StructType([StructField("_row_kind", StringType()), *_fields(MERGED)])
+    rows = [(KINDS[kind].as_py(), *values) for kind, *values in changes]
+    states = []
+    for name, commits in (("one", [rows]), ("each", [[row] for row in rows])):
+        table = f"{name}{abs(hash((str(options), str(changes))))}"
+        create(warehouse, table, MERGED, primary_keys=["k"], options={"bucket": "1", **options})
+        for commit in commits:
+            write(warehouse, table, commit, rows=schema)
+        states.append(state_of(warehouse, table))
+    assert states[0] == states[1]
+
+
+def _fields(schema: pa.Schema) -> list[StructField]:
+    return [StructField(each.name, StringType() if each.type == pa.string() else LongType()) for each in schema]
+
+
+def test_two_tasks_share_keys_where_the_order_does_not_matter(warehouse: Any) -> None:
+    ordered = {"merge-engine": "aggregation", **SUM}
+    free = {**ordered, "fields.s.aggregate-function": "max", "fields.w.aggregate-function": "max"}
+    keyed = StructType(_fields(MERGED))
+    tasks = [(1, 1, 2, "x")], [(1, 1, 3, "x")]
+    create(warehouse, "free", MERGED, primary_keys=["k"], options={"bucket": "1", **free})
+    write(warehouse, "free", *tasks, rows=keyed)
+    assert state_of(warehouse, "free") == [(1, 1, 5, "x")]
+    for name, options in (("ordered", ordered), ("removing", {**free, "aggregation.remove-record-on-delete": "true"})):
+        create(warehouse, name, MERGED, primary_keys=["k"], options={"bucket": "1", **options})
+        with pytest.raises(KeyOwnersError):
+            write(warehouse, name, *tasks, rows=keyed)
 
 
 def test_sequence_numbers_grow_within_each_bucket(warehouse: Any) -> None:
@@ -200,7 +265,7 @@ def test_the_merge_engine_is_read_in_any_case(warehouse: Any, engine: str) -> No
         deletes()
         assert rows_of(warehouse, "t") == [(2, day, "two")]
     else:
-        with pytest.raises(ValueError, match="which cannot be written to it here"):
+        with pytest.raises(ValueError, match="which it does not take as it is set up"):
             deletes()
 
 

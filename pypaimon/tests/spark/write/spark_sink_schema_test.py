@@ -15,8 +15,8 @@ from pypaimon.spark.write.row_layout import BadRowError, KindRules, RowLayout, S
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 
-APPEND = KindRules(False, False, "deduplicate", False, False)
-KEYED = KindRules(True, True, "deduplicate", False, False)
+APPEND = KindRules(False, frozenset(), "deduplicate", False, False)
+KEYED = KindRules(True, frozenset({1, 3}), "deduplicate", False, False)
 TABLE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
 
@@ -82,10 +82,10 @@ def test_an_unknown_row_kind(bad: str | None) -> None:
 
 def test_deletes_only_where_the_engine_takes_them() -> None:
     batch = pa.record_batch({"_row_kind": ["+I", "-D"], "id": [1, 2], "v": ["a", "b"]})
-    rules = KindRules(True, False, "aggregation", False, False)
-    with pytest.raises(BadRowError, match="merge engine 'aggregation'"):
+    rules = KindRules(True, frozenset({1}), "aggregation", False, False)
+    with pytest.raises(BadRowError, match=r"kind -D.*remove-record-on-delete"):
         _layout(batch.schema, rules).align(batch)
-    ignoring = KindRules(True, False, "aggregation", True, False)
+    ignoring = KindRules(True, frozenset(), "aggregation", True, False)
     assert _layout(batch.schema, ignoring).align(batch)["id"].to_pylist() == [1]
 
 
