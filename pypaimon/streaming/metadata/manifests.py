@@ -1,10 +1,10 @@
-"""Manifest lists and manifests of a table in bulk: Arrow tables with fixed columns, whatever release wrote the file."""
+"""Manifest lists and manifests of a table, in bulk: fetched together, kept by name."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,86 +14,24 @@ from cachetools import LRUCache
 
 from pypaimon.streaming.concurrency.forking import cache_lock, polars_works
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.entry_kind import EntryKind
-from pypaimon.streaming.metadata.file_paths import check_file_names
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
+from pypaimon.streaming.metadata.manifest_tables import (
+    ENTRY_SCHEMA,
+    MANIFEST_SCHEMA,
+    Parser,
+    list_parser,
+    manifest_parser,
+    together,
+)
 
 # What a column takes beside its values, measured.
 _BYTES_PER_COLUMN = 1024
 _SMALL_BYTES = 16 << 10
 _FETCHED_BYTES = 32 << 20
-_LONGS = pa.list_(pa.int64())
-_STRINGS = pa.list_(pa.string())
-_Column = tuple[str, str, pa.DataType, bool]
-_Parsers = Mapping[str, Callable[[bytes], pa.Table]]
-
-# Name, path in the record, type, and whether every release writes it.
-_ENTRY_COLUMNS: tuple[_Column, ...] = (
-    ("kind", "_KIND", pa.int8(), True),
-    ("partition", "_PARTITION", pa.binary(), True),
-    ("bucket", "_BUCKET", pa.int32(), True),
-    ("total_buckets", "_TOTAL_BUCKETS", pa.int32(), True),
-    ("file_name", "_FILE._FILE_NAME", pa.string(), True),
-    ("file_size", "_FILE._FILE_SIZE", pa.int64(), True),
-    ("row_count", "_FILE._ROW_COUNT", pa.int64(), True),
-    ("min_key", "_FILE._MIN_KEY", pa.binary(), True),
-    ("max_key", "_FILE._MAX_KEY", pa.binary(), True),
-    ("key_min", "_FILE._KEY_STATS._MIN_VALUES", pa.binary(), True),
-    ("key_max", "_FILE._KEY_STATS._MAX_VALUES", pa.binary(), True),
-    ("key_nulls", "_FILE._KEY_STATS._NULL_COUNTS", _LONGS, True),
-    ("value_min", "_FILE._VALUE_STATS._MIN_VALUES", pa.binary(), True),
-    ("value_max", "_FILE._VALUE_STATS._MAX_VALUES", pa.binary(), True),
-    ("value_nulls", "_FILE._VALUE_STATS._NULL_COUNTS", _LONGS, True),
-    ("min_sequence_number", "_FILE._MIN_SEQUENCE_NUMBER", pa.int64(), True),
-    ("max_sequence_number", "_FILE._MAX_SEQUENCE_NUMBER", pa.int64(), True),
-    ("schema_id", "_FILE._SCHEMA_ID", pa.int64(), True),
-    ("level", "_FILE._LEVEL", pa.int32(), True),
-    ("extra_files", "_FILE._EXTRA_FILES", _STRINGS, True),
-    ("creation_time", "_FILE._CREATION_TIME", pa.int64(), False),
-    ("delete_row_count", "_FILE._DELETE_ROW_COUNT", pa.int64(), False),
-    ("embedded_index", "_FILE._EMBEDDED_FILE_INDEX", pa.binary(), False),
-    ("file_source", "_FILE._FILE_SOURCE", pa.int8(), False),
-    ("value_stats_cols", "_FILE._VALUE_STATS_COLS", _STRINGS, False),
-    ("external_path", "_FILE._EXTERNAL_PATH", pa.string(), False),
-    ("first_row_id", "_FILE._FIRST_ROW_ID", pa.int64(), False),
-    ("write_cols", "_FILE._WRITE_COLS", _STRINGS, False),
-    ("write_cols_sequences", "_FILE._WRITE_COLS_SEQUENCES", _LONGS, False),
-)
-_MANIFEST_COLUMNS: tuple[_Column, ...] = (
-    ("file_name", "_FILE_NAME", pa.string(), True),
-    ("file_size", "_FILE_SIZE", pa.int64(), True),
-    ("num_added_files", "_NUM_ADDED_FILES", pa.int64(), True),
-    ("num_deleted_files", "_NUM_DELETED_FILES", pa.int64(), True),
-    ("partition_min", "_PARTITION_STATS._MIN_VALUES", pa.binary(), True),
-    ("partition_max", "_PARTITION_STATS._MAX_VALUES", pa.binary(), True),
-    ("partition_nulls", "_PARTITION_STATS._NULL_COUNTS", _LONGS, True),
-    ("schema_id", "_SCHEMA_ID", pa.int64(), True),
-    ("min_bucket", "_MIN_BUCKET", pa.int32(), False),
-    ("max_bucket", "_MAX_BUCKET", pa.int32(), False),
-    ("min_level", "_MIN_LEVEL", pa.int32(), False),
-    ("max_level", "_MAX_LEVEL", pa.int32(), False),
-    ("min_row_id", "_MIN_ROW_ID", pa.int64(), False),
-    ("max_row_id", "_MAX_ROW_ID", pa.int64(), False),
-)
-
-ENTRY_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _ENTRY_COLUMNS])
-"""Columns of `ManifestReader.entries`.
-
-`kind` is an `EntryKind`; `file_source` is 0 (APPEND), 1 (COMPACT) or null (unknown).
-`creation_time` is as stored: milliseconds since 1970 of the *local* wall clock of the writer, not of UTC
-(Java's `DataFileMeta.creationTimeEpochMillis` interprets it in the zone of the reading JVM).
-Rows of statistics and partitions are serialised `BinaryRow`s, see `binary_row`."""
-
-STATISTICS = ("key_min", "key_max", "key_nulls", "value_min", "value_max", "value_nulls", "value_stats_cols")
-"""Columns of entries that only filters look at: more than half of what an entry takes."""
-FILE_SCHEMA = pa.schema([field for field in ENTRY_SCHEMA if field.name not in STATISTICS])
-"""`ENTRY_SCHEMA` without statistics, which are not decoded then."""
-
+_Parsers = Mapping[str, Parser]
 _IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path"]
-MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_COLUMNS])
-"""Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null where the release knows none."""
 
 
 class ManifestReader:
@@ -131,7 +69,7 @@ class ManifestReader:
             FileNotFoundError: There is no such manifest list.
             CorruptTableError: It cannot be decoded, or is not of this size.
         """
-        return self._lists({name: partial(parse_manifest_list, size=size)})[name]
+        return self._lists({name: list_parser(size)})[name]
 
     def manifest_lists(self, names: Sequence[str]) -> list[pa.Table]:
         """Several manifest lists, in this order. What is not cached is fetched concurrently, one request each.
@@ -140,7 +78,7 @@ class ManifestReader:
             FileNotFoundError: One is missing.
             CorruptTableError: One cannot be decoded.
         """
-        decoded = self._lists(dict.fromkeys(names, parse_manifest_list))
+        decoded = self._lists(dict.fromkeys(names, list_parser()))
         return [decoded[name] for name in names]
 
     def entries(
@@ -168,21 +106,39 @@ class ManifestReader:
         if len(set(names)) < len(names):
             twice = next(name for index, name in enumerate(names) if name in names[:index])
             raise CorruptTableError(self._path(twice), "its manifest list names it twice")
-        found = [schema.empty_table()]
+        found = []
         for portion in _portions(manifests):
             parsers = _parsers(portion, schema)
             fetched = self._fetched(parsers, schema)
             for name in portion["file_name"].to_pylist():
-                entries = self._decoded(name, fetched.pop(name), parsers[name]).select(schema.names)
+                entries = _with_columns(self._decoded(name, fetched.pop(name), parsers[name]), schema)
                 found.append(entries if kept is None else kept(entries))
-        return pa.concat_tables(found)
+        return pa.concat_tables(found) if len(found) > 1 else (found or [schema.empty_table()])[0]
 
-    def read_ahead(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA) -> None:
-        """Have these manifests at hand for `entries`; small ones are not decoded yet. Errors as `entries`."""
+    def read_ahead(self, manifests: pa.Table, schema: pa.Schema = ENTRY_SCHEMA, first: int = 0) -> list[pa.Table]:
+        """Have these manifests at hand for `entries`; small ones are not kept decoded. Errors as `entries`.
+
+        Args:
+            manifests: Rows of `MANIFEST_SCHEMA`.
+            schema: The columns that are wanted: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
+            first: How many of the first ones are wanted now.
+
+        Returns:
+            The entries of these; none, where something is wrong with one of them.
+        """
         parsers = _parsers(manifests, schema)
-        for name, content in self._fetched(parsers, schema).items():
+        found = self._fetched(parsers, schema)
+        for name, content in found.items():
             if isinstance(content, bytes) and len(content) > _SMALL_BYTES:
-                self._decoded(name, content, parsers[name])
+                found[name] = self._decoded(name, content, parsers[name])
+        names = manifests["file_name"].slice(0, first).to_pylist()
+        small = {name: data for name in names if isinstance(data := found[name], bytes)}
+        try:
+            decoded = together(list(small.values()), [parsers[name] for name in small])
+        except (ValueError, RecursionError):
+            return []
+        tables = found | dict(zip(small, decoded, strict=True))
+        return [_with_columns(tables[name], schema) for name in names]
 
     def index_entries(self, name: str) -> tuple[IndexEntry, ...]:
         """The index files of an index manifest. One request.
@@ -194,8 +150,18 @@ class ManifestReader:
         return self._store.parse(self._path(name), parse_index_manifest)
 
     def _lists(self, parsers: _Parsers) -> dict[str, pa.Table]:
-        found = self._fetched(parsers, MANIFEST_SCHEMA)
-        return {name: self._decoded(name, content, parsers[name]) for name, content in found.items()}
+        return self._all_decoded(self._fetched(parsers, MANIFEST_SCHEMA), parsers)
+
+    def _all_decoded(self, found: Mapping[str, pa.Table | bytes], parsers: _Parsers) -> dict[str, pa.Table]:
+        """Several files decoded, small ones together."""
+        small = {name: data for name, data in found.items() if isinstance(data, bytes) and len(data) <= _SMALL_BYTES}
+        tables: dict[str, pa.Table] = {}
+        if len(small) > 1:
+            # What is wrong with one of them is found out one by one.
+            with suppress(ValueError, RecursionError):
+                decoded = together(list(small.values()), [parsers[name] for name in small])
+                tables = dict(zip(small, decoded, strict=True))
+        return {name: self._decoded(name, tables.get(name, data), parsers[name]) for name, data in found.items()}
 
     def _fetched(self, parsers: _Parsers, schema: pa.Schema) -> dict[str, pa.Table | bytes]:
         """The files of these names; what is not cached is fetched concurrently, and comes as it is stored."""
@@ -209,7 +175,7 @@ class ManifestReader:
                 self._keep(name, data)
         return {name: content for name, content in found.items() if content is not None}
 
-    def _decoded(self, name: str, content: pa.Table | bytes, parser: Callable[[bytes], pa.Table]) -> pa.Table:
+    def _decoded(self, name: str, content: pa.Table | bytes, parser: Parser) -> pa.Table:
         """A file decoded. If its bytes are damaged it is read again, and what could be decoded is kept."""
         if isinstance(content, pa.Table):
             return content
@@ -251,9 +217,12 @@ def _portions(manifests: pa.Table) -> Iterator[pa.Table]:
 def _parsers(manifests: pa.Table, schema: pa.Schema) -> _Parsers:
     names: list[str] = manifests["file_name"].to_pylist()
     counts = pc.add(manifests["num_added_files"], manifests["num_deleted_files"]).to_pylist()
-    return {
-        name: partial(parse_manifest, count=count, schema=schema) for name, count in zip(names, counts, strict=True)
-    }
+    columns = manifest_parser(schema=schema).columns
+    return {name: Parser(columns, schema, count=count) for name, count in zip(names, counts, strict=True)}
+
+
+def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    return entries if entries.num_columns == len(schema) else entries.select(schema.names)
 
 
 def _memory_of(content: pa.Table | bytes) -> int:
@@ -263,42 +232,6 @@ def _memory_of(content: pa.Table | bytes) -> int:
     size: int = content.get_total_buffer_size()
     columns: int = content.num_columns
     return size + columns * _BYTES_PER_COLUMN
-
-
-def parse_manifest_list(data: bytes, size: int | None = None) -> pa.Table:
-    """Decode a manifest list of any release into `MANIFEST_SCHEMA`.
-
-    Args:
-        data: The file.
-        size: Number of bytes that it must have, if known.
-
-    Raises:
-        ValueError: It cannot be decoded, or the size is another one.
-    """
-    if size is not None and len(data) != size:
-        raise ValueError(f"the manifest list has {len(data)} bytes, its snapshot says {size}")
-    return _flatten(record_files.parse(data), _MANIFEST_COLUMNS, MANIFEST_SCHEMA)
-
-
-def parse_manifest(data: bytes, count: int | None = None, schema: pa.Schema = ENTRY_SCHEMA) -> pa.Table:
-    """Decode a manifest of any release.
-
-    Args:
-        data: The file.
-        count: Number of entries that it must hold, if known.
-        schema: The columns that are wanted: `ENTRY_SCHEMA` or `FILE_SCHEMA`.
-
-    Raises:
-        ValueError: It cannot be decoded, or the number is another one.
-    """
-    records = record_files.parse(data)
-    held = record_files.count(records)
-    if count is not None and held != count:
-        raise ValueError(f"the manifest holds {held} entries, its manifest list says {count}")
-    entries = _flatten(records, tuple(each for each in _ENTRY_COLUMNS if each[0] in schema.names), schema)
-    if not pc.all(pc.is_in(entries["kind"], pa.array([*EntryKind], pa.int8())), min_count=0).as_py():
-        raise ValueError("the manifest holds entries that neither add nor delete a file")
-    return entries
 
 
 def without(entries: pa.Table, others: pa.Table, column: str = "file_name") -> pa.Table:
@@ -342,71 +275,3 @@ def _identifiers(entries: pa.Table) -> Any:
     assert isinstance(frame, polars.DataFrame)
     # File names hold no slash, so joined they are still told apart.
     return frame.with_columns(polars.col("extra_files").list.join("/"))
-
-
-def _flatten(records: record_files.Records, columns: tuple[_Column, ...], schema: pa.Schema) -> pa.Table:
-    if not record_files.count(records):
-        return schema.empty_table()
-    table = record_files.to_arrow(records, [path for _, path, _, _ in columns])
-    try:
-        if table is None:
-            arrays = _arrays(record_files.to_records(records), columns, schema)
-        else:
-            arrays = [_column(table, path, type_, required) for _, path, type_, required in columns]
-    except (pa.ArrowException, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"a column of the file has another type than it must have: {error}") from error
-    for array, (name, path, type_, required) in zip(arrays, columns, strict=True):
-        if required and array.null_count and not pa.types.is_list(type_):
-            raise ValueError(f"{path} is null")
-        if name == "file_name":
-            check_file_names(array)
-    return pa.table(arrays, schema=schema)
-
-
-def _column(table: pa.Table, path: str, type_: pa.DataType, required: bool) -> pa.ChunkedArray:
-    column = _at(table, path)
-    if column is None:
-        _check_absent(path, required)
-        return pa.chunked_array([pa.nulls(table.num_rows, type_)])
-    if pa.types.is_timestamp(column.type):
-        # Avro holds the stored milliseconds, Parquet and ORC a time of their own unit.
-        column = column.cast(pa.timestamp("ms"))
-    return column.cast(type_)
-
-
-def _at(table: pa.Table, path: str) -> pa.ChunkedArray | None:
-    """A field: a column of that name, or inside of one with the name of a record around it; None: there is none."""
-    names = path.split(".")
-    for count in range(len(names), 0, -1):
-        outer = ".".join(names[:count])
-        if outer in table.schema.names:
-            column = table[outer]
-            for name in names[count:]:
-                if column.type.get_field_index(name) < 0:
-                    return None
-                column = pc.struct_field(column, name)
-            return column
-    return None
-
-
-def _arrays(records: list[dict[str, Any]], columns: tuple[_Column, ...], schema: pa.Schema) -> list[pa.Array]:
-    """Columns of a few records: as rows at once, since making an Arrow array takes longer than the values in it."""
-    values = [_values(records, path, required) for _, path, _, required in columns]
-    rows = [dict(zip(schema.names, row, strict=True)) for row in zip(*values, strict=True)]
-    arrays: list[pa.Array] = pa.array(rows, pa.struct(list(schema))).flatten()
-    return arrays
-
-
-def _values(records: list[dict[str, Any]], path: str, required: bool) -> list[Any]:
-    values: list[Any] = records
-    for name in path.split("."):
-        if name not in values[0]:
-            _check_absent(path, required)
-            return [None] * len(records)
-        values = [value[name] for value in values]
-    return values
-
-
-def _check_absent(path: str, required: bool) -> None:
-    if required:
-        raise ValueError(f"the records hold no {path}")

@@ -148,7 +148,7 @@ class CatchUpScanner:
         reason = self._reason_not_collapsible(before, ahead[-1], appends)
         if reason is not None:
             return self._replayed(PlanKind.COLLAPSED, ahead, reason)
-        self._plans.prefetch([snapshot.delta_manifest_list for snapshot in appends])
+        self._plans.prefetch([snapshot.delta_manifest_list for snapshot in appends], "delta")
         splits = [split for snapshot in appends for split in self._plans.delta(snapshot).splits]
         self._log_choice("collapsed", ahead, "are handed out as one plan", "a replay would hand out the same files")
         return CaughtUp(PlanKind.COLLAPSED, ahead, PlannedSplits(self._plans.joined(splits, ahead[-1].id)))

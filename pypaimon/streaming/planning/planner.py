@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from pypaimon.streaming.errors import PositionExpiredError, TableChangedError
 from pypaimon.streaming.filtering.filters import columns_of
+from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.metadata.history import RangeCheck
@@ -43,6 +44,7 @@ from pypaimon.streaming.planning.spans import planned_span
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
 
 _MAX_PASSED_OVER = 256
+_SCANS: dict[PlanKind, Scan] = {PlanKind.CHANGELOG: "changelog", PlanKind.DELTA: "delta"}
 
 
 class Planner:
@@ -354,8 +356,10 @@ class Planner:
         # A scanner of the user's own may raise anything.
         with suppress(Exception):
             read = [snapshot for snapshot in snapshots if self._follow_up.is_read(snapshot)]
-            lists = [self._follow_up.files(snapshot).manifest_list for snapshot in read]
-            self._plans.of().prefetch([each for each in lists if each])
+            files = [self._follow_up.files(snapshot) for snapshot in read]
+            for kind, scan in _SCANS.items():
+                lists = [each.manifest_list for each in files if each.kind is kind]
+                self._plans.of().prefetch([each for each in lists if each], scan)
 
     def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read a snapshot, or pass over it."""

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from pypaimon.streaming.metadata.manifests import STATISTICS
+from pypaimon.streaming.metadata.manifest_tables import STATISTICS
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
 from pypaimon.streaming.planning.parts import Parts
-from pypaimon.streaming.planning.splits import DeletionFiles
+from pypaimon.streaming.planning.splits import DeletionFiles, Files
 from pypaimon.streaming.planning.units import Units
 
 _Mask = npt.NDArray[np.bool_]
@@ -31,6 +31,7 @@ class Prepared:
         deletions: Where deletion vectors of the snapshot are; None if they do not count.
         deletions_before: Those of the snapshot before, where files of it are read too.
         of_range: They are those of a range, which settings may order differently.
+        files: Those that are read, as files, where they were prepared together with others; else None.
     """
 
     units: Units
@@ -38,6 +39,7 @@ class Prepared:
     deletions: DeletionFiles | None = None
     deletions_before: DeletionFiles | None = None
     of_range: bool = False
+    files: Files | None = None
 
     def part(self, after: Unit | None, limits: Limits) -> tuple[_Numbers, Unit | None]:
         """The entries behind a unit that was handed out, as far as limits allow; see `Parts.part`.
@@ -48,6 +50,13 @@ class Prepared:
         if after is not None:
             (self.units.check_in_place if self.of_range else self.units.check_holds)(after, self.kept)
         return self._parts.part(after, limits)
+
+    def files_of(self, chosen: _Numbers) -> Files | None:
+        """The files of a part; None where they are not made yet."""
+        if self.files is None or not len(chosen):
+            return None
+        first = int(np.count_nonzero(self.kept[: chosen[0]]))
+        return self.files.part(first, first + len(chosen))
 
     @cached_property
     def _parts(self) -> Parts:

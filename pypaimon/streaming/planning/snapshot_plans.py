@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,8 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, FILE_SCHEMA, live, without
+from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, FILE_SCHEMA
+from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
@@ -27,6 +29,7 @@ from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 from pypaimon.streaming.planning import comparison
 from pypaimon.streaming.planning.prepared import LastPrepared, Preparation, Prepared, without_statistics
+from pypaimon.streaming.planning.prepared_ahead import PreparedAhead, cut
 from pypaimon.streaming.planning.shards import ShardFilter
 from pypaimon.streaming.planning.splits import DeletionFiles, SplitFactory
 from pypaimon.streaming.planning.units import (
@@ -41,9 +44,12 @@ from pypaimon.streaming.planning.units import (
 )
 
 _Mask = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
 _Scan = Scan | Literal["added"]
 _YEAR_3000 = 32_503_680_000
 _READ_AHEAD_BYTES = 4 << 20
+_PREPARED_AHEAD = 1 << 12
+"""Entries of snapshots that are prepared together, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class SnapshotPlans:
         self.factory = SplitFactory(
             schema, self.traits, self._paths, options.split_target_bytes, options.split_open_bytes
         )
+        self._ahead = PreparedAhead()
         self.preparation = Preparation(options.limits, (schema.id, created_after), last_prepared or LastPrepared())
         fields = {field.name: field for field in schema.fields}
         self.partition_fields = [fields[name] for name in schema.partition_keys]
@@ -120,19 +127,27 @@ class SnapshotPlans:
     def delta(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
         mode = SplitMode.RECORDS if self.traits.primary_key else self._merge_mode()
-        return self._part(snapshot, "delta", mode, after, lambda: self.entries_added(snapshot))
+        return self._added(snapshot, "delta", snapshot.delta_manifest_list, mode, after)
 
     def entries_added(self, snapshot: Snapshot) -> pa.Table:
         """Entries of the files that a snapshot added. Raises FileNotFoundError if a manifest is gone."""
-        return _of_kind(self._entries(snapshot.delta_manifest_list), EntryKind.ADD)
+        return self._entries_added(snapshot.delta_manifest_list)
 
     def changelog(self, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """The changelog files of a snapshot. Raises FileNotFoundError if a manifest is gone."""
+        return self._added(snapshot, "changelog", snapshot.changelog_manifest_list, SplitMode.CHANGELOG, after)
 
-        def added() -> pa.Table:
-            return _of_kind(self._entries(snapshot.changelog_manifest_list), EntryKind.ADD)
+    def _added(
+        self, snapshot: Snapshot, scan: Scan, manifest_list: str | None, mode: SplitMode, after: Unit | None
+    ) -> PlannedSplits:
+        def prepare() -> Prepared:
+            ahead = self._ahead.take((manifest_list or "", scan))
+            return ahead or self._prepared_part(self._entries_added(manifest_list), scan, mode, None)
 
-        return self._part(snapshot, "changelog", SplitMode.CHANGELOG, after, added)
+        return self._cut(snapshot, scan, mode, after, prepare)
+
+    def _entries_added(self, manifest_list: str | None) -> pa.Table:
+        return _of_kind(self._entries(manifest_list), EntryKind.ADD)
 
     def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """What an OVERWRITE snapshot replaced: before files retracted, then the new ones.
@@ -242,18 +257,54 @@ class SnapshotPlans:
         """Splits of consecutive snapshots of an append table as those of one plan, in the same order per bucket."""
         return self.sorted_by_partition(self.factory.joined(splits, snapshot_id))
 
-    def prefetch(self, lists: list[str]) -> None:
+    def prefetch(self, lists: list[str], scan: Scan) -> None:
         """Read these manifest lists, and the manifests they name, ahead of time: two round trips for all of them.
 
-        Of manifests no more than the cache keeps until their turn comes, else they would be asked for twice.
+        Of manifests no more than the cache keeps until their turn comes, else they would be asked for twice. What
+        `delta`, or `changelog`, will read of small ones is prepared, for all of them together.
+
+        Args:
+            lists: Their names.
+            scan: Whether they are of a `delta` or a `changelog`.
         """
-        manifests = self.directory.manifests.manifest_lists(lists)
-        kept = [table.filter(self._pruner.manifests(table)) for table in manifests]
-        if kept:
-            ahead = pa.concat_tables(kept)
-            # The longest prefix whose sizes add up to no more than the bound.
-            fitting = np.searchsorted(np.cumsum(column(ahead, "file_size")), _READ_AHEAD_BYTES, side="right")
-            self.directory.manifests.read_ahead(ahead.slice(0, int(fitting)), self.entry_schema)
+        lists = [each for each in lists if (each, scan) not in self._ahead]
+        if not lists:
+            return
+        found = self.directory.manifests.manifest_lists(lists)
+        manifests = pa.concat_tables(found)
+        of_list = np.repeat(np.arange(len(lists)), [table.num_rows for table in found])
+        kept = self._pruner.manifests(manifests).to_numpy(zero_copy_only=False)
+        manifests, of_list = _filtered(manifests, kept), of_list[kept]
+        # The longest prefix whose sizes add up to no more than the bound.
+        fitting = _fitting(column(manifests, "file_size"), _READ_AHEAD_BYTES)
+        counts = column(manifests, "num_added_files") + column(manifests, "num_deleted_files")
+        first = min(fitting, _fitting(counts, _PREPARED_AHEAD))
+        entries = self.directory.manifests.read_ahead(manifests.slice(0, fitting), self.entry_schema, first)
+        # What is wrong with one of them is told in its turn. Of columns that are joined all that is read counts.
+        named_once = len(manifests["file_name"].unique()) == manifests.num_rows
+        if entries and named_once and not self.traits.data_evolution:
+            with suppress(Exception):
+                whole = len(lists) if first == len(of_list) else int(of_list[first])
+                window = self._prepared_together(entries, of_list[:first], whole, scan)
+                self._ahead.put({(name, scan): each for name, each in zip(lists, window, strict=False)})
+
+    def _prepared_together(self, entries: list[pa.Table], of_list: _Numbers, count: int, scan: Scan) -> list[Prepared]:
+        """What is read of the first lists, whose manifests are all there.
+
+        Args:
+            entries: Of each manifest.
+            of_list: Number of the list that names it.
+            count: How many of the lists.
+            scan: What of them is read.
+        """
+        group = np.repeat(of_list, [table.num_rows for table in entries])
+        table = pa.concat_tables(entries)
+        added = (column(table, "kind") == EntryKind.ADD) & (group < count)
+        table, group = _filtered(table, added), group[added]
+        units = self.ordered(table, each_file, group=group)
+        kept = self.kept(units.entries, scan)
+        ends = np.searchsorted(group, np.arange(count), side="right").tolist()
+        return cut(without_statistics(units), kept, ends, self.factory)
 
     def _committed(self, snapshot: Snapshot, kept: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
         return live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list, kept=kept))
@@ -309,23 +360,39 @@ class SnapshotPlans:
         deletions_of: Snapshot | None = None,
     ) -> PlannedSplits:
         def prepare() -> Prepared:
-            unit = whole_buckets if mode is SplitMode.MERGE else each_file
-            unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
-            units = self.ordered(entries(), unit, by_sequence=scan == "full" and not self.traits.primary_key)
-            return self._prepared(units, scan, deletions_of)
+            return self._prepared_part(entries(), scan, mode, deletions_of)
 
+        return self._cut(snapshot, scan, mode, after, prepare)
+
+    def _prepared_part(
+        self, entries: pa.Table, scan: _Scan, mode: SplitMode, deletions_of: Snapshot | None
+    ) -> Prepared:
+        unit = whole_buckets if mode is SplitMode.MERGE else each_file
+        unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
+        units = self.ordered(entries, unit, by_sequence=scan == "full" and not self.traits.primary_key)
+        return self._prepared(units, scan, deletions_of)
+
+    def _cut(
+        self, snapshot: Snapshot, scan: _Scan, mode: SplitMode, after: Unit | None, prepare: Callable[[], Prepared]
+    ) -> PlannedSplits:
         prepared, chosen, last = self.preparation.part(snapshot, scan, after, prepare)
         if not len(chosen):
             return PlannedSplits([])
-        splits = self.factory.splits(prepared.units, chosen, mode, snapshot.id, prepared.deletions)
+        files = prepared.files_of(chosen)
+        splits = self.factory.splits(prepared.units, chosen, mode, snapshot.id, prepared.deletions, files=files)
         return PlannedSplits(self.sorted_by_partition(splits), last)
 
     def ordered(
-        self, entries: pa.Table, unit: Callable[[Units], npt.NDArray[np.int64]], *, by_sequence: bool = False
+        self,
+        entries: pa.Table,
+        unit: Callable[[Units], _Numbers],
+        *,
+        by_sequence: bool = False,
+        group: _Numbers | None = None,
     ) -> Units:
-        """Entries in canonical order, cut into units."""
+        """Entries in canonical order, cut into units; of several snapshots (`group`) one after the other."""
         by_sequence = by_sequence or self.traits.unaware_bucket
-        return in_canonical_order(entries, self._partition_texts, by_sequence=by_sequence, unit=unit)
+        return in_canonical_order(entries, self._partition_texts, by_sequence=by_sequence, unit=unit, group=group)
 
     def _prepared(
         self, units: Units, scan: _Scan, snapshot: Snapshot | None, before: Snapshot | None = None
@@ -377,6 +444,11 @@ def _retracting(splits: list[StreamSplit], before: Snapshot | None) -> list[Stre
 
 def _filtered(entries: pa.Table, kept: _Mask) -> pa.Table:
     return entries if kept.all() else entries.filter(pa.array(kept))
+
+
+def _fitting(sizes: _Numbers, most: int) -> int:
+    """How many of the first ones hold no more than that together."""
+    return int(np.searchsorted(np.cumsum(sizes), most, side="right"))
 
 
 def _of_kind(entries: pa.Table, kind: EntryKind) -> pa.Table:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.internals import DataFileMeta, DeletionFile, GenericRow, TableSchema
-from pypaimon.streaming.metadata.data_file_meta import DataFiles
+from pypaimon.streaming.metadata.data_file_meta import DataFiles, FileRange
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.model.plan import BranchFiles, SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
@@ -58,6 +58,7 @@ class SplitFactory:
         snapshot_id: int,
         deletions: DeletionFiles | None = None,
         branch: BranchFiles | None = None,
+        files: Files | None = None,
     ) -> list[StreamSplit]:
         """Splits of the chosen entries, in canonical order. Records of bucket -2 are never merged.
 
@@ -68,8 +69,9 @@ class SplitFactory:
             snapshot_id: The snapshot.
             deletions: Where deletion vectors are.
             branch: The branch, still without names, that entries are of where `OF_BRANCH` is true; None: there is none.
+            files: The chosen entries as files, if they were made before.
         """
-        files = _Files.of(units.chosen(chosen), self)
+        files = files or self.files(units.chosen(chosen))
         groups = units.of_entry[chosen]
         ranges = [each for start, stop in files.buckets for each in self._packed(files.sizes, groups, start, stop)]
         # Of each split at once: a plan may have a hundred thousand.
@@ -81,7 +83,7 @@ class SplitFactory:
         ):
             split = StreamSplit(
                 SplitMode.RECORDS if mode is SplitMode.MERGE and bucket == POSTPONE_BUCKET else mode,
-                files.metas.some(first, last),
+                files.some(first, last),
                 files.partition_rows[partition],
                 bucket,
                 snapshot_id=snapshot_id,
@@ -92,6 +94,10 @@ class SplitFactory:
                 split.of_branch = files.of_branch(first, last, branch, split.data_deletion_files)
             result.append(split)
         return result
+
+    def files(self, entries: pa.Table) -> Files:
+        """Entries in canonical order as files; those of several snapshots may follow each other."""
+        return Files.of(entries, self)
 
     def joined(self, splits: list[StreamSplit], snapshot_id: int) -> list[StreamSplit]:
         """Splits of an append table put together: one per ordered bucket, unaware buckets packed by size."""
@@ -128,7 +134,7 @@ class SplitFactory:
     ) -> list[StreamSplit]:
         """Splits of the chosen entries of two states (modes NET, DIFF); see `replaced`. Unaware buckets are packed."""
         entries = units.chosen(chosen)
-        files, groups = _Files.of(entries, self), units.of_entry[chosen]
+        files, groups = self.files(entries), units.of_entry[chosen]
         if not self.traits.unaware_bucket:
             order = [files.key(start) for start, _ in files.buckets]
             sides = on_each_side(entries)
@@ -156,7 +162,7 @@ class SplitFactory:
         Both tables are in canonical order. The buckets are in the order that is given, else those of the files before
         come first.
         """
-        old, new = _Files.of(before, self), _Files.of(after, self)
+        old, new = self.files(before), self.files(after)
         # The serialised partition and the bucket match the two sides: partition indices of one table mean nothing in
         # the other.
         ranges_old = {old.key(start): (start, stop) for start, stop in old.buckets}
@@ -169,13 +175,13 @@ class SplitFactory:
             result.append(
                 StreamSplit(
                     mode,
-                    new.metas.some(first, last),
+                    new.some(first, last),
                     source.partition(entry),
                     key[1],
                     snapshot_id=snapshot_id,
                     total_buckets=int(source.total_buckets[entry]),
                     deletion_files=new.deletion_files(first, last, *key, deletions_after),
-                    before_files=old.metas.some(low, high),
+                    before_files=old.some(low, high),
                     before_deletion_files=old.deletion_files(low, high, *key, deletions_before),
                 )
             )
@@ -203,33 +209,36 @@ class SplitFactory:
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class Files:
     """Entries as files, in their order.
 
     Attributes:
         entries: The entries.
         metas: Their value objects, not made yet.
-        buckets: Ranges of entries of one (partition, bucket).
+        starts: Where those of the next (partition, bucket) begin.
         sizes: Bytes of each file.
         total_buckets: Number of buckets when each file was written.
         bucket_numbers: The bucket of each file.
         partition_indices: Which of the distinct partitions each file is in.
         partition_keys: The distinct partitions, serialised.
         partition_rows: The distinct partitions.
+        first: Where these begin among the entries and their value objects.
     """
 
     entries: pa.Table
     metas: DataFiles
-    buckets: list[tuple[int, int]]
+    starts: _Numbers
     sizes: _Numbers
     total_buckets: _Numbers
     bucket_numbers: _Numbers
     partition_indices: _Numbers
     partition_keys: list[bytes]
     partition_rows: list[GenericRow]
+    first: int = 0
 
     @staticmethod
-    def of(entries: pa.Table, factory: SplitFactory) -> _Files:
+    def of(entries: pa.Table, factory: SplitFactory) -> Files:
+        """See `SplitFactory.files`."""
         fields = {each.name: each for each in factory.schema.fields}
         key_names = [name for name in factory.schema.primary_keys if name not in factory.schema.partition_keys]
         # Many files share few partitions: each distinct one is decoded once, files hold an index into them.
@@ -237,11 +246,11 @@ class _Files:
         indices = encoded.indices.to_numpy().astype(np.int64)
         buckets = column(entries, "bucket")
         # In canonical order the files of a bucket are adjacent: where either number changes, the next bucket begins.
-        starts = _run_starts(indices, buckets).tolist()
-        return _Files(
+        starts = _run_starts(indices, buckets)
+        return Files(
             entries,
             DataFiles(entries, factory.paths, [fields[name] for name in key_names]),
-            list(zip(starts, [*starts[1:], len(indices)], strict=False)),
+            starts,
             column(entries, "file_size"),
             column(entries, "total_buckets"),
             buckets,
@@ -249,6 +258,34 @@ class _Files:
             encoded.dictionary.to_pylist(),
             decode_rows(encoded.dictionary, [fields[name] for name in factory.schema.partition_keys]),
         )
+
+    def part(self, start: int, stop: int) -> Files:
+        """The files from one place up to another."""
+        low, high = np.searchsorted(self.starts, (start, stop)).tolist()
+        cut = low == len(self.starts) or self.starts[low] != start
+        inside = slice(start, stop)
+        return Files(
+            self.entries,
+            self.metas,
+            np.concatenate([[0] if cut and start < stop else [], self.starts[low:high] - start]).astype(np.int64),
+            self.sizes[inside],
+            self.total_buckets[inside],
+            self.bucket_numbers[inside],
+            self.partition_indices[inside],
+            self.partition_keys,
+            self.partition_rows,
+            self.first + start,
+        )
+
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """Ranges of files of one (partition, bucket)."""
+        starts = self.starts.tolist()
+        return list(zip(starts, [*starts[1:], len(self.sizes)], strict=False))
+
+    def some(self, start: int, stop: int) -> FileRange:
+        """The files from one place up to another, as a split takes them."""
+        return self.metas.some(self.first + start, self.first + stop)
 
     def partition(self, index: int) -> GenericRow:
         """The partition of a file, typed."""
@@ -262,7 +299,7 @@ class _Files:
         self, first: int, last: int, branch: BranchFiles, deletions: Sequence[DeletionFile | None] | None
     ) -> BranchFiles | None:
         """Those of a range that are files of another branch, with their files of deletion vectors; None: none is."""
-        part = self.entries.select(["file_name", OF_BRANCH]).slice(first, last - first)
+        part = self.entries.select(["file_name", OF_BRANCH]).slice(self.first + first, last - first)
         there = part[OF_BRANCH].to_pylist()
         names = set(part.filter(part[OF_BRANCH])["file_name"].to_pylist())
         if not names:
@@ -277,7 +314,7 @@ class _Files:
         """What is deleted from the files of a range, which lie in one bucket."""
         if not deletions:
             return None
-        names = self.entries["file_name"].slice(first, last - first).to_pylist()
+        names = self.entries["file_name"].slice(self.first + first, last - first).to_pylist()
         found = [deletions.get((partition, bucket, name)) for name in names]
         return found if any(found) else None
 

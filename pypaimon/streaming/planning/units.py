@@ -50,6 +50,18 @@ class Units:
         """The same with other columns of the entries."""
         return replace(self, entries=entries)
 
+    def part(self, start: int, stop: int) -> Units:
+        """The units of the entries from one place up to another, between which no unit and no bucket is cut."""
+        inside = slice(start, stop)
+        return Units(
+            self.entries.slice(start, stop - start),
+            self.of_entry[inside] - (self.of_entry[start] if start < stop else 0),
+            self.partitions,
+            self.partition[inside],
+            self.bucket[inside],
+            self.index[inside],
+        )
+
     def unit_at(self, entry: int) -> Unit:
         """The unit that ends with this entry."""
         return Unit(
@@ -129,7 +141,12 @@ class Units:
 
 
 def in_canonical_order(
-    entries: pa.Table, partition_texts: PartitionTexts, *, by_sequence: bool, unit: Callable[[Units], _Numbers]
+    entries: pa.Table,
+    partition_texts: PartitionTexts,
+    *,
+    by_sequence: bool,
+    unit: Callable[[Units], _Numbers],
+    group: _Numbers | None = None,
 ) -> Units:
     """Sort entries canonically and cut them into units.
 
@@ -139,6 +156,7 @@ def in_canonical_order(
         by_sequence: Files of a bucket by smallest sequence number first (append tables: unaware buckets, and full
             plans, as Java), else as they stand in the manifests.
         unit: Which entries form a unit: `each_file`, `each_name`, `whole_buckets` or `whole_row_id_groups`.
+        group: Of which of several snapshots each entry is: each is sorted for itself, in this order; None: of one.
     """
     encoded = entries["partition"].combine_chunks().dictionary_encode()
     texts = partition_texts(encoded.dictionary)
@@ -157,15 +175,18 @@ def in_canonical_order(
         keys = [*_gone_before_new(entries), *keys]
     elif by_sequence:
         keys.insert(0, column(entries, "min_sequence_number"))
+    if group is not None:
+        keys.append(group)
     order = np.lexsort(keys)
     partition, bucket = partition[order], bucket[order]
+    groups = () if group is None else (group[order],)
     bare = Units(
         entries.take(pa.array(order)),
         np.arange(len(order)),
         tuple(texts[index] for index in ranking),
         partition,
         bucket,
-        _index_in_run(partition, bucket),
+        _index_in_run(partition, bucket, *groups),
     )
     return replace(bare, of_entry=unit(bare))
 
@@ -232,10 +253,10 @@ def _bucket_key(bucket: _Numbers) -> _Numbers:
     return np.where(bucket == POSTPONE_BUCKET, np.iinfo(np.int64).max, bucket)
 
 
-def _index_in_run(partition: _Numbers, bucket: _Numbers) -> _Numbers:
-    count = len(partition)
+def _index_in_run(*columns: _Numbers) -> _Numbers:
+    count = len(columns[0])
     starts = np.ones(count, dtype=bool)
-    starts[1:] = (partition[1:] != partition[:-1]) | (bucket[1:] != bucket[:-1])
+    starts[1:] = np.logical_or.reduce([values[1:] != values[:-1] for values in columns])
     # A running maximum carries the start of a run to all of its entries.
     begin = np.maximum.accumulate(np.where(starts, np.arange(count), 0))
     index: _Numbers = np.arange(count) - begin

@@ -17,7 +17,8 @@ from corpus_values import literal
 from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, live, parse_manifest, parse_manifest_list
+from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, list_parser, manifest_parser
+from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
 ARCHIVES = ("java-2.1", "java-1.4", "java-0.9")
@@ -65,9 +66,9 @@ class CorpusTable:
         return entries.filter(pc.greater_equal(entries["level"], lowest.get(self.traits.producer, 0)))
 
     def entries(self, name: str) -> pa.Table:
-        manifests = parse_manifest_list((self.path / "manifest" / name).read_bytes())
+        manifests = list_parser()((self.path / "manifest" / name).read_bytes())
         names = manifests.filter(self.pruner.manifests(manifests))["file_name"].to_pylist()
-        parsed = (parse_manifest((self.path / "manifest" / each).read_bytes()) for each in names)
+        parsed = (manifest_parser()((self.path / "manifest" / each).read_bytes()) for each in names)
         return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *parsed])
 
     def files(self, entries: pa.Table, scan: Scan) -> Files:

@@ -18,7 +18,7 @@ from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.filters import mask, split_and
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.internals import TableSchema
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA, MANIFEST_SCHEMA
+from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
 
 APPEND = schema(TYPES, partition=["p"])
 VALUE_COLUMNS = list(TYPES)

@@ -17,7 +17,7 @@ from manifest_files import avro, decoder, entry_record
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
 from pypaimon.streaming.formats import avro_container
-from pypaimon.streaming.metadata import manifests
+from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 
 __all__ = ["decoder"]
 
@@ -65,14 +65,14 @@ def _blocks(codec: str) -> tuple[bytes, list[dict[str, Any]]]:
     records = [entry_record(f"file-{i}") for i in range(5)]
     halves = [avro_container.parse(avro(MANIFEST_ENTRY_SCHEMA, half)) for half in (records[:3], records[3:])]
     data = _container(codec, [(half.count, _CODECS[codec](half.records)) for half in halves])
-    return data, manifests.parse_manifest(avro(MANIFEST_ENTRY_SCHEMA, records)).to_pylist()
+    return data, manifest_parser()(avro(MANIFEST_ENTRY_SCHEMA, records)).to_pylist()
 
 
 @pytest.mark.usefixtures("decoder")
 @pytest.mark.parametrize("codec", _CODECS)
 def test_codecs(codec: str) -> None:
     data, wanted = _blocks(codec)
-    assert manifests.parse_manifest(data).to_pylist() == wanted
+    assert manifest_parser()(data).to_pylist() == wanted
 
 
 @pytest.mark.usefixtures("decoder")
@@ -81,7 +81,7 @@ def test_a_file_that_is_cut_off_anywhere(codec: str) -> None:
     data, _ = _blocks(codec)
     for length in range(len(data)):
         with pytest.raises(ValueError):  # noqa: PT011 - what is missing differs
-            manifests.parse_manifest(data[:length], count=5)
+            manifest_parser(5)(data[:length])
 
 
 @pytest.mark.usefixtures("decoder")
@@ -92,7 +92,7 @@ def test_a_byte_that_is_wrong(codec: str) -> None:
     for offset in range(0, len(data), 3):
         broken = data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :]
         try:
-            assert manifests.parse_manifest(broken, count=5).num_rows == 5
+            assert manifest_parser(5)(broken).num_rows == 5
         except ValueError:
             continue
 
@@ -110,4 +110,4 @@ def test_a_byte_that_is_wrong(codec: str) -> None:
 )
 def test_damage(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        manifests.parse_manifest(data)
+        manifest_parser()(data)

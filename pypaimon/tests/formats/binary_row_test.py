@@ -16,7 +16,7 @@ from pypaimon.table.row.generic_row import GenericRowSerializer
 
 from pypaimon.streaming.formats.binary_row import decode, decode_column, decode_rows
 from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowDeserializer, TableSchema
-from pypaimon.streaming.metadata.manifests import parse_manifest
+from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 _STAMPS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
@@ -75,7 +75,7 @@ def test_statistics_that_java_serialised(archive: str) -> None:
         for path in table.glob("manifest/manifest-*"):
             if path.name.startswith("manifest-list"):
                 continue
-            for entry in parse_manifest(path.read_bytes()).to_pylist():
+            for entry in manifest_parser()(path.read_bytes()).to_pylist():
                 schema = TableSchema.from_json((table / f"schema/schema-{entry['schema_id']}").read_text())
                 fields = [field for field in schema.fields if isinstance(field.type, AtomicType)]
                 fields = [field for field in fields if field.type.type != "BLOB"]

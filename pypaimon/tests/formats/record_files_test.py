@@ -17,14 +17,14 @@ from commit_seed import is_drawn
 from corpus_cases import unpack
 
 from pypaimon.streaming.metadata.index_manifests import parse_index_manifest
-from pypaimon.streaming.metadata.manifests import parse_manifest, parse_manifest_list
+from pypaimon.streaming.metadata.manifest_tables import list_parser, manifest_parser
 
 ONE_IN = 1 if os.environ.get("SOAK") else 4
 """Each file of the corpus is in the sample of one in so many commits; the few index manifests are in all."""
 PARSERS: dict[str, Callable[[bytes], Any]] = {
-    "manifest-list": parse_manifest_list,
+    "manifest-list": list_parser(),
     "index-manifest": parse_index_manifest,
-    "manifest": parse_manifest,
+    "manifest": manifest_parser(),
 }
 
 

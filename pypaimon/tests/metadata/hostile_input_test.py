@@ -41,8 +41,9 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.metadata import index_manifests, manifests
+from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.file_paths import check_file_name
+from pypaimon.streaming.metadata.manifest_tables import list_parser, manifest_parser
 from pypaimon.streaming.metadata.snapshot_files import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -136,8 +137,8 @@ def avro(schema: dict[str, Any], records: list[Any], codec: str = "null") -> byt
 
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "snapshot": Snapshot.from_json,
-    "manifest-list": manifests.parse_manifest_list,
-    "manifest": manifests.parse_manifest,
+    "manifest-list": list_parser(),
+    "manifest": manifest_parser(),
     "index-manifest": index_manifests.parse_index_manifest,
     "consumer": Consumer.from_json,
 }
@@ -218,7 +219,7 @@ EMPTY = {"type": "record", "name": "r", "fields": []}
     ],
 )
 def test_a_few_bytes_do_not_stand_for_any_number_of_records(data: bytes, message: str) -> None:
-    for parse in (manifests.parse_manifest, manifests.parse_manifest_list, index_manifests.parse_index_manifest):
+    for parse in (manifest_parser(), list_parser(), index_manifests.parse_index_manifest):
         with pytest.raises(ValueError, match=message):
             parse(data)
 

@@ -27,17 +27,17 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata import manifests
+from pypaimon.streaming.metadata import manifest_tables, manifests
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
-from pypaimon.streaming.metadata.manifests import (
+from pypaimon.streaming.metadata.manifest_tables import (
     ENTRY_SCHEMA,
     FILE_SCHEMA,
     MANIFEST_SCHEMA,
-    ManifestReader,
-    _memory_of,
-    live,
+    list_parser,
+    manifest_parser,
 )
+from pypaimon.streaming.metadata.manifests import ManifestReader, _memory_of, live
 
 __all__ = ["decoder"]
 
@@ -98,7 +98,7 @@ def _listed(name: str) -> dict[str, Any]:
 
 
 def _entries(*records: dict[str, Any]) -> pa.Table:
-    return manifests.parse_manifest(avro(MANIFEST_ENTRY_SCHEMA, records))
+    return manifest_parser()(avro(MANIFEST_ENTRY_SCHEMA, records))
 
 
 @pytest.mark.usefixtures("decoder")
@@ -113,13 +113,13 @@ def test_every_manifest_of_the_corpus(archive: str) -> None:
             break
         data = path.read_bytes()
         is_list = path.name.startswith("manifest-list")
-        parse = manifests.parse_manifest_list if is_list else manifests.parse_manifest
-        columns = manifests._MANIFEST_COLUMNS if is_list else manifests._ENTRY_COLUMNS
+        parse = list_parser() if is_list else manifest_parser()
+        columns = manifest_tables._MANIFEST_COLUMNS if is_list else manifest_tables._ENTRY_COLUMNS
         decoded = parse(data)
         assert decoded.schema == (MANIFEST_SCHEMA if is_list else ENTRY_SCHEMA)
         assert decoded.to_pylist() == _plainly(data, columns), path
         if not is_list:
-            assert manifests.parse_manifest(data, schema=FILE_SCHEMA).equals(decoded.select(FILE_SCHEMA.names)), path
+            assert manifest_parser(schema=FILE_SCHEMA)(data).equals(decoded.select(FILE_SCHEMA.names)), path
         compared += decoded.num_rows
     assert compared > 300
 
@@ -182,8 +182,8 @@ def test_a_table_that_pypaimon_wrote(warehouse: Any, store: Store) -> None:
     lists = [reader.manifest_list(name) for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list)]
     entries = live(reader.entries(pa.concat_tables(lists)))
     for path in _manifest_files(Path(table.table_path)):
-        assert manifests.parse_manifest(path.read_bytes()).to_pylist() == _plainly(
-            path.read_bytes(), manifests._ENTRY_COLUMNS
+        assert manifest_parser()(path.read_bytes()).to_pylist() == _plainly(
+            path.read_bytes(), manifest_tables._ENTRY_COLUMNS
         )
     files = data_files(entries, FilePaths.of(table.table_path, table.table_schema), table.trimmed_primary_keys_fields)
     planned = [file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files]
@@ -229,7 +229,7 @@ def test_nulls_and_lists(changes: list[dict[str, Any]]) -> None:
     data = avro(
         MANIFEST_ENTRY_SCHEMA, [entry_record(f"f{i}", **change) for i, change in enumerate(changes)], "zstandard"
     )
-    assert manifests.parse_manifest(data).to_pylist() == _plainly(data, manifests._ENTRY_COLUMNS)
+    assert manifest_parser()(data).to_pylist() == _plainly(data, manifest_tables._ENTRY_COLUMNS)
 
 
 def _renamed(schema: Any) -> Any:
@@ -254,7 +254,7 @@ def _newer(schema: Any) -> Any:
 def test_schemas_of_other_writers(change: Callable[[Any], Any]) -> None:
     """A top-level union (as written from Rust), references to named types, columns of releases to come."""
     records = [entry_record("a", _CREATION_TIME=5), entry_record("b", _LEVEL=3)]
-    decoded = manifests.parse_manifest(avro(change(MANIFEST_ENTRY_SCHEMA), records))
+    decoded = manifest_parser()(avro(change(MANIFEST_ENTRY_SCHEMA), records))
     assert decoded.schema == ENTRY_SCHEMA
     assert decoded.to_pylist() == _entries(*records).to_pylist()
 
@@ -264,7 +264,7 @@ def test_a_column_that_must_be_there() -> None:
     schema = json.loads(json.dumps(MANIFEST_ENTRY_SCHEMA))
     del schema["fields"][3]
     with pytest.raises(ValueError, match="hold no _BUCKET"):
-        manifests.parse_manifest(avro(schema, [entry_record("a")]))
+        manifest_parser()(avro(schema, [entry_record("a")]))
 
 
 @pytest.mark.usefixtures("decoder")
@@ -272,12 +272,12 @@ def test_a_column_of_another_type() -> None:
     schema = json.loads(json.dumps(MANIFEST_ENTRY_SCHEMA))
     schema["fields"][3]["type"] = "string"
     with pytest.raises(ValueError, match="another type"):
-        manifests.parse_manifest(avro(schema, [entry_record("a", _BUCKET="zero")]))
+        manifest_parser()(avro(schema, [entry_record("a", _BUCKET="zero")]))
 
 
 def test_an_empty_manifest() -> None:
     assert _entries().schema == ENTRY_SCHEMA
-    assert manifests.parse_manifest_list(avro(MANIFEST_FILE_META_SCHEMA, [])).schema == MANIFEST_SCHEMA
+    assert list_parser()(avro(MANIFEST_FILE_META_SCHEMA, [])).schema == MANIFEST_SCHEMA
 
 
 def test_live_files() -> None:
@@ -359,6 +359,37 @@ def test_several_manifest_lists_at_once(tmp_path: Path, store: Store) -> None:
         "manifest of l1",
     ]
     assert store.file_io.reads == ["l1", "l0"]
+
+
+def test_small_lists_are_decoded_together_as_if_alone(tmp_path: Path, store: Store) -> None:
+    """Of several writers, one without any manifest, one with many; what is wrong with one is found as if alone."""
+    (tmp_path / "manifest").mkdir()
+    older = json.loads(json.dumps(MANIFEST_FILE_META_SCHEMA))
+    older["fields"] = [field for field in older["fields"] if field["name"] not in ("_MIN_BUCKET", "_MAX_BUCKET")]
+    counts = {"l0": 1, "l1": 0, "l2": 3, "l3": 120, "l4": 1}
+    for name, count in counts.items():
+        schema = older if name in ("l2", "l4") else MANIFEST_FILE_META_SCHEMA
+        content = avro(schema, [_listed(f"{name}-{number}") for number in range(count)])
+        (tmp_path / "manifest" / name).write_bytes(content)
+    found = ManifestReader(store, str(tmp_path)).manifest_lists(list(counts))
+    assert [table.num_rows for table in found] == list(counts.values())
+    for name, table in zip(counts, found, strict=True):
+        alone = list_parser()((tmp_path / "manifest" / name).read_bytes())
+        assert table.schema == alone.schema
+        assert table.to_pylist() == alone.to_pylist()
+    (tmp_path / "manifest" / "l2").write_bytes(content[:-3])
+    with pytest.raises(CorruptTableError) as raised:
+        ManifestReader(store, str(tmp_path)).manifest_lists(list(counts))
+    assert raised.value.path == f"{tmp_path}/manifest/l2"
+
+
+@pytest.mark.parametrize("field", ["_FILE_SIZE", "_ROW_COUNT"])
+def test_a_size_below_zero_is_damage(decoder: None, field: str) -> None:
+    with pytest.raises(ValueError, match=f"{field} is negative"):
+        _entries(entry_record("a"), entry_record("b", **{field: -1}))
+    if field == "_FILE_SIZE":
+        with pytest.raises(ValueError, match="_NUM_ADDED_FILES is negative"):
+            list_parser()(avro(MANIFEST_FILE_META_SCHEMA, [_listed("l") | {"_NUM_ADDED_FILES": -1}]))
 
 
 def test_large_manifests_are_let_go_before_others_are_fetched(

@@ -24,9 +24,10 @@ from pypaimon.streaming.internals import (
     TableSchema,
     Timestamp,
 )
-from pypaimon.streaming.metadata import data_file_meta, manifests
+from pypaimon.streaming.metadata import data_file_meta
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import _name_hashes
@@ -68,7 +69,7 @@ def _table(drawn: list[dict[str, Any]]) -> pa.Table:
         partition = _row([PARTITION], entry["partition"])
         changes |= {"_MIN_KEY": low, "_MAX_KEY": high, "_PARTITION": partition}
         records.append(entry_record(f"f-{number}.parquet", **changes))
-    return manifests.parse_manifest(avro(MANIFEST_ENTRY_SCHEMA, records))
+    return manifest_parser()(avro(MANIFEST_ENTRY_SCHEMA, records))
 
 
 def _plainly(table: pa.Table, drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser, TableSchema
-from pypaimon.streaming.metadata.manifests import ENTRY_SCHEMA
+from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA
 
 Row = dict[str, Any]
 
