@@ -191,7 +191,7 @@ class FetchAhead:
 
     def _next_lane(self) -> Lane | None:
         """Of the lanes of the lowest rank that expect something, the one that has the least on its way."""
-        waiting = (lane for lane in self._lanes if lane.expects())
+        waiting = (lane for lane in self._lanes if lane.first is not None or lane.expects())
         return min(waiting, key=lambda lane: (lane.rank, len(lane.begun)), default=None)
 
     def _begin(self, lane: Lane, piece: Piece) -> bool:
@@ -262,7 +262,7 @@ class Lane:
         self.rank = rank
         self.begun: set[Piece] = set()
         self._passed: set[Piece] = set()
-        self._rest: Iterator[Piece] = iter(())
+        self._rest: Iterator[Piece] | None = None
         self.first: Piece | None = None
 
     def expect(self, pieces: Iterable[Piece]) -> None:
@@ -284,17 +284,23 @@ class Lane:
             if self in self._ahead._lanes:
                 self._ahead._lanes.remove(self)
                 self._ahead.leave(self.begun)
-            self.first, self._rest, self.begun = None, iter(()), set()
+            self.first, self._rest, self.begun = None, None, set()
+
+    def is_done(self) -> bool:
+        """Whether all that was expected of it was taken, or left."""
+        return not self.begun and not self.expects()
 
     def expects(self) -> bool:
         """Whether there is a piece to ask for; then it is the first one."""
         while self.first is None:
+            if self._rest is None:
+                return False
             try:
                 piece = next(self._rest, None)
             except Exception:  # noqa: BLE001 - whoever reads meets it in its turn
                 piece = None
             if piece is None:
-                self._rest = iter(())
+                self._rest = None
                 return False
             if piece in self._passed:
                 self._passed.discard(piece)

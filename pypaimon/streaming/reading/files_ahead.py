@@ -43,9 +43,11 @@ class FilesAhead:
         self._filtered = filtered
         self._is_local = is_local(str(directory.table.table_path))
         self._lock = ForkSafeLock()
-        # Lanes of plans that were not read yet, and plans that were begun, each by its last split.
-        self._behind: dict[StreamSplit, Lane] = {}
+        # Lanes of plans that were not read yet, with their splits, and plans that were begun, each by its last split.
+        self._behind: dict[StreamSplit, tuple[Lane, int]] = {}
         self._begun: WeakSet[StreamSplit] = WeakSet()
+        # That of a plan whose last split was begun alone, for the splits that are read after it.
+        self._others: Lane | None = None
         self._rank = 0
 
     @contextmanager
@@ -62,31 +64,45 @@ class FilesAhead:
             yield
         finally:
             lane.close()
+            with self._lock.held:
+                if self._others is not None and self._others.is_done():
+                    self._leave_others()
 
     def close(self) -> None:
         """Let go of everything that is on its way; may be used again."""
         with self._lock.held:
             self._behind.clear()
+            self._others = None
             self._store.ahead.close()
 
     def _begin_reading(self, splits: Sequence[StreamSplit]) -> Lane:
         last = splits[-1]
         with self._lock.held:
             self._begun.add(last)
-            expected = self._behind.pop(last, None)
-            lane = expected or self._store.ahead.lane(self._begin, 0)
+            expected, count = self._behind.pop(last, (None, 0))
+            is_whole = expected is None or len(splits) >= count
+            lane = expected if expected is not None and is_whole else self._store.ahead.lane(self._begin, 0)
             lane.rank = 0
             lane.expect(self._pieces(splits))
             plans = {last_split(plan): plan for plan in plans_behind(last)}
             # Who reads a plan in pieces knows what is behind it with the last of them; until then all stays as it is.
-            for gone in self._behind.keys() - plans.keys() if plans or expected else ():
-                self._behind.pop(gone).close()
+            if plans or expected:
+                self._leave_others()
+                for gone in self._behind.keys() - plans.keys():
+                    self._behind.pop(gone)[0].close()
+            if not is_whole:
+                self._others = expected
             for end, plan in plans.items():
                 if end is not None and end not in self._behind and end not in self._begun:
                     self._rank += 1
-                    self._behind[end] = self._store.ahead.lane(self._begin, self._rank)
-                    self._behind[end].expect(self._pieces(plan.splits()))
+                    self._behind[end] = self._store.ahead.lane(self._begin, self._rank), len(plan.splits())
+                    self._behind[end][0].expect(self._pieces(plan.splits()))
         return lane
+
+    def _leave_others(self) -> None:
+        if self._others is not None:
+            self._others.close()
+            self._others = None
 
     def _pieces(self, splits: Sequence[StreamSplit]) -> Iterator[Piece]:
         vectors = PlanVectors(self._index_blocks, deletion_files(splits))

@@ -109,11 +109,13 @@ class LagMeter:
         unread = sorted(number for number in (*ids, *of_changelogs) if number >= first)
         # The first one tells the time, so it is among those that are asked for.
         unread = [*unread[1:], *unread[:1]] if len(unread) <= _MOST_KNOWN else unread[:1]
-        found = self._snapshots.get_snapshots_batch(
-            [number for number in unread if number not in of_changelogs], most=_MOST_FETCHED
-        ) | self._snapshots.get_changelogs_batch(
-            [number for number in unread if number in of_changelogs], most=_MOST_FETCHED
-        )
+        wanted = [number for number in unread if number not in of_changelogs]
+        older = [number for number in unread if number in of_changelogs]
+        unknown = sum(each is None for each in self._snapshots.get_snapshots_batch(wanted, most=0).values())
+        # The first one may be a changelog.
+        most = min(unknown, _MOST_FETCHED - bool(older))
+        found = self._snapshots.get_snapshots_batch(wanted, most=most)
+        found |= self._snapshots.get_changelogs_batch(older, most=_MOST_FETCHED - most)
         return {number: snapshot for number, snapshot in found.items() if snapshot is not None}
 
     def _rows(self, full: Snapshot | None, unread: dict[int, Snapshot]) -> int | None:

@@ -345,9 +345,12 @@ def test_a_plan_that_is_skipped_gives_way(behind: Table, store: Gates, limits: F
     assert (ahead_of(read).held_bytes, ahead_of(read)._lanes) == (0, [])
 
 
+@pytest.mark.parametrize("room", [3000, 1 << 20])
+@pytest.mark.parametrize("backwards", [False, True])
 def test_each_file_is_asked_for_once_where_splits_are_read_one_by_one(
-    tmp_path: Path, store: Gates, limits: FetchLimits
+    tmp_path: Path, store: Gates, limits: FetchLimits, backwards: bool, room: int
 ) -> None:
+    limits.bytes = room
     table = Table(tmp_path, source__split__target_size="1 kb", source__split__open_file_cost="1 kb")
     for first in range(0, 20, 5):
         table.commit_files(range(first, first + 5))
@@ -357,10 +360,11 @@ def test_each_file_is_asked_for_once_where_splits_are_read_one_by_one(
         for number, plan in enumerate(stream):
             until_planned(scan, 3 - number)
             assert len(plan.splits()) == 5
-            for split in plan.splits():
+            for split in sorted(plan.splits(), key=plan.splits().index, reverse=backwards):
                 rows += keys(read.iter_batches([split]))
             until_idle(read)
-    assert rows == list(range(20))
+    assert sorted(rows) == list(range(20))
+    assert ahead_of(read)._lanes == []
     assert sorted(store.files()) == sorted(set(store.files()))
 
 

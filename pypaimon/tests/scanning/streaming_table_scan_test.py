@@ -286,7 +286,7 @@ def test_lag_of_a_table_with_a_stray_snapshot_takes_no_longer(table: Table) -> N
     assert (lag.snapshots, lag.rows, lag.latest) == (10**15 - 1, None, 10**15)
 
 
-def test_lag_reaches_back_to_the_long_lived_changelogs() -> None:
+def test_lag_reaches_back_to_the_long_lived_changelogs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a table whose snapshots 7 to 11 are left as changelogs alone."""
     warehouse = unpack("java-2.1") / "decoupled_lookup" / "wh"
     builder = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t").new_stream_read_builder()
@@ -305,6 +305,17 @@ def test_lag_reaches_back_to_the_long_lived_changelogs() -> None:
         assert (lag.snapshots, lag.rows, lag.earliest) == (len(unread), sum(unread), 7)
     reader.restore(6)
     assert (reader.lag().snapshots, reader.lag().rows) == (9, None)
+    reader.close()
+    # One measurement asks for so many of both kinds together, the oldest among them; two are for the position.
+    monkeypatch.setattr("pypaimon.streaming.scanning.lag._MOST_FETCHED", 4)
+    reader = builder.new_streaming_scan()
+    reader.restore(7)
+    measured = []
+    for _ in range(3):
+        before = reader.metrics.requests.get("read", 0)
+        lag = reader.lag()
+        measured.append((lag.rows, lag.seconds is not None, reader.metrics.requests["read"] - before))
+    assert measured == [(None, True, 6), (sum(counts.values()), True, 6), (sum(counts.values()), True, 2)]
     reader.close()
 
 
