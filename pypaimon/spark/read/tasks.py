@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
-from pypaimon.streaming.model.plan import StreamSplit
+from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position
 
 _ROWS_OF_A_FILE = 1 << 32
@@ -57,7 +58,8 @@ def tasks(
 
     A task takes `source.split.target-size`, but less where there would be fewer tasks than `parallelism`; each file
     counts `source.split.open-file-cost` at least. Were tasks filled up to that one after the other, a small rest would
-    be one more, and run alone when all others have ended.
+    be one more, and run alone when all others have ended. Files of a split that do not depend on each other may be read
+    by several tasks.
 
     Args:
         splits: The batch, in order.
@@ -65,21 +67,50 @@ def tasks(
         parallelism: Tasks to aim at; None: the processors of this machine.
         start: Where the batch begins, None if that is the table's beginning.
     """
-    groups = _groups(_numbered(splits, start), ordered=not builder.traits.unaware_bucket)
-    options = builder.options
-    weights = [sum(_weight(part.split, options.split_open_bytes) for part in group) for group in groups]
+    options, ordered = builder.options, not builder.traits.unaware_bucket
+    splits = list(splits)
+    weights = [_weight(split, options.split_open_bytes) for split in splits]
     total = max(sum(weights), 1)
     share = total / (parallelism or os.cpu_count() or 1)
     count = math.ceil(total / min(options.split_target_bytes, max(options.split_open_bytes, share, 1)))
+
+    def task_of(before: int, weight: int) -> int:
+        # The task in whose share of all bytes the middle lies.
+        return min((2 * before + weight) * count // (2 * total), count - 1)
+
+    if not ordered:
+        placed = zip(splits, weights, accumulate(weights), strict=True)
+        cut = (_cut(split, end - weight, task_of, options.split_open_bytes) for split, weight, end in placed)
+        splits = list(chain.from_iterable(cut))
     packed: dict[int, list[Part]] = {}
     before = 0
-    for group, weight in zip(groups, weights, strict=True):
-        # The task in whose share of all bytes the middle of the group lies.
-        task = min((2 * before + weight) * count // (2 * total), count - 1)
-        packed.setdefault(task, []).extend(group)
+    for group in _groups(_numbered(splits, start), ordered=ordered):
+        weight = sum(_weight(part.split, options.split_open_bytes) for part in group)
+        packed.setdefault(task_of(before, weight), []).extend(group)
         before += weight
     table, schema_id = builder.directory.identity, builder.schema.id
     return [Task(parts, table, schema_id) for parts in packed.values()]
+
+
+def _cut(split: StreamSplit, before: int, task_of: Callable[[int, int], int], open_bytes: int) -> Iterable[StreamSplit]:
+    """A split whose files may be read apart, cut where the next task begins.
+
+    Args:
+        split: The split.
+        before: What all before it weigh.
+        task_of: The task of a file, by what all before it weigh and what it weighs.
+        open_bytes: What a file weighs at least.
+    """
+    if split.mode is not SplitMode.ROWS:
+        return [split]
+    weights = [max(file.file_size, open_bytes) for file in split.files]
+    of_files = [
+        task_of(before + end - weight, weight) for weight, end in zip(weights, accumulate(weights), strict=True)
+    ]
+    begins = [index for index in range(1, len(weights)) if of_files[index] != of_files[index - 1]]
+    if not begins:
+        return [split]
+    return [split.of_files(*bounds) for bounds in pairwise([0, *begins, len(weights)])]
 
 
 def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:

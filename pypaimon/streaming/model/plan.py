@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import weakref
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -181,6 +182,15 @@ class StreamSplit(DataSplit):
         if self.before_snapshot_id is not None and posixpath.basename(path) in before - after:
             return self.before_snapshot_id
         return int(self.snapshot_id)
+
+    def of_files(self, begin: int, end: int) -> StreamSplit:
+        """The split of these of its files alone. Of mode ROWS, in which files do not depend on each other."""
+        assert self.mode is SplitMode.ROWS
+        part = copy(self)
+        part._source = self.files[begin:end]
+        if self.data_deletion_files is not None:
+            part.data_deletion_files = self.data_deletion_files[begin:end]
+        return part
 
     @property
     def row_count(self) -> int:

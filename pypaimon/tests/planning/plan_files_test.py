@@ -19,6 +19,7 @@ from pypaimon.streaming.internals import (
     AtomicType,
     DataField,
     DataFileMeta,
+    DeletionFile,
     GenericRow,
     GenericRowSerializer,
     TableSchema,
@@ -152,6 +153,16 @@ def test_a_split_goes_elsewhere_without_the_columns_of_its_plan() -> None:
     assert (again.files, again.before_files) == (split.files, split.before_files)
     assert (again.row_count, again.file_size) == (1, 10)
     assert split.files is split.files
+
+
+def test_a_split_of_some_files_keeps_their_deletion_vectors() -> None:
+    template = {"partition": "a", "keys": ((1, None), (2, None)), "_BUCKET": 0}
+    files = DataFiles(_table([template] * 3), PATHS, KEYS).some(0, 3)
+    deletions = [None, DeletionFile("index", 1, 2, 3), None]
+    split = StreamSplit(SplitMode.ROWS, files, GenericRow([], []), 0, snapshot_id=7, deletion_files=deletions)
+    part = split.of_files(1, 3)
+    assert (part.files, part.data_deletion_files, part.snapshot_id) == (split.files[1:], deletions[1:], 7)
+    assert (len(split.files), split.data_deletion_files, part.row_count) == (3, deletions, 2)
 
 
 def _greedily(sizes: list[int], groups: list[int], target: int, least: int) -> list[tuple[int, int]]:

@@ -109,6 +109,20 @@ def test_tasks_are_about_as_large_and_no_more_than_asked_for(tmp_path: Path) -> 
     assert [part.split.snapshot_id for task in tasks for part in task.parts] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+def test_the_files_of_one_split_are_read_by_all_tasks(tmp_path: Path) -> None:
+    """The first plan of an append table packs its files into splits that could be one task."""
+    table = Table(tmp_path / "warehouse", source__split__open_file_cost="1 b")
+    for number in range(5):
+        table.commit(range(number * 1000, number * 1000 + 990 - number))
+    driver = Driver(table, scan__parallelism="3")
+    start = driver.initial()
+    end = driver.latest(start)
+    tasks = driver.reader.partitions(start, end)
+    assert [[len(part.split.files) for part in task.parts] for task in tasks] == [[2], [1], [2]]
+    assert [part.ordinal for task in tasks for part in task.parts] == [0, 990 + 989, 990 + 989 + 988]
+    assert keys(driver.rows(start, end)) == [key for n in range(5) for key in range(n * 1000, n * 1000 + 990 - n)]
+
+
 def test_batch_0_begins_where_it_began_at_first(table: Table) -> None:
     driver = Driver(table)
     start = driver.initial()
