@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -13,9 +14,12 @@ import click
 from pypaimon.streaming.cli.consumers import consumers
 from pypaimon.streaming.cli.demo import demo
 from pypaimon.streaming.cli.explain import explain
+from pypaimon.streaming.cli.global_options import catalog_options, log_options, wants_stack
 from pypaimon.streaming.cli.lag import lag
+from pypaimon.streaming.cli.output import is_unicode
 from pypaimon.streaming.cli.snapshots import snapshots
 from pypaimon.streaming.cli.tail import tail
+from pypaimon.streaming.cli.words import in_the_words_of_the_program
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 
 FAILED, USAGE, TRY_AGAIN, INTERRUPTED, BROKEN_PIPE = 1, 2, 75, 130, 141
@@ -24,6 +28,12 @@ _PROGRAM = "paimon-stream"
 
 class _Program(click.Group):
     """Turns what a command raises into an exit code and at most one line on stderr."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **settings)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -52,8 +62,9 @@ class _Program(click.Group):
     },
     epilog="""\b
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 lag above --max-lag, 75 the store failed and trying again may help,
-130 interrupted. Every option can come from the environment: --poll of tail is PAIMON_STREAM_TAIL_POLL; --warehouse of
-all of them is PAIMON_STREAM_WAREHOUSE.
+130 interrupted, 141 nobody reads the output any more. The options below may stand behind a command too. Every option
+can come from the environment: --poll of tail is PAIMON_STREAM_TAIL_POLL; --warehouse of all of them is
+PAIMON_STREAM_WAREHOUSE.
 
 \b
 Examples:
@@ -64,16 +75,14 @@ Examples:
 """,
 )
 @click.version_option(package_name="pypaimon-streaming", prog_name=_PROGRAM)
-@click.option("--verbose", "-v", is_flag=True, help="Log what happens to stderr.")
-@click.option("--debug", is_flag=True, help="Show the stack of an error.")
-def program(verbose: bool, debug: bool) -> None:
+@catalog_options
+@log_options
+def program() -> None:
     """Follow Apache Paimon tables, and see what their streams and consumers do.
 
     The catalog comes from --warehouse, --catalog-option and --config, or from paimon.yaml in this directory.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO if verbose else logging.WARNING, format=f"{_PROGRAM}: %(message)s"
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{_PROGRAM}: %(message)s")
 
 
 for _command in (tail, lag, consumers, snapshots, explain, demo):
@@ -86,6 +95,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What stands behind the program's name; by default the arguments of this process.
     """
+    if not is_unicode() and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = program.main(args=arguments, prog_name=_PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -117,9 +128,9 @@ def _complain(text: str) -> None:
 
 
 def _fail(error: Exception, code: int) -> int:
-    if click.get_current_context().find_root().params.get("debug"):
+    if wants_stack(click.get_current_context()):
         raise error
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = in_the_words_of_the_program(" ".join(str(error).split())) or type(error).__name__
     if not isinstance(error, PaimonStreamError):
         text = f"{type(error).__name__}: {text}"
     _complain(text)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from pypaimon.streaming.cli.global_options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
@@ -24,6 +26,8 @@ Examples:
   paimon-stream consumers clear db.orders 'test-.*' --except 'test-keep'
 """
 )
+@log_options
+@catalog_options
 def consumers() -> None:
     """List, reset and delete the consumers of a table: the names under which readers save how far they are."""
 
@@ -73,10 +77,18 @@ Examples:
 @_yes
 @format_option
 def reset(source: TableSource, consumer_id: str, to: str, yes: bool, form: str) -> None:
-    """Make every reader of consumer ID go on at snapshot N. A reader that is running stops with an error."""
+    """Make every reader of consumer ID go on at snapshot N. A reader that is running stops with an error.
+
+    An ID that is not there is made, after a question of its own.
+    """
     found = _Consumers(source)
     next_snapshot = found.snapshot(to)
-    _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
+    if found.has(consumer_id):
+        _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
+    elif yes or sys.stdin.isatty():
+        _confirm(yes, f"{found.lacks(consumer_id)}. Make it, to begin at snapshot {next_snapshot}?")
+    else:
+        raise click.ClickException(f"{found.lacks(consumer_id)}; with --yes it is made")
     found.manager.reset_consumer(consumer_id, Consumer(next_snapshot))
     record: Record = {"id": consumer_id, "next_snapshot": next_snapshot}
     tell(record, f"Consumer {consumer_id} goes on at snapshot {next_snapshot}.", form)
@@ -138,12 +150,19 @@ class _Consumers:
 
     def known(self, consumer_id: str) -> list[ConsumerInfo]:
         """The files of an id, which must exist."""
-        infos = self.infos()
-        found = [info for info in infos if info.consumer_id == consumer_id]
+        found = [info for info in self.infos() if info.consumer_id == consumer_id]
         if not found:
-            known = ", ".join(sorted({info.consumer_id for info in infos})) or "none"
-            raise click.ClickException(f"{self._name} has no consumer {consumer_id!r}; it has: {known}")
+            raise click.ClickException(self.lacks(consumer_id))
         return found
+
+    def has(self, consumer_id: str) -> bool:
+        """Whether there is a file of an id."""
+        return any(info.consumer_id == consumer_id for info in self.infos())
+
+    def lacks(self, consumer_id: str) -> str:
+        """That there is none, in words, and which there are."""
+        known = ", ".join(sorted({info.consumer_id for info in self.infos()})) or "none"
+        return f"{self._name} has no consumer {consumer_id!r}; it has: {known}"
 
     def snapshot(self, to: str) -> int:
         """The snapshot that `--to` names; it must be there, or be the next one."""

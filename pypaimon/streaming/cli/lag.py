@@ -33,7 +33,8 @@ Examples:
   paimon-stream lag db.orders --max-lag 100 --format json
 
 \b
-Exit codes: 3 if a consumer is above --max-lag, has expired, or its lag is unknown; 1 if an ID is not there.
+Exit codes: 3 if a consumer is above --max-lag, has expired, or its lag is unknown, or if there is no consumer to
+hold to --max-lag; 1 if an ID is not there.
 """
 )
 @on_table
@@ -144,7 +145,11 @@ def _state(info: ConsumerInfo, lag: Lag) -> str:
 
 
 def _judge(records: Sequence[Record], limit: Limit | None) -> int:
-    complaints = [text for record in records if limit is not None and (text := limit.complaint(record))]
+    if limit is None:
+        return 0
+    complaints = [text for record in records if (text := limit.complaint(record))]
+    if not records:
+        complaints = [f"nobody reads under a consumer id: there is nothing to hold to --max-lag {limit.text}"]
     for text in complaints:
         click.echo(f"paimon-stream: {text}", err=True)
     return ABOVE if complaints else 0

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import click
 from rich.console import Console
@@ -20,6 +20,13 @@ FORMATS = ("table", "json")
 _UNKNOWN = "unknown"
 # Wide enough for any row: what is not a terminal gets whole lines.
 _WIDE = 100_000
+
+
+class _Stdout(Console):
+    """Leaves it to the program what becomes of a pipe that nobody reads."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
 
 
 def format_option(command: C) -> C:
@@ -38,8 +45,13 @@ def format_option(command: C) -> C:
 
 def console() -> Console:
     """stdout, in colour on a terminal; lines of a pipe are never cut."""
-    stdout = Console(highlight=False)
-    return stdout if stdout.is_terminal else Console(highlight=False, width=_WIDE)
+    stdout = _Stdout(highlight=False)
+    return stdout if stdout.is_terminal else _Stdout(highlight=False, width=_WIDE)
+
+
+def is_unicode() -> bool:
+    """Whether stdout takes any text."""
+    return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
 
 
 def show(records: Iterable[Record], columns: Sequence[str], form: str, empty: str) -> None:
@@ -69,7 +81,7 @@ def tell(record: Record, text: str, form: str) -> None:
 
 def to_json(record: Record) -> str:
     """One line of JSON; times in ISO 8601."""
-    return json.dumps(record, ensure_ascii=False, default=lambda value: value.isoformat())
+    return json.dumps(record, ensure_ascii=not is_unicode(), default=lambda value: value.isoformat())
 
 
 def table_of(records: Iterable[Record], columns: Sequence[str]) -> Table:

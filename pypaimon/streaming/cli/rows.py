@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import csv
+import io
 import json
+import re
 import sys
+from collections.abc import Iterable
 from itertools import chain
 from typing import Protocol
 
@@ -12,7 +14,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from pypaimon.streaming.cli.output import printable
+from pypaimon.streaming.cli.output import is_unicode, printable
 from pypaimon.streaming.cli.values import json_columns, text_columns
 from pypaimon.streaming.demo import KINDS
 from pypaimon.streaming.model.plan import Plan
@@ -21,6 +23,7 @@ from pypaimon.streaming.model.system_columns import ROW_KIND
 FORMATS = ("table", "json", "csv", "arrow")
 _COMMITS = (pa.field("_snapshot_id", pa.int64()), pa.field("_commit_time", pa.timestamp("ms", "UTC")))
 _WIDEST = 60
+_QUOTED = re.compile(r'[",\r\n]')
 _CHUNK = 1000
 
 
@@ -81,9 +84,9 @@ class JsonWriter:
 
     def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
         """Print a batch."""
-        columns = json_columns(batch)
+        columns, escaped = json_columns(batch), not is_unicode()
         for values in zip(*columns.values(), strict=True):
-            row = json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False, separators=(",", ":"))
+            row = json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=escaped, separators=(",", ":"))
             sys.stdout.write(row + "\n")
         sys.stdout.flush()
 
@@ -92,16 +95,20 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """A header, then one line per row; null is an empty field, an empty text a quoted one; nested values are JSON."""
+    """A header, then one line per row, in UTF-8 whatever the terminal takes.
+
+    Null is an empty field, an empty text a quoted one; nested values are JSON.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._writer = csv.writer(sys.stdout, lineterminator="\n")
-        self._writer.writerow(schema.names)
+        if not is_unicode() and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.write(_csv_line(schema.names))
         sys.stdout.flush()
 
     def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
         """Print a batch."""
-        self._writer.writerows(zip(*text_columns(batch), strict=True))
+        sys.stdout.writelines(map(_csv_line, zip(*text_columns(batch), strict=True)))
         sys.stdout.flush()
 
     def close(self) -> None:
@@ -164,11 +171,22 @@ class TableWriter:
         self._console.print(Text("  ".join(aligned).rstrip(), style=style), overflow="ignore", no_wrap=True, crop=False)
 
 
+def _csv_line(cells: Iterable[str | None]) -> str:
+    return ",".join("" if cell is None else _csv_cell(cell) for cell in cells) + "\n"
+
+
+def _csv_cell(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if not text or _QUOTED.search(text) else text
+
+
 def _clipped(text: str | None) -> str:
     if text is None:
         return "null"
     shown = printable(text[: _WIDEST + 1])
-    return shown if len(shown) <= _WIDEST else shown[: _WIDEST - 1] + "…"
+    if len(shown) <= _WIDEST:
+        return shown
+    end = "…" if is_unicode() else "..."
+    return shown[: _WIDEST - len(end)] + end
 
 
 def _is_number(kind: pa.DataType) -> bool:

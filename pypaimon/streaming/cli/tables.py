@@ -13,6 +13,10 @@ import yaml
 from pypaimon.catalog.catalog_factory import CatalogFactory
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.cli.causes import naming_causes
+from pypaimon.streaming.cli.contact import reach
+from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
+from pypaimon.streaming.cli.table_options import refuse_unknown
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 from pypaimon.streaming.options.views import VIEWS, View
 
@@ -20,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_CONFIG = Path("paimon.yaml")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableSource:
     """A table by name, and how to get to it.
 
@@ -29,18 +33,30 @@ class TableSource:
         view: A view of it that the name asked for, `db.table$audit_log`.
         catalog_options: Options of pypaimon's catalog.
         table_options: Dynamic options of the table.
+        connect_timeout: Seconds until the table must have been found.
     """
 
     name: str
     view: View | None
     catalog_options: dict[str, str]
     table_options: dict[str, str]
+    connect_timeout: float = 30.0
 
     def load(self) -> Any:
-        """pypaimon's table, as a handle of its own that has cached nothing yet."""
-        with naming_unreadable_types("the table"):
-            table = CatalogFactory.create(self.catalog_options).get_table(self.name)
+        """pypaimon's table, as a handle of its own that has cached nothing yet.
+
+        Raises:
+            NotLoadedError: It is not there, or may not be read; says what is missing, or who refuses.
+            StoreError: The store fails, or does not answer in time.
+            UnsupportedTableError: It has columns of a type that pypaimon cannot parse.
+        """
+        table = reach(self.catalog_options, self.connect_timeout, self._load)
         return table.copy(self.table_options) if self.table_options else table
+
+    def _load(self) -> Any:
+        catalog = CatalogFactory.create(self.catalog_options)
+        with naming_unreadable_types("the table"), naming_causes(catalog, self.catalog_options, self.name):
+            return catalog.get_table(self.name)
 
     def builder(self, table: Any | None = None) -> StreamReadBuilder:
         """A builder of streams of the table, or of the view."""
@@ -51,42 +67,19 @@ def on_table(command: F) -> F:
     """Give a command the argument TABLE and the options of its catalog; the function is called with a `TableSource`."""
 
     @functools.wraps(command)
-    def with_source(
-        *args: Any,
-        table: str,
-        warehouse: str | None,
-        catalog_option: tuple[str, ...],
-        config: Path | None,
-        table_option: tuple[str, ...],
-        **kwargs: Any,
-    ) -> Any:
-        options = _catalog_options(warehouse, _pairs(catalog_option, "--catalog-option"), config)
+    def with_source(*args: Any, table: str, **kwargs: Any) -> Any:
+        found = given(click.get_current_context())
+        options = _catalog_options(
+            found.get("warehouse"), _pairs(found.get("catalog_option", ()), "--catalog-option"), found.get("config")
+        )
         name, view = _split_view(table)
-        source = TableSource(name, view, options, _pairs(table_option, "--table-option"))
-        return command(source, *args, **kwargs)
+        table_options = _pairs(found.get("table_option", ()), "--table-option")
+        refuse_unknown(table_options)
+        timeout = found.get("connect_timeout", TableSource.connect_timeout)
+        return command(TableSource(name, view, options, table_options, timeout), *args, **kwargs)
 
-    decorators = (
-        click.argument("table", metavar="TABLE"),
-        click.option(
-            "--warehouse",
-            "-w",
-            metavar="PATH",
-            envvar="PAIMON_STREAM_WAREHOUSE",
-            help="Directory or URI of the warehouse. [env: PAIMON_STREAM_WAREHOUSE]",
-        ),
-        click.option("--catalog-option", "-o", metavar="KEY=VALUE", multiple=True, help="An option of the catalog."),
-        click.option(
-            "--config",
-            "-c",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="YAML file with options of the catalog, the one of pypaimon's own program. [default: paimon.yaml]",
-        ),
-        click.option("--table-option", metavar="KEY=VALUE", multiple=True, help="A dynamic option of the table."),
-    )
-    wrapped: Any = with_source
-    for decorate in reversed(decorators):
-        wrapped = decorate(wrapped)
-    return cast(F, wrapped)
+    wrapped: Any = log_options(catalog_options(with_source))
+    return cast(F, click.argument("table", metavar="TABLE")(wrapped))
 
 
 def _split_view(name: str) -> tuple[str, View | None]:

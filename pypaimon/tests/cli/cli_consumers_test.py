@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,25 @@ def test_reset_refuses_what_the_table_does_not_hold(manager: ConsumerManager, pr
     before = manager.consumers()
     assert program("consumers", "reset", "db.orders", "etl", f"--to={to}", "--yes").code == 2
     assert manager.consumers() == before
+
+
+def test_reset_of_an_id_that_is_not_there_asks(
+    manager: ConsumerManager, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("consumers", "reset", "db.orders", "elt", "--to", "3")
+    refused = program(*arguments)
+    assert (refused.code, manager.list_all_ids()) == (1, ["etl", "test"])
+    assert "db.orders has no consumer 'elt'; it has: etl, test; with --yes it is made" in refused.err
+    for answer, ids in (("n", ["etl", "test"]), ("y", ["elt", "etl", "test"])):
+        master, slave = os.openpty()
+        os.write(master, f"{answer}\n".encode())
+        with os.fdopen(slave, closefd=True) as terminal:
+            monkeypatch.setattr(sys, "stdin", terminal)
+            asked = program(*arguments)
+        os.close(master)
+        assert (asked.code, manager.list_all_ids()) == (0 if answer == "y" else 130, ids)
+        assert "Make it, to begin at snapshot 3?" in asked.err
+    assert program("consumers", "reset", "db.orders", "new", "--to", "3", "--yes").code == 0
 
 
 def test_delete_deletes_one(manager: ConsumerManager, program: Program) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 import click
 import pytest
 from cli_runs import PROGRAM, Program
+from doc_pages import DOCS
 from orders import catalog, orders
 
 from pypaimon.streaming.cli.app import program as commands
+from pypaimon.streaming.cli.table_options import refuse_unknown
 
 TAIL = ("tail", "db.orders", "--until-latest", "--format", "json", "--start", "2")
 
@@ -58,6 +60,29 @@ def test_the_catalog_comes_from_the_environment(tables: Any, program: Program, m
     assert len(program.bare(*TAIL).records) == 3
 
 
+def test_options_of_the_catalog_may_stand_anywhere(
+    tables: Any, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = str(program.warehouse)
+    assert len(program.bare("-w", warehouse, *TAIL).records) == 3
+    assert len(program.bare("-w", "/nowhere", *TAIL, "-w", warehouse).records) == 3
+    for words in (("-w", warehouse, "consumers", "list"), ("consumers", "-w", warehouse, "list")):
+        assert program.bare(*words, "db.orders").err == "db.orders has no consumers\n"
+    monkeypatch.setenv("PAIMON_STREAM_WAREHOUSE", "/nowhere")
+    monkeypatch.setenv("PAIMON_STREAM_TAIL_WAREHOUSE", "/nowhere")
+    assert len(program.bare("-w", warehouse, *TAIL).records) == 3
+    with pytest.raises(Exception, match=r"db\.nothing does not exist"):
+        program.bare("tail", "db.nothing", "-w", warehouse, "--debug")
+
+
+def test_every_option_that_the_documentation_names_may_be_given() -> None:
+    page = (DOCS / "options.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
+    keys = {key for cell in cells for key in re.findall(r"`([a-z][a-z.-]+)`", cell)}
+    assert len(keys) > 40
+    refuse_unknown(keys)
+
+
 def test_options_of_the_table_may_be_given(tables: Any, program: Program) -> None:
     found = program("tail", "db.orders", "--until-latest", "-f", "json", "--table-option", "scan.snapshot-id=4")
     assert [row["_row_kind"] for row in found.records] == ["-D"]
@@ -71,11 +96,12 @@ def test_views_are_named_as_in_paimon(tables: Any, program: Program) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("tail", "db.nothing"), 1, "paimon-stream: TableNotExistException: Table db.nothing does not exist"),
+        (("tail", "db.nothing"), 1, "paimon-stream: table db.nothing does not exist; db has orders\n"),
         (("tail", "orders"), 2, "'orders' names no database"),
         (("tail", "db.orders", "--filter", "nothing = 1"), 2, "nothing"),
         (("tail", "db.orders", "--columns", "id,nothing"), 2, "there is no column 'nothing'"),
         (("tail", "db.orders", "--table-option", "scan.mod=latest"), 2, "Did you mean 'scan.mode'?"),
+        (("tail", "db.orders", "--table-option", "merge-engin=x"), 2, "Did you mean 'merge-engine'?"),
         (("tail", "db.orders", "--table-option", "latest"), 2, "give KEY=VALUE"),
         (("tail", "db.orders", "--consumer-id", "a/b"), 2, "'a/b'"),
         (("nothing",), 2, "No such command 'nothing'"),

@@ -16,7 +16,7 @@ import click
 import pyarrow as pa
 import pytest
 from cli_runs import Program
-from orders import CHANGES, append, catalog, change, create_orders, events, orders, write
+from orders import CHANGES, ORDERS, append, catalog, change, create_orders, events, orders, write
 from pypaimon import Schema
 from tables import expire
 
@@ -63,6 +63,15 @@ def test_prints_csv_with_one_header(tables: Any, program: Program) -> None:
     found = program("tail", "db.orders", "--until-latest", "-f", "csv", "--start", "2", "--columns", "id,amount")
     rows = list(csv.reader(io.StringIO(found.out)))
     assert rows == [["_row_kind", "id", "amount"], ["-U", "1", "1.5"], ["+U", "1", "1.5"], ["-D", "2", ""]]
+
+
+def test_csv_tells_an_empty_text_from_null(tables: Any, program: Program) -> None:
+    table = create_orders(tables)
+    write(
+        table, [{"id": n, "status": text, "kind": "+I"} for n, text in enumerate(["", None, 'a "b"', "c,d\n"])], ORDERS
+    )
+    found = program("tail", "db.orders", "--until-latest", "-f", "csv", "--columns", "id,status")
+    assert sorted(found.out.split("+I,")) == ['0,""\n', "1,\n", '2,"a ""b"""\n', '3,"c,d\n"\n', "_row_kind,id,status\n"]
 
 
 def test_prints_an_aligned_table(tables: Any, program: Program) -> None:
@@ -185,6 +194,8 @@ def test_what_a_filter_leaves_out_and_what_has_expired(tables: Any, program: Pro
     expire(Path(table.table_path), 6)
     found = program("tail", "db.orders", "--until-latest", "--consumer-id", "etl")
     assert (found.code, "expired" in found.err) == (1, True)
+    assert "--on-expired" in found.err
+    assert "on_expired=" not in found.err
     arguments = ("--consumer-id", "etl", "--on-expired", "full", "--columns", "status")
     assert [row["status"] for row in tail(program, *arguments)] == ["delivered"]
 
@@ -234,9 +245,10 @@ def test_a_termination_saves_what_was_printed(tables: Any, program: Program) -> 
     assert [row["value"] for row in found.records] == [70, 71, 72]
 
 
-def test_a_broken_pipe_ends_it_quietly(tables: Any, program: Program) -> None:
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_a_broken_pipe_ends_it_quietly(tables: Any, program: Program, form: str) -> None:
     table = events(tables)
-    with program.start("tail", "db.events", "--format", "json", "--poll", "0.05") as running:
+    with program.start("tail", "db.events", "--format", form, "--poll", "0.05") as running:
         assert running.stdout is not None and running.stderr is not None
         running.stdout.readline()
         running.stdout.close()

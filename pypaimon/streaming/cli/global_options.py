@@ -1,0 +1,94 @@
+"""Options that may stand anywhere: before the command, between its words, behind it. The furthest in wins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+from click.core import ParameterSource
+
+C = TypeVar("C")
+_GIVEN = "pypaimon.streaming.cli.given"
+_DEBUG = "pypaimon.streaming.cli.debug"
+
+
+def given(context: click.Context) -> dict[str, Any]:
+    """The catalog's options of this run so far, by the names of their parameters; of the ones that are there."""
+    found: dict[str, Any] = context.meta.setdefault(_GIVEN, {})
+    return found
+
+
+def wants_stack(context: click.Context) -> bool:
+    """Whether `--debug` stands anywhere."""
+    return bool(context.meta.get(_DEBUG))
+
+
+def log_options(command: C) -> C:
+    """Give a command `--verbose` and `--debug`."""
+    return _with(
+        command,
+        _option("--verbose", "-v", is_flag=True, callback=_log_more, help="Log what happens to stderr."),
+        _option("--debug", is_flag=True, callback=_keep_stacks, help="Show the stack of an error."),
+    )
+
+
+def catalog_options(command: C) -> C:
+    """Give a command the options that make a catalog."""
+    return _with(
+        command,
+        _option(
+            "--warehouse",
+            "-w",
+            metavar="PATH",
+            help="Directory or URI of the warehouse. [env: PAIMON_STREAM_WAREHOUSE]",
+        ),
+        _option("--catalog-option", "-o", metavar="KEY=VALUE", multiple=True, help="An option of the catalog."),
+        _option(
+            "--config",
+            "-c",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="YAML file with options of the catalog, the one of pypaimon's own program. [default: paimon.yaml]",
+        ),
+        _option("--table-option", metavar="KEY=VALUE", multiple=True, help="A dynamic option of the table."),
+        _option(
+            "--connect-timeout",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
+            help="How long to wait until the table is found. [default: 30]",
+        ),
+    )
+
+
+def _option(*names: str, callback: Any = None, **settings: Any) -> Any:
+    return click.option(*names, expose_value=False, callback=callback or _remember, **settings)
+
+
+def _with(command: C, *options: Callable[[Any], Any]) -> C:
+    found: Any = command
+    for option in reversed(options):
+        found = option(found)
+    return cast(C, found)
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep a value; one of the environment does not take the place of one that was typed."""
+    if value in (None, ()):
+        return
+    found, name = given(context), str(parameter.name)
+    if parameter.multiple:
+        found[name] = (*found.get(name, ()), *value)
+    elif name not in found or context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        found[name] = value
+
+
+def _log_more(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        logging.getLogger("pypaimon").setLevel(logging.INFO)
+
+
+def _keep_stacks(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[_DEBUG] = True

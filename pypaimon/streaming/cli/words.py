@@ -1,0 +1,30 @@
+"""What errors of the library advise, in the words of the program."""
+
+from __future__ import annotations
+
+import re
+
+_WORDS = [
+    (r"on_expired='earliest' \| 'latest' \| 'full'", "--on-expired earliest, latest or full"),
+    (r"on_expired='latest' \| 'full'", "--on-expired latest or full"),
+    (r", or choose on_schema_change='follow' \| 'ignore'", ""),
+    (r"Build a new stream from a freshly loaded table and continue at this position", "Start the program again"),
+    (r"with_filter\(\.\.\., unmatched='drop'\)", "--unmatched drop"),
+    (r"[Ss]tart anew with with_start\(\.\.\.\)", "say where to go on, --start or paimon-stream consumers reset"),
+    (r"with_start\(snapshot_id=(\d+), full=True\)", "--start latest-full"),
+    (r"with_start\(tag=\.\.\.\)", "--start tag:NAME"),
+    (r"with_start\((.*?)\)", "--start"),
+    (r"with_projection\((.*?)\)", "--columns"),
+    (r"with_filter\((.*?)\)", "--filter"),
+    (r"with_blob_places\(\.\.\.\)", "--blob-place"),
+    (r"with_consumer_id\(\.\.\.\)", "--consumer-id"),
+    (r"with_on_expired\((.*?)\)", "--on-expired"),
+    (r"with_poll_interval_ms\b(\(.*?\))?", "--poll"),
+]
+
+
+def in_the_words_of_the_program(text: str) -> str:
+    """A text of the library without calls of Python that the program has options for."""
+    for pattern, words in _WORDS:
+        text = re.sub(pattern, words, text)
+    return text

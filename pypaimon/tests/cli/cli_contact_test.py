@@ -1,0 +1,124 @@
+"""`paimon-stream` and a catalog that is not there, does not answer or refuses: who, why, and whether to try again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import PROGRAM, Outcome, Program
+from orders import create_orders
+from s3_server import BUCKET, S3Server
+
+from pypaimon.streaming.cli import contact
+
+
+@pytest.fixture(autouse=True)
+def no_keys_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def tables(server: S3Server) -> Any:
+    catalog = server.catalog("there")
+    catalog.create_database("db", True)
+    create_orders(catalog)
+    return catalog
+
+
+class Remote:
+    """Runs `lag` on a table of the server."""
+
+    def __init__(self, program: Program, server: S3Server) -> None:
+        self._program = program
+        self._server = server
+
+    def __call__(self, table: str, *arguments: str, warehouse: str = f"{BUCKET}/there", keys: bool = True) -> Outcome:
+        options = {
+            key: value
+            for key, value in self._server.options().items()
+            if keys or key not in ("s3.access-key", "s3.secret-key")
+        }
+        given = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+        return self._program.bare(*given, "-w", f"s3://{warehouse}", "lag", table, *arguments)
+
+
+@pytest.fixture
+def lag(tmp_path: Path, capsys: pytest.CaptureFixture[str], server: S3Server, tables: Any) -> Remote:
+    return Remote(Program(tmp_path, capsys), server)
+
+
+@pytest.mark.parametrize(
+    ("table", "warehouse", "message"),
+    [
+        ("db.orders", "no-lake/there", "table db.orders does not exist: there is no bucket s3://no-lake"),
+        ("db.orders", f"{BUCKET}/here", f"table db.orders does not exist: there is no warehouse s3://{BUCKET}/here"),
+        (
+            "dbs.orders",
+            f"{BUCKET}/there",
+            "table dbs.orders does not exist: there is no database dbs; the warehouse has db",
+        ),
+        ("db.oders", f"{BUCKET}/there", "table db.oders does not exist; db has orders"),
+    ],
+)
+def test_says_what_is_missing(lag: Remote, table: str, warehouse: str, message: str) -> None:
+    found = lag(table, warehouse=warehouse)
+    assert (found.code, found.out, found.err) == (1, "", f"paimon-stream: {message}\n")
+
+
+def test_says_who_refuses_and_that_no_credentials_were_given(
+    lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lag("db.orders").code == 0
+    monkeypatch.setattr(server, "keys", {"another-key": None})
+    refused = lag("db.orders")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert refused.err.startswith(f"paimon-stream: {server.endpoint} (s3.endpoint) refuses: ")
+    assert refused.err.endswith("; check the credentials and their permissions\n")
+    nobody = lag("db.orders", keys=False)
+    assert nobody.code == 1
+    assert "ACCESS_DENIED" in nobody.err
+    assert "no credentials were given: neither s3.access-key" in nobody.err
+
+
+def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contact, "_SILENT_SECONDS", 0.05)
+    problem = f"{server.endpoint} (s3.endpoint)"
+    with server.failing("schema", *["hang"] * 20):
+        found = lag("db.orders", "--connect-timeout", "0.5")
+    assert found.code == 75
+    assert found.err.splitlines() == [
+        f"paimon-stream: waiting for {problem} (at most 0.5 s): it takes connections, and does not answer",
+        f"paimon-stream: no answer from {problem} within 0.5 s: it takes connections, and does not answer",
+    ]
+
+
+def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    options = [f"s3.endpoint=http://somebody:secret@127.0.0.1:{port}", "s3.access-key=a", "s3.secret-key=b"]
+    given = [word for option in options for word in ("-o", option)]
+    command = [*PROGRAM, "-w", "s3://lake/wh", *given, "lag", "db.orders", "--connect-timeout", "0.5"]
+    # The client goes on for a minute and more; at its end the interpreter would wait for it.
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (75, "")
+    text = f"paimon-stream: no answer from http://127.0.0.1:{port} (s3.endpoint) within 0.5 s: Connection refused\n"
+    assert result.stderr == text
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        ({"s3.endpoint": "minio:9000", "warehouse": "s3://w"}, "https://minio:9000 (s3.endpoint)"),
+        ({"metastore": "rest", "uri": "http://u:p@rest:8080/x", "warehouse": "w"}, "http://rest:8080 (uri)"),
+        ({"warehouse": "/data"}, "/data (warehouse)"),
+    ],
+)
+def test_names_the_option_that_names_the_endpoint(options: dict[str, str], address: str) -> None:
+    assert str(contact.Endpoint.of(options)) == address
