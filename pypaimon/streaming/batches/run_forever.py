@@ -57,13 +57,10 @@ def run_forever(
         StreamConfigError: The handler is asynchronous, or a setting is none.
         PaimonStreamError: The stream failed for good.
     """
-    loop: _Loop[BlockingBatch] = _Loop(
-        Wait(lambda: next(stream, None), _never),
+    loop = _Loop(
+        _blocking(stream, Patience(attempts, first_pause_seconds, longest_pause_seconds)),
         lambda batch: Wait(lambda: _not_awaitable(handle(batch)), _never),
         None if dead_letter is None else lambda batch, error: Wait(lambda: dead_letter(batch, error), _never),
-        lambda seconds: Wait(lambda: stream.pause(seconds), _never),
-        lambda: stream.is_stopping,
-        _Patience(attempts, first_pause_seconds, longest_pause_seconds),
     )
     with on_sigterm(stream.stop):
         run(loop.steps())
@@ -82,25 +79,35 @@ async def run_forever_async(
 
     If it is cancelled the batch in hand is not confirmed.
     """
-    loop: _Loop[Batch] = _Loop(
+    source: _Source[Batch] = _Source(
         Wait(_never, lambda: anext(stream, None)),
-        lambda batch: Wait(_never, lambda: _awaited(handle(batch))),
-        None if dead_letter is None else lambda batch, error: Wait(_never, lambda: _awaited(dead_letter(batch, error))),
         lambda seconds: Wait(_never, lambda: stream.pause(seconds)),
         lambda: stream.is_stopping,
-        _Patience(attempts, first_pause_seconds, longest_pause_seconds),
+        Patience(attempts, first_pause_seconds, longest_pause_seconds),
+    )
+    loop = _Loop(
+        source,
+        lambda batch: Wait(_never, lambda: _awaited(handle(batch))),
+        None if dead_letter is None else lambda batch, error: Wait(_never, lambda: _awaited(dead_letter(batch, error))),
     )
     with on_sigterm(stream.stop):
         await run_async(loop.steps())
 
 
+def waiting_out(stream: BlockingBatchStream) -> Iterator[BlockingBatch]:
+    """The batches of a stream, retriable errors waited out as `run_forever` does it; a loop without its handler."""
+    source = _blocking(stream, Patience())
+    while (batch := run(source.next())) is not None:
+        yield batch
+
+
 @dataclass(frozen=True, slots=True)
-class _Patience:
+class Patience:
     """How often and how patiently something is tried again; see `run_forever`."""
 
-    attempts: int
-    first_pause: float
-    longest_pause: float
+    attempts: int = 5
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
 
     def __post_init__(self) -> None:
         at_least(1, "run_forever: attempts", self.attempts)
@@ -118,31 +125,23 @@ class _Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop(Generic[B]):
-    """What both loops share.
+class _Source(Generic[B]):
+    """A stream whose retriable errors are waited out.
 
     Attributes:
         next_batch: The next batch; None at the end.
-        handle: Hands a batch to the handler.
-        dead_letter: Puts a batch aside; or None.
         pause: Waits for some seconds, or until the stream is stopped.
         is_stopping: Whether it is.
         patience: Says how often and how long.
     """
 
     next_batch: Wait[B | None]
-    handle: Callable[[B], Wait[object]]
-    dead_letter: Callable[[B, Exception], Wait[object]] | None
     pause: Callable[[float], Wait[None]]
     is_stopping: Callable[[], bool]
-    patience: _Patience
+    patience: Patience
 
-    def steps(self) -> Waits[None]:
-        """Everything, to the end of the stream."""
-        while (batch := (yield from self._next())) is not None:
-            yield from self._handled(batch)
-
-    def _next(self) -> Waits[B | None]:
+    def next(self) -> Waits[B | None]:
+        """The next batch; None at the end."""
         for attempt, seconds in enumerate(self.patience.pauses(), 1):
             was_stopping = self.is_stopping()
             answer: _Answer[B | None] = yield _tried(self.next_batch)
@@ -156,9 +155,29 @@ class _Loop(Generic[B]):
             yield self.pause(seconds)
         raise AssertionError("unreachable")
 
+
+@dataclass(frozen=True, slots=True)
+class _Loop(Generic[B]):
+    """What both loops share.
+
+    Attributes:
+        source: Where batches come from.
+        handle: Hands a batch to the handler.
+        dead_letter: Puts a batch aside; or None.
+    """
+
+    source: _Source[B]
+    handle: Callable[[B], Wait[object]]
+    dead_letter: Callable[[B, Exception], Wait[object]] | None
+
+    def steps(self) -> Waits[None]:
+        """Everything, to the end of the stream."""
+        while (batch := (yield from self.source.next())) is not None:
+            yield from self._handled(batch)
+
     def _handled(self, batch: B) -> Waits[None]:
-        for attempt, seconds in enumerate(self.patience.pauses(), 1):
-            was_stopping = self.is_stopping()
+        for attempt, seconds in enumerate(self.source.patience.pauses(), 1):
+            was_stopping = self.source.is_stopping()
             answer: _Answer[object] = yield _tried(self.handle(batch))
             error = answer.error
             if error is None:
@@ -168,13 +187,13 @@ class _Loop(Generic[B]):
             text = "the handler failed with %(rows)d rows of snapshot %(snapshot)d: %(error)s"
             fields: dict[str, Any] = {"snapshot": batch.snapshot_id, "rows": batch.num_rows, "error": _words(error)}
             _LOG.warning("handler_failed", text, attempt=attempt, **fields)
-            if was_stopping or attempt == self.patience.attempts:
+            if was_stopping or attempt == self.source.patience.attempts:
                 if self.dead_letter is None:
                     raise error
                 _LOG.warning("dead_letter", "%(rows)d rows of snapshot %(snapshot)d are put aside: %(error)s", **fields)
                 yield self.dead_letter(batch, error)
                 return
-            yield self.pause(seconds)
+            yield self.source.pause(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +220,15 @@ def _tried(wait: Wait[T]) -> Wait[_Answer[Any]]:
             return _Answer(None, error)
 
     return Wait(block, awaitable)
+
+
+def _blocking(stream: BlockingBatchStream, patience: Patience) -> _Source[BlockingBatch]:
+    return _Source(
+        Wait(lambda: next(stream, None), _never),
+        lambda seconds: Wait(lambda: stream.pause(seconds), _never),
+        lambda: stream.is_stopping,
+        patience,
+    )
 
 
 def _never() -> Any:

@@ -14,10 +14,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
+from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.cli.output import is_unicode, printable
 from pypaimon.streaming.cli.values import json_columns, text_columns
 from pypaimon.streaming.demo import KINDS
-from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
 FORMATS = ("table", "json", "csv", "arrow")
@@ -30,8 +30,8 @@ _CHUNK = 1000
 class RowWriter(Protocol):
     """Where batches go; `_row_kind` is their first column."""
 
-    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
-        """Print a batch of a plan."""
+    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
+        """Print rows of a batch of the stream."""
 
     def close(self) -> None:
         """Print what ends the output."""
@@ -67,12 +67,12 @@ class WithCommits:
         """That of rows with `_snapshot_id` and `_commit_time` behind their kinds."""
         return pa.schema([schema.field(0), *_COMMITS, *list(schema)[1:]])
 
-    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
         """Print a batch."""
-        commit = zip((plan.snapshot_id, plan.commit_time), _COMMITS, strict=True)
+        commit = zip((source.snapshot_id, source.commit_time), _COMMITS, strict=True)
         added = [pa.repeat(pa.scalar(value, field.type), len(batch)) for value, field in commit]
         columns = [batch.column(0), *added, *batch.columns[1:]]
-        self._writer.write(plan, pa.RecordBatch.from_arrays(columns, schema=self.schema(batch.schema)))
+        self._writer.write(source, pa.RecordBatch.from_arrays(columns, schema=self.schema(batch.schema)))
 
     def close(self) -> None:
         """Print what ends the output."""
@@ -82,7 +82,7 @@ class WithCommits:
 class JsonWriter:
     """One object per row and line, with the key `_row_kind`."""
 
-    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
         """Print a batch."""
         columns, escaped = json_columns(batch), not is_unicode()
         for values in zip(*columns.values(), strict=True):
@@ -106,7 +106,7 @@ class CsvWriter:
         sys.stdout.write(_csv_line(schema.names))
         sys.stdout.flush()
 
-    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
         """Print a batch."""
         sys.stdout.writelines(map(_csv_line, zip(*text_columns(batch), strict=True)))
         sys.stdout.flush()
@@ -122,7 +122,7 @@ class ArrowWriter:
         self._out = sys.stdout.buffer
         self._writer = pa.ipc.new_stream(self._out, schema)
 
-    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
         """Print a batch."""
         self._writer.write_batch(batch)
         self._out.flush()
@@ -145,10 +145,10 @@ class TableWriter:
         self._right = [True, False, *(_is_number(field.type) for field in schema if field.name != ROW_KIND)]
         self._widths = [0] * len(self._names)
 
-    def write(self, plan: Plan, batch: pa.RecordBatch) -> None:
+    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
         """Print a batch."""
         for start in range(0, batch.num_rows, _CHUNK):
-            self._write(plan.snapshot_id, batch.slice(start, _CHUNK))
+            self._write(source.snapshot_id, batch.slice(start, _CHUNK))
 
     def close(self) -> None:
         """Nothing is left to print."""

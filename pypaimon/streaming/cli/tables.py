@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ import click
 import yaml
 from pypaimon.catalog.catalog_factory import CatalogFactory
 
+from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.causes import naming_causes
 from pypaimon.streaming.cli.contact import reach
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
 from pypaimon.streaming.cli.table_options import refuse_unknown
+from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 from pypaimon.streaming.options.views import VIEWS, View
 
@@ -42,15 +45,26 @@ class TableSource:
     table_options: dict[str, str]
     connect_timeout: float = 30.0
 
-    def load(self) -> Any:
+    def load(self, retry: bool = False) -> Any:
         """pypaimon's table, as a handle of its own that has cached nothing yet.
+
+        Args:
+            retry: Whether to wait out errors that may pass.
 
         Raises:
             NotLoadedError: It is not there, or may not be read; says what is missing, or who refuses.
             StoreError: The store fails, or does not answer in time.
             UnsupportedTableError: It has columns of a type that pypaimon cannot parse.
         """
-        table = reach(self.catalog_options, self.connect_timeout, self._load)
+        for seconds in Patience().pauses():
+            try:
+                table = reach(self.catalog_options, self.connect_timeout, self._load)
+                break
+            except StoreError as error:
+                if not retry:
+                    raise
+                click.echo(f"paimon-stream: {error}; trying again after a pause", err=True)
+                time.sleep(seconds)
         return table.copy(self.table_options) if self.table_options else table
 
     def _load(self) -> Any:

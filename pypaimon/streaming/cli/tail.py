@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import click
 import pyarrow as pa
 from rich.console import Console
 
+from pypaimon.streaming.batches.run_forever import waiting_out
 from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.catching_up import CatchingUp
 from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.rows import FORMATS, RowWriter, WithCommits, row_writer
 from pypaimon.streaming.cli.settings import configure, save_progress, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.options.stream_options import OnExpired, Unmatched
-from pypaimon.streaming.scanning.scan import StreamScan
+from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, OnExpired, Unmatched
 
 OnExpiredWord = Literal["fail", "earliest", "latest", "full"]
 UnmatchedWord = Literal["delete", "drop"]
+_BATCH_BYTES = 1 << 20
 
 
 @click.command(
@@ -62,6 +61,7 @@ Examples:
     multiple=True,
     help="A directory in which blobs may lie. [default: the file system of the table]",
 )
+@click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
 @click.option("--poll", type=click.FloatRange(0.01), metavar="SECONDS", help="Pause between polls. [default: 1]")
 def tail(
     source: TableSource,
@@ -76,6 +76,7 @@ def tail(
     on_expired: OnExpiredWord | None,
     unmatched: UnmatchedWord,
     blob_places: tuple[str, ...],
+    retry: bool,
     poll: float | None,
 ) -> None:
     """Print the rows of TABLE, then every change of it.
@@ -86,7 +87,7 @@ def tail(
     """
     if commits and form == "table":
         raise click.UsageError("--commits goes with --format json, csv or arrow; a table shows snapshots anyway")
-    table = source.load()
+    table = source.load(retry)
     builder = configure(source.builder(table), start, filter_text, columns, unmatched).with_include_row_kind(True)
     builder.with_blob_places(blob_places or None)
     if until_latest:
@@ -95,21 +96,27 @@ def tail(
         builder.with_on_expired(on_expired)
     if poll is not None:
         builder.with_poll_interval_ms(max(1, round(poll * 1000)))
-    scan, read = save_progress(builder, consumer_id).new_streaming_scan(), builder.new_read()
+    save_progress(builder, consumer_id)
+    schema = builder.new_read().schema
     latest = TableDirectory.of(followed_table(table)[0]).snapshots.latest_id
+    # Who wants few rows needs none that were read ahead.
+    ahead = DEFAULT_READ_AHEAD_BYTES if most is None else 0
     with (
-        scan,
-        _terminated(scan),
+        builder.open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES) as stream,
+        on_sigterm(stream.stop),
         _bar(form) as (stdout, bar),
-        closing(_writer(form, read.schema, stdout, commits)) as writer,
+        closing(_writer(form, schema, stdout, commits)) as writer,
     ):
-        for plan in scan.stream_sync():
-            for batch in read.iter_batches(plan.splits()):
-                writer.write(plan, batch.slice(0, most))
-                bar.rows(batch.num_rows)
-                if most is not None and (most := most - batch.num_rows) <= 0:
+        for batch in waiting_out(stream) if retry else stream:
+            for rows in batch.data.to_batches():
+                writer.write(batch, rows.slice(0, most))
+                if most is not None and (most := most - rows.num_rows) <= 0:
                     return
-            bar.reached(plan.snapshot_id, latest)
+            status = stream.status
+            if batch.is_last:
+                bar.reached(batch.snapshot_id, status.rows, latest)
+            else:
+                bar.rows(status.rows, status.scan.records)
 
 
 def _writer(form: str, schema: pa.Schema, stdout: Console, commits: bool) -> RowWriter:
@@ -126,20 +133,3 @@ def _bar(form: str) -> Iterator[tuple[Console, CatchingUp]]:
     mixed = stdout.is_terminal and form != "table"
     with CatchingUp(terminal if terminal.is_terminal and not mixed else None) as bar:
         yield stdout, bar
-
-
-@contextmanager
-def _terminated(scan: StreamScan) -> Iterator[None]:
-    """SIGTERM ends the stream after the plan in hand, with progress saved."""
-    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        scan.stop()
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pypaimon.streaming import (
     run_forever,
     run_forever_async,
 )
+from pypaimon.streaming.batches.run_forever import Patience, waiting_out
 from pypaimon.streaming.logs import FIELDS
 
 AnyBatch = Batch | BlockingBatch
@@ -153,6 +155,22 @@ def test_an_outage_is_waited_out_without_a_row_twice(
     assert (handler.kept, saved(table)) == ([1, 2, 3, 4], 5)
     assert left[0] < 0
     assert set(events(caplog)) == {"waits_out"}
+
+
+def test_a_loop_without_a_handler_waits_out_the_same(table: Table) -> None:
+    file_io, left = FaultFileIO(), [6]
+
+    def outage(call: Call) -> Any:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise UNAVAILABLE
+        return call.answer()
+
+    with etl(table, file_io).with_end(latest=True).open_sync() as stream:
+        first = next(stream)
+        file_io.wherever(outage)
+        rest = [key for batch in waiting_out(stream) for key in batch.data["k"].to_pylist()]
+    assert (first.data["k"].to_pylist(), rest) == ([1], [2, 3, 4])
 
 
 def test_a_handler_that_fails_is_called_again_with_the_same_batch(table: Table, serve: Service) -> None:
@@ -295,13 +313,9 @@ def test_a_handler_of_the_wrong_kind_is_refused(table: Table) -> None:
 
 
 def test_pauses_double_up_to_the_longest(table: Table) -> None:
-    from itertools import islice
-
-    from pypaimon.streaming.batches.run_forever import _Patience
-
     bounds = [1, 2, 4, 8, 10, 10]
-    pauses = list(islice(_Patience(1, 1.0, 10.0).pauses(), len(bounds)))
+    pauses = list(islice(Patience(1, 1.0, 10.0).pauses(), len(bounds)))
     assert all(most / 2 <= pause <= most for pause, most in zip(pauses, bounds, strict=True))
     for attempts, first, longest in ((0, 1.0, 2.0), (1, -1.0, 2.0), (1, 3.0, 2.0)):
         with pytest.raises(StreamConfigError, match="run_forever"):
-            _Patience(attempts, first, longest)
+            Patience(attempts, first, longest)

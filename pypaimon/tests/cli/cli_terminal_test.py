@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import PROGRAM
+from cli_runs import PROGRAM, Program
 from orders import catalog, change, create_orders
+from rich.console import Console
 
+from pypaimon.streaming.cli.catching_up import CatchingUp
+
+tail = import_module("pypaimon.streaming.cli.tail")
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TERM": "xterm", "COLUMNS": "200"}
 
 
@@ -51,3 +58,40 @@ def test_a_pipe_without_utf_8(table: Any, tmp_path: Path, form: str, text: str) 
     found = subprocess.run(command(tmp_path, form), capture_output=True, env=ASCII, timeout=600, check=False)
     assert (found.returncode, found.stderr) == (0, b"")
     assert text.encode() in found.stdout
+
+
+def shown(happens: Callable[[CatchingUp], None]) -> str:
+    """What stands beside the bar at the end."""
+    out = io.StringIO()
+    with CatchingUp(Console(file=out, force_terminal=True, color_system=None, width=200)) as bar:
+        happens(bar)
+    return out.getvalue()
+
+
+def test_the_bar_counts_rows_inside_a_plan_and_snapshots_behind_it() -> None:
+    def large_plan(bar: CatchingUp) -> None:
+        bar.rows(1_500, 4_000)
+
+    def second_of_ten(bar: CatchingUp) -> None:
+        bar.reached(1, 4_000, lambda: 10)
+        bar.reached(2, 4_100, lambda: 10)
+
+    assert "catching up" in shown(large_plan)
+    assert "1,500 of at most 4,000 rows" in shown(large_plan)
+    assert "2/10 snapshots, 4,100 rows" in shown(second_of_ten)
+
+
+def test_tail_tells_the_bar_of_a_large_plan(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rows of its files are a plan that comes in several batches."""
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(CatchingUp, "rows", lambda self, count, planned: told.append((count, planned)))
+    monkeypatch.setattr(tail, "_BATCH_BYTES", 1)
+    change(table, "+I", *((key, "placed", 1.0) for key in range(3, 9)))
+    found = Program(tmp_path, capsys)("tail", "db.orders", "--until-latest", "-f", "json")
+    assert (found.code, len(found.records)) == (0, 8)
+    counts = [count for count, _ in told]
+    assert counts == sorted(counts)
+    assert 0 < counts[0] < 8
+    assert {planned for _, planned in told} == {8}
