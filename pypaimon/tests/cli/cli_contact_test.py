@@ -99,19 +99,6 @@ def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monk
     ]
 
 
-def test_tail_tries_again_if_it_is_told_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], server: S3Server, tables: Any
-) -> None:
-    given = [word for key, value in server.options().items() for word in ("-o", f"{key}={value}")]
-    program = Program(tmp_path, capsys)
-    tail = ("-w", f"s3://{BUCKET}/there", *given, "tail", "db.orders", "--until-latest", "--connect-timeout", "2")
-    with server.failing("schema", "hang"):
-        found = program.bare(*tail, "--retry")
-    assert found.code == 0
-    assert "no answer from" in found.err
-    assert "trying again after a pause" in found.err
-
-
 def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
