@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from pypaimon.streaming.formats.blob_index import Numbers
 from pypaimon.streaming.internals import DataType, MapType
-from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.reading.blob_columns import BlobArray, blob_array
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
@@ -34,22 +33,19 @@ class BlobValues:
 
     Args:
         directory: The table.
-        layout: What is given out.
+        layout: What is given out, some of it blobs.
         split: What is read.
         settings: Whether descriptors come out, and where they may point.
     """
 
     def __init__(self, directory: TableDirectory, layout: Layout, split: StreamSplit, settings: ReadSettings) -> None:
         self._as_descriptors = settings.gives_descriptors
-        storage = BlobStorage.of(layout.schema)
-        self._referring = {output.name for output in layout.outputs if output.path[0] in storage.views}
-        given = [output for output in layout.outputs if holds_blobs(output.type)]
-        self._types = {
-            output.name: output.type for output in given if storage.resolves_views or output.name not in self._referring
-        }
+        self._types = layout.blobs
+        views = BlobStorage.of(layout.schema).views
+        self._referring = {output.name for output in layout.outputs if output.path[0] in views}
         self._holder = directory.table.table_path
         places = BlobPlaces.of(directory.table.table_path, settings.blob_places)
-        self._fetcher = BlobFetcher(directory.store, places, _own_files(split) if self._types else ())
+        self._fetcher = BlobFetcher(directory.store, places, _own_files(split))
         self._views = BlobViews(directory)
 
     def close(self) -> None:
@@ -70,9 +66,6 @@ class BlobValues:
             UnsupportedTableError: A descriptor points outside of the places that are allowed.
             StoreError: The store kept failing (retriable).
         """
-        if not self._types:
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-            return
         blobs = {
             index: self._blobs(column, field)
             for index, (column, field) in enumerate(zip(columns, schema, strict=True))

@@ -155,16 +155,21 @@ class StreamRead:
             schema_id, schema = bound.schema.id, self._arrow_schema(bound)
             if parts.auth is not None and schema_id not in allowed:
                 allowed[schema_id] = parts.auth.rules(bound)
-            blobs = BlobValues(parts.directory, bound, split, parts.settings)
+            blobs = BlobValues(parts.directory, bound, split, parts.settings) if bound.blobs else None
             try:
                 for records in self._records(split, bound, allowed.get(schema_id), vectors):
                     columns = (self._packed if bound.packed else self._output)(records, bound, schema)
-                    if columns and len(columns[0]):
+                    if not columns or not len(columns[0]):
+                        continue
+                    if blobs is None:
+                        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                    else:
                         yield from blobs.batches(columns, schema)
             except FileNotFoundError as error:
                 raise _missing(parts.directory, bound.schema, split, error) from error
             finally:
-                blobs.close()
+                if blobs is not None:
+                    blobs.close()
 
     def _records(
         self, split: StreamSplit, bound: Layout, rules: Rules | None, vectors: PlanVectors
@@ -326,10 +331,10 @@ class StreamRead:
 
     def _output_arrow_schema(self) -> pa.Schema:
         """The columns without the row kind, as pypaimon's `to_torch` asks for them."""
-        return self._layout_of(self._settings.schema).arrow_schema()
+        return self._layout_of(self._settings.schema).arrow_schema
 
     def _arrow_schema(self, bound: Layout) -> pa.Schema:
-        schema = bound.arrow_schema()
+        schema = bound.arrow_schema
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 
     def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> list[pa.Array]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,8 +20,10 @@ from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.blob_types import holds_blobs, is_blob, is_blob_collection
 from pypaimon.streaming.model.system_columns import SYSTEM_TYPES
 from pypaimon.streaming.options import views
+from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_SIZE, Unmatched
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.options.views import LOGS, ROWKIND, ROWKIND_FIELD, View
 from pypaimon.streaming.reading.nested_columns import narrowed, requested
 
@@ -95,7 +98,7 @@ class Output:
         return narrowed(array, self.type)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """A read of one schema.
 
@@ -123,6 +126,21 @@ class Layout:
     on_rowkind: Predicate | None
     packed: bool = False
 
+    @cached_property
+    def traits(self) -> TableTraits:
+        """The kind of the table."""
+        return TableTraits.of(self.schema)
+
+    @cached_property
+    def blobs(self) -> Mapping[str, DataType]:
+        """The columns that are given out with blobs in place of their cells, by name."""
+        given = [output for output in self.outputs if holds_blobs(output.type)]
+        if not given:
+            return {}
+        storage = BlobStorage.of(self.schema)
+        unresolved = frozenset() if storage.resolves_views else storage.views
+        return {output.name: output.type for output in given if output.path[0] not in unresolved}
+
     @property
     def with_rowkind(self) -> bool:
         """Whether the column `rowkind` of an audit log is needed."""
@@ -140,6 +158,7 @@ class Layout:
         fields = ((field if field.name in columns else read.get(field.name)) for field in self.schema.fields)
         return replace(self, fields=tuple(field for field in fields if field is not None))
 
+    @cached_property
     def arrow_schema(self) -> pa.Schema:
         """The columns that are given out."""
         return _arrow([DataField(output.ids[-1], output.name, self._given_out(output)) for output in self.outputs])

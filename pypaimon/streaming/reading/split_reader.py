@@ -42,7 +42,6 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.reading.joined_rows import joined_rows
 from pypaimon.streaming.reading.read_layout import Layout
 from pypaimon.streaming.reading.run_starts import begun
@@ -116,7 +115,7 @@ class SplitReader:
         self._openers = openers
         self._vectors = vectors
         self._wanted = WantedFiles(directory, layout, unmatched)
-        self._traits = TableTraits.of(layout.schema)
+        self._traits = layout.traits
         options = OptionValues(layout.schema.options)
         self._ignore_lost = options.boolean("scan.ignore-lost-files", False)
         self._ignore_corrupt = options.boolean("scan.ignore-corrupt-files", False)
