@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pypaimon.streaming.errors import PaimonStreamError, PositionExpiredError
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound="_InContext")
 
 _CHECKPOINT = "the checkpoint of the query (in the directory that its option 'checkpointLocation' names)"
 """Spark tells a source neither that directory nor whether the query has one."""
@@ -119,12 +121,17 @@ def _first_line(text: str) -> PaimonSourceError:
     return PaimonSourceError(" ".join(text.split()))
 
 
-def readable(method: F) -> F:
+class _InContext(Protocol):
+    @property
+    def error_context(self) -> ErrorContext: ...
+
+
+def readable(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """A method whose errors begin with a readable line, as within `readable_errors`; its object has `error_context`."""
 
     @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with readable_errors(self.error_context):
             return method(self, *args, **kwargs)
 
-    return call  # type: ignore[return-value]
+    return call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pypaimon.spark.errors import readable
+from pypaimon.spark.errors import ErrorContext, readable_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 _BUCKET = "__paimon_bucket"
 
 
-@readable
 def repartition_by_bucket(df: DataFrame, options: Mapping[str, str], num_partitions: int | None = None) -> DataFrame:
     """Give the rows of each bucket to one task, in a stream or a batch.
 
@@ -33,6 +32,11 @@ def repartition_by_bucket(df: DataFrame, options: Mapping[str, str], num_partiti
         UnsupportedTableError: The table cannot be written.
         SchemaMismatchError: A key column is missing.
     """
+    with readable_errors(ErrorContext.of(options)):
+        return _divided(df, options, num_partitions)
+
+
+def _divided(df: DataFrame, options: Mapping[str, str], num_partitions: int | None) -> DataFrame:
     from pyspark.sql import functions as functions
 
     from pypaimon.spark.options.sink_options import parse_sink

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from spark_queries import Collected, frame
 from tables import Table
 
@@ -72,6 +75,45 @@ def test_latest_of_an_empty_table_begins_with_its_first_snapshot(
     table.commit([1])
     table.commit([2])
     assert keys(collected.run(frame(spark, table, start="latest"))) == [1, 2]
+
+
+def test_two_streams_are_joined(spark: Any, table: Table, collected: Collected, tmp_path: Path) -> None:
+    other = Table(tmp_path / "warehouse", "other")
+    for left, right in ((1, 3), (2, 1), (3, 9)):
+        table.commit([left])
+        other.commit([(right, f"w{right}")])
+    one_by_one = {"start": "earliest", "maxRowsPerTrigger": "1"}
+    joined = frame(spark, table, **one_by_one).join(frame(spark, other, **one_by_one).withColumnRenamed("v", "w"), "k")
+    assert sorted(collected.run(joined)) == [(1, "v1", "w1"), (3, "v3", "w3")]
+    assert len([rows for rows in collected.batches.values() if rows]) == 2
+
+
+def test_a_stream_with_state_of_its_own_goes_on_after_a_restart(spark: Any, table: Table, collected: Collected) -> None:
+    # In the test, so that it is pickled as a whole: Spark's workers do not import this module.
+    class Counting(StatefulProcessor):
+        """How many rows each key has had so far."""
+
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self.count = handle.getValueState("count", "count long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+            before = self.count.get()[0] if self.count.exists() else 0
+            self.count.update((before + sum(len(each) for each in rows),))
+            yield pd.DataFrame({"odd": [key[0]], "count": [self.count.get()[0]]})
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    try:
+        for keys_of_commit, expected in (([1, 2, 3], [(False, 1), (True, 2)]), ([5], [(True, 3)])):
+            table.commit(keys_of_commit)
+            keyed = frame(spark, table).selectExpr("k % 2 = 1 AS odd", "v").groupBy("odd")
+            counted = keyed.transformWithStateInPandas(Counting(), "odd boolean, count long", "update", "None")
+            assert sorted(collected.run(counted)) == expected
+    finally:
+        spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
 
 
 def test_available_now_from_a_tag_comes_as_far_as_the_table_or_tells_why_not(

@@ -11,6 +11,9 @@ from pypaimon import Schema
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
+from pyspark.sql import Window
+from pyspark.sql import functions as sql
+
 from pypaimon.spark.registration import register
 from pypaimon.spark.write.bucketing import repartition_by_bucket
 
@@ -150,6 +153,34 @@ def test_a_new_checkpoint_under_the_name_of_another_query_is_refused(tables: Tab
     with pytest.raises(Exception, match="comes from another streaming query"):
         run("second")
     assert tables.rows("t") == [(1, "a", "d")]
+
+
+def test_upserts_of_foreach_batch_that_are_run_again(tables: Tables) -> None:
+    """A batch that Spark forgot it had run is upserted once more, behind what came since, and changes nothing."""
+    keyed = {"primary_keys": ["id"], "options": {"bucket": "2", "changelog-producer": "input"}}
+    source, target = tables.create("source", **keyed), tables.create("target", **keyed)
+    ordered = {"include-snapshot-id": "true", "include-ordinal": "true"}
+
+    def upsert(changes: Any, batch: int) -> None:
+        newest = Window.partitionBy("id").orderBy(sql.desc("_snapshot_id"), sql.desc("_ordinal"))
+        last = changes.withColumn("n", sql.row_number().over(newest)).where("n = 1")
+        once = {**target, "query-id": "copy", "batch-id": str(batch)}
+        tables.write(repartition_by_bucket(last.drop("n", "_snapshot_id", "_ordinal"), target), once)
+
+    def run() -> None:
+        changes = tables.spark.readStream.format("pypaimon").options(**source, **ordered, start="earliest").load()
+        stream = changes.writeStream.foreachBatch(upsert).trigger(availableNow=True)
+        stream.option("checkpointLocation", str(tables.directory / "checkpoint-copy")).start().awaitTermination()
+
+    tables.write(tables.frame((1, "a", "d"), (2, "b", "d")), source)
+    kinds = "_row_kind string, " + DDL
+    tables.write(tables.frame(("-D", 1, "a", "d"), ("+U", 2, "c", "d"), ddl=kinds).coalesce(1), source)
+    run()
+    assert tables.rows("target") == tables.rows("source") == [(2, "c", "d")]
+    tables.forget_last_batch("copy")
+    tables.write(tables.frame((2, "later", "d")), {**target, "query-id": "other", "batch-id": "0"})
+    run()
+    assert tables.rows("target") == [(2, "later", "d")]
 
 
 def test_a_table_is_created_and_widened(tables: Tables) -> None:
