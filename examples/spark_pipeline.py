@@ -6,6 +6,7 @@ it into another Paimon table. Run it again with the same directory: it goes on w
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import tempfile
@@ -84,6 +85,8 @@ def upsert(place: dict[str, str]) -> Callable[[Any, int], None]:
 
 def main(directory: Path) -> None:
     """Take orders, run the query until nothing is new, twice, and compare."""
+    # Spark's workers take the first `python3` of the path, which is not this one where no environment is activated.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     warehouse, checkpoint = str(directory / "warehouse"), str(directory / "checkpoint")
     catalog = create_tables(warehouse)
     spark = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
