@@ -23,7 +23,7 @@ _LOOK_SECONDS = 2.0
 _PORTS = {"http": 80, "https": 443}
 
 
-def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T]) -> T:
+def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T], patiently: bool = False) -> T:
     """The result of a call on another thread. After three seconds stderr says whom it waits for.
 
     Clients of stores repeat what fails for a minute and more, and tell nobody meanwhile.
@@ -32,6 +32,8 @@ def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T]) -> 
         options: Of the catalog.
         seconds: How long to wait.
         call: Asks the catalog.
+        patiently: Whether to wait on, and say so each time. A second call would wait for the first one: Arrow makes no
+            client of S3 while a request of another one hangs.
 
     Raises:
         IOTimeoutError: No answer in time; names the endpoint, and what a connection to it comes to.
@@ -43,8 +45,13 @@ def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T]) -> 
         problem = place.problem()
         if seconds > _SILENT_SECONDS:
             click.echo(f"paimon-stream: waiting for {place} (at most {seconds:g} s){problem}", err=True)
-        if not wait((future,), max(0.0, seconds - _SILENT_SECONDS)).done:
-            raise IOTimeoutError(f"no answer from {place} within {seconds:g} s{problem}")
+        left = max(0.0, seconds - _SILENT_SECONDS)
+        while not wait((future,), left).done:
+            text = f"no answer from {place} within {seconds:g} s{problem}"
+            if not patiently:
+                raise IOTimeoutError(text)
+            click.echo(f"paimon-stream: {text}; waiting on", err=True)
+            left, problem = seconds, place.problem()
     return future.result()
 
 

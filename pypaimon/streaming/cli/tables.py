@@ -58,7 +58,7 @@ class TableSource:
         """
         for seconds in Patience().pauses():
             try:
-                table = reach(self.catalog_options, self.connect_timeout, self._load)
+                table = reach(self.catalog_options, self.connect_timeout, self._load, patiently=retry)
                 break
             except StoreError as error:
                 if not retry:

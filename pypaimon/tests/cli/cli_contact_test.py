@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from cli_runs import PROGRAM, Outcome, Program
 from orders import create_orders
@@ -90,13 +92,39 @@ def test_says_who_refuses_and_that_no_credentials_were_given(
 def test_says_whom_it_waits_for_and_gives_up(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contact, "_SILENT_SECONDS", 0.05)
     problem = f"{server.endpoint} (s3.endpoint)"
-    with server.failing("schema", *["hang"] * 20):
+    with server.failing("schema", "hang"):
         found = lag("db.orders", "--connect-timeout", "0.5")
+    for thread in threading.enumerate():
+        if thread.name == "paimon-contact":
+            thread.join()
     assert found.code == 75
     assert found.err.splitlines() == [
         f"paimon-stream: waiting for {problem} (at most 0.5 s): it takes connections, and does not answer",
         f"paimon-stream: no answer from {problem} within 0.5 s: it takes connections, and does not answer",
     ]
+
+
+def test_tail_waits_on_if_it_is_told_to(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    server: S3Server,
+    tables: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    echo = click.echo
+
+    def comes_back(text: str, **settings: Any) -> None:
+        echo(text, **settings)
+        if text.endswith("; waiting on"):
+            server.go_on.set()
+
+    monkeypatch.setattr(click, "echo", comes_back)
+    given = [word for key, value in server.options().items() for word in ("-o", f"{key}={value}")]
+    tail = ("tail", "db.orders", "--until-latest", "--connect-timeout", "0.5", "--retry")
+    with server.failing("schema", "hang"):
+        found = Program(tmp_path, capsys).bare("-w", f"s3://{BUCKET}/there", *given, *tail)
+    assert found.code == 0
+    assert found.err.startswith(f"paimon-stream: no answer from {server.endpoint} (s3.endpoint) within 0.5 s")
 
 
 def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
