@@ -58,3 +58,5 @@ def test_the_format_is_there_after_an_installation(kind: str, module: str, site_
     assert Path(where.strip()).is_relative_to(site_packages)
     shown = _run(sys.executable, str(CHILD), kind, str(tmp_path), **variables)
     assert f"{module} [(1, 'v1'), (2, 'v2')]" in shown
+    if kind == "connect":
+        assert "pipeline [(2, 'v2')]" in shown

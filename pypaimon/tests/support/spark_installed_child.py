@@ -43,10 +43,6 @@ def run(writer: Any) -> None:
 def main(kind: str, directory: Path) -> None:
     """Write a table, copy it by a stream, read the copy."""
     spark = session(kind, directory)
-    if kind == "connect":
-        from pypaimon.spark import register
-
-        register(spark)
     place = {"warehouse": str(directory / "warehouse"), "create-table": "true"}
     rows = spark.range(3).selectExpr("id", "concat('v', id) as v")
     rows.write.format("pypaimon").options(**place, table="db.t").mode("append").save()
@@ -54,9 +50,60 @@ def main(kind: str, directory: Path) -> None:
     stream = spark.readStream.format("pypaimon").options(**place, table="db.t").load()
     writer = stream.writeStream.format("pypaimon").options(**place, **{"table": "db.copy", "create-table": "true"})
     run(writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True))
+    if kind == "connect":
+        from pypaimon.spark import register
+
+        print("pipeline", run_pipeline(spark, directory, place))
+        # Behind the pipeline: a session that has registered a source runs none.
+        register(spark)
     copy = spark.read.format("pypaimon").options(**place, table="db.copy", filter="id > 0").load()
     print(type(spark).__module__, sorted(tuple(row) for row in copy.collect()))
     spark.stop()
+
+
+PIPELINE = """
+name: pipeline
+storage: {storage}
+libraries:
+  - glob:
+      include: definitions/**
+"""
+DEFINITIONS = """
+from pyspark import pipelines
+from pyspark.sql import SparkSession
+
+place = {place!r}
+
+@pipelines.table
+def staged():
+    spark = SparkSession.active()
+    return spark.readStream.format("pypaimon").options(**place, table="db.t").load()
+
+pipelines.create_sink("out", "pypaimon", dict(place, **{{"table": "db.piped", "create-table": "true"}}))
+
+@pipelines.append_flow(target="out")
+def copied():
+    return SparkSession.active().readStream.table("staged").where("id = 2")
+"""
+
+
+def run_pipeline(spark: Any, directory: Path, place: dict[str, str]) -> list[tuple[Any, ...]]:
+    """Run a Declarative Pipeline as `spark-pipelines run` does, in this session; the rows that it writes."""
+    from pyspark.pipelines import cli, spark_connect_pipeline
+    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+
+    specification, definitions = directory / "spark-pipeline.yml", directory / "definitions"
+    definitions.mkdir()
+    specification.write_text(PIPELINE.format(storage=f"file://{directory / 'storage'}"))
+    (definitions / "flows.py").write_text(DEFINITIONS.format(place=place))
+    given = cli.load_pipeline_spec(specification)
+    graph = spark_connect_pipeline.create_dataflow_graph(spark, None, None, {})
+    registry = SparkConnectGraphElementRegistry(spark, graph)
+    cli.register_definitions(specification, registry, given, spark, graph)
+    events = spark_connect_pipeline.start_run(spark, graph, [], False, [], False, given.storage)
+    spark_connect_pipeline.handle_pipeline_events(events)
+    written = spark.read.format("pypaimon").options(**place, table="db.piped").load()
+    return sorted(tuple(row) for row in written.collect())
 
 
 if __name__ == "__main__":
