@@ -156,7 +156,7 @@ RETRACTING = [
             st.integers(0, 3), st.integers(0, 1), st.one_of(st.none(), st.integers(0, 3)),
             st.one_of(st.none(), st.integers(-5, 5)), st.one_of(st.none(), st.sampled_from("xy")),
         ),
-        min_size=4, max_size=10,
+        min_size=4, max_size=6,
     )
 )  # fmt: skip
 @pytest.mark.parametrize("options", RETRACTING)
