@@ -1,15 +1,15 @@
-# The project's commands. They need Python 3.10 to 3.13 and make; everything else goes into .venv.
+# The project's commands. They need Python 3.10 to 3.14 and make; everything else goes into .venv.
 
 VENV := .venv
 RUN := $(VENV)/bin/python
-SUITABLE := import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 14))
-PYTHON := $(shell for each in python3 python3.13 python3.12 python3.11 python3.10 python; do \
+SUITABLE := import sys, ensurepip, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 15))
+PYTHON := $(shell for each in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python; do \
 	$$each -c "$(SUITABLE)" >/dev/null 2>&1 && echo $$each && break; done)
 
 # The tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint corpus differential soak matrix bench readme clean
+.PHONY: help demo test lint corpus differential soak matrix bench readme release clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ bench: $(VENV)/ready ## Requests, time and memory beside pypaimon; writes docs/b
 readme: $(VENV)/ready ## The README's picture of the demo, and its figures out of docs/benchmarks.md
 	$(RUN) pypaimon/tests/support/readme_parts.py
 
+release: $(VENV)/ready ## The distributions of the tag that is checked out, with bill of materials and checksums, in dist/
+	$(RUN) .ci/release.py
+
 clean: ## Remove the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .nox
 
@@ -52,12 +55,14 @@ clean: ## Remove the environment and what was built
 # uv takes half of pip's time. It does not read pip's settings: where only those tell the index, pip goes on.
 PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check
 INSTALL = install() { \
-	$(PIP_INSTALL) --quiet uv && $(RUN) -m uv pip install --python $(RUN) --editable "$$1" || $(PIP_INSTALL) --editable "$$1"; \
+	$(PIP_INSTALL) --quiet uv && \
+	$(RUN) -m uv pip install --python $(RUN) --override .ci/overrides.txt --editable "$$1" || \
+	$(PIP_INSTALL) --editable "$$1"; \
 	}; install
 
 $(RUN):
 ifeq ($(PYTHON),)
-	@echo "Python 3.10, 3.11, 3.12 or 3.13 with its venv module is needed; none was found." >&2; exit 1
+	@echo "Python 3.10, 3.11, 3.12, 3.13 or 3.14 with its venv module is needed; none was found." >&2; exit 1
 endif
 	@echo "Making an environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)

@@ -31,6 +31,20 @@ def public_face() -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
+def unannounced(before: str, now: str, changelog: str) -> list[str]:
+    """Names that have gone, or whose signatures are others, without a word under `Changed` or `Removed`.
+
+    Args:
+        before: The public face of the release before.
+        now: That of today.
+        changelog: Its newest part is looked at.
+    """
+    newest = changelog.split("\n## ")[1]
+    told = "".join(re.findall(r"^### (?:Changed|Removed)\n(.*?)(?=^### |\Z)", newest, re.MULTILINE | re.DOTALL))
+    gone = {line.partition("(")[0].split()[0] for line in set(before.splitlines()) - set(now.splitlines())}
+    return sorted(name for name in gone if not re.search(rf"\b{name.rpartition('.')[2]}\b", told))
+
+
 def _package(package: str) -> Iterator[str]:
     module = importlib.import_module(package)
     for name in sorted(module.__all__):
