@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -106,8 +107,11 @@ class Writer:
         builder = self._table.new_batch_write_builder()
         write, commit = builder.new_write(), builder.new_commit()
         try:
-            write.write_arrow(rows)
-            commit.commit(write.prepare_commit())
+            with warnings.catch_warnings():
+                # pypaimon's writer does not know how pyarrow 25 and later want it.
+                warnings.filterwarnings("ignore", "Specifying null_placement", FutureWarning)
+                write.write_arrow(rows)
+                commit.commit(write.prepare_commit())
         finally:
             write.close()
             commit.close()
