@@ -16,6 +16,7 @@ from pypaimon.common.options.config_option import ConfigOption
 from pypaimon.common.options.core_options import ChangelogProducer as UpstreamProducer
 from pypaimon.common.options.core_options import CoreOptions, StartupMode
 from pypaimon.common.options.core_options import MergeEngine as UpstreamEngine
+from pypaimon.common.predicate import Predicate
 from pypaimon.schema.data_types import AtomicType, DataField
 from pypaimon.schema.table_schema import TableSchema
 from repository import ROOT
@@ -52,6 +53,8 @@ from pypaimon.streaming.options.table_traits import (
 )
 
 READ_PRIMARY, READ_APPEND = "streaming-read-overwrite", "streaming-read-append-overwrite"
+LATE = {"Predicate": Predicate}
+"""What annotations name and modules import only where a filter is used."""
 
 
 def schema(options: dict[str, str], primary_key: bool = False) -> TableSchema:
@@ -99,7 +102,7 @@ def test_what_they_mean() -> None:
 
 
 def test_what_a_builder_is_given_has_the_types_of_the_options() -> None:
-    whole, given = get_type_hints(StreamOptions), get_type_hints(GivenOptions)
+    whole, given = (get_type_hints(each, localns=LATE) for each in (StreamOptions, GivenOptions))
     assert {name: kind | None for name, kind in whole.items() if name in given} == {
         name: kind | None for name, kind in given.items()
     }
@@ -125,7 +128,7 @@ def test_what_a_builder_was_given_beats_the_table_and_leaves_the_rest() -> None:
     ],
 )
 def test_the_words_of_a_signature_are_those_that_are_taken(setter: str, argument: str, words: Iterable[str]) -> None:
-    kind = get_type_hints(getattr(StreamReadBuilder, setter))[argument]
+    kind = get_type_hints(getattr(StreamReadBuilder, setter), localns=LATE)[argument]
     (literal,) = [each for each in (kind, *get_args(kind)) if get_origin(each) is Literal]
     assert list(get_args(literal)) == [getattr(each, "value", each) for each in words]
 
