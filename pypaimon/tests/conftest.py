@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """After a failure, how its samples are drawn again."""
     if terminalreporter.stats.get("failed"):
         terminalreporter.write_line(how_to_repeat())
+
+
+@pytest.fixture(autouse=True)
+def _log_levels() -> Iterator[None]:
+    """What a page of the docs or the command line's `--verbose` sets of the library's log ends with its test."""
+    levels = {log: log.level for log in map(logging.getLogger, ("pypaimon", "pypaimon.streaming"))}
+    yield
+    for log, level in levels.items():
+        log.setLevel(level)
 
 
 @pytest.fixture

@@ -282,7 +282,8 @@ def _with_a_bucket_in_two(outcome: Outcome) -> Outcome:
     first, *rest = outcome.plans
     at, split = max(enumerate(first.splits), key=lambda each: len(each[1].rows))
     halves = (replace(split, rows=split.rows[:1]), replace(split, rows=split.rows[1:]))
-    return replace(outcome, plans=(replace(first, splits=(*first.splits[:at], *halves, *first.splits[at + 1 :])), *rest))
+    cut = (*first.splits[:at], *halves, *first.splits[at + 1 :])
+    return replace(outcome, plans=(replace(first, splits=cut), *rest))
 
 
 def _rows_changed(item: PlanRows, change: Callable[[list[list[object]]], list[list[object]]]) -> PlanRows:

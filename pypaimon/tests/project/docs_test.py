@@ -8,7 +8,6 @@ pages of Spark run in `spark_docs_test.py`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import subprocess
 import sys
@@ -27,16 +26,6 @@ OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md",
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def log_level() -> Iterator[None]:
-    """A page may set the level of the library's log, for itself alone."""
-    log = logging.getLogger("pypaimon.streaming")
-    level = log.level
-    yield
-    log.setLevel(level)
-
-
-@pytest.mark.usefixtures("log_level")
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ON_SPARK], ids=lambda page: page.stem)
 def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
     run_page(page, orders_warehouse, loop)
