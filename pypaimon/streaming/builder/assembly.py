@@ -44,7 +44,7 @@ from pypaimon.streaming.options.views import LOGS, VIEWS, View
 
 if TYPE_CHECKING:
     from pypaimon.streaming.consumers.progress import Progress
-    from pypaimon.streaming.reading.read import ReadParts
+    from pypaimon.streaming.reading.read_parts import ReadParts
     from pypaimon.streaming.scanning.driver import ScanDriver
     from pypaimon.streaming.scanning.parts import ScanParts
 
@@ -122,8 +122,8 @@ class StreamAssembly(BuilderSettings):
         return self._include_row_kind is False and self._traits.can_retract and not _is_difference(options)
 
     def _read_parts(self) -> ReadParts:
-        from pypaimon.streaming.reading.read import ReadParts
         from pypaimon.streaming.reading.read_layout import ReadSettings
+        from pypaimon.streaming.reading.read_parts import ReadParts
 
         options = self._options()
         self._check_read(options)

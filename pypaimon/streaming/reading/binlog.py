@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.model.row_kinds import INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from pypaimon.streaming.reading.split_reader import Records
+from pypaimon.streaming.reading.records import Records
 
 
 @dataclass(frozen=True, slots=True)

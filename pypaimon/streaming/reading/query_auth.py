@@ -12,7 +12,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import DataField, TableQueryAuthResult
 from pypaimon.streaming.metadata.snapshots import catalog_error
 from pypaimon.streaming.model.blob_types import holds_blobs
-from pypaimon.streaming.reading.split_reader import Records
+from pypaimon.streaming.reading.records import Records
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory

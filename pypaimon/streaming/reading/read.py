@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import posixpath
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,27 +12,26 @@ import pyarrow as pa
 
 from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.forking import polars_works
-from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
-from pypaimon.streaming.filtering import filters
+from pypaimon.streaming.files.index_blocks import PlanVectors
 from pypaimon.streaming.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
 from pypaimon.streaming.merge import MOST_RUNS
-from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import Plan, SplitMode, StreamSplit
 from pypaimon.streaming.options.stream_options import Unmatched
-from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.options.views import LOGS, ROWKIND
-from pypaimon.streaming.reading.binlog import Packing, unbroken
+from pypaimon.streaming.options.views import LOGS
+from pypaimon.streaming.reading.binlog import unbroken
 from pypaimon.streaming.reading.blob import Blob, blobs_of
 from pypaimon.streaming.reading.blob_values import BlobValues
-from pypaimon.streaming.reading.files_ahead import FilesAhead
-from pypaimon.streaming.reading.query_auth import QueryAuth, Rules
-from pypaimon.streaming.reading.read_layout import Layout, ReadSettings, follow, layout
+from pypaimon.streaming.reading.missing_files import missing_file_error
+from pypaimon.streaming.reading.output_columns import output_columns
+from pypaimon.streaming.reading.query_auth import Rules
+from pypaimon.streaming.reading.read_layout import Layout, ReadSettings
+from pypaimon.streaming.reading.read_parts import ReadParts
+from pypaimon.streaming.reading.records import Records
 from pypaimon.streaming.reading.split_files import deletion_files
-from pypaimon.streaming.reading.split_reader import Records, SplitReader
+from pypaimon.streaming.reading.split_reader import SplitReader
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -45,45 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _THREADS = 8
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadParts:
-    """What a read works with once it knows its table.
-
-    Attributes:
-        directory: The table.
-        settings: How splits become rows.
-        layouts: The settings bound to each schema that came up, first to their own.
-        index_blocks: Index files of deletion vectors.
-        files_ahead: Has data files on their way before they are read.
-        auth: What the catalog says about its rows and columns; None: nothing.
-    """
-
-    directory: TableDirectory
-    settings: ReadSettings
-    layouts: dict[tuple[int, int], Layout]
-    index_blocks: IndexBlocks
-    files_ahead: FilesAhead
-    auth: QueryAuth | None
-
-    @staticmethod
-    def of(directory: TableDirectory, settings: ReadSettings) -> ReadParts:
-        """Put them together. Asks for nothing."""
-        layouts = {_key(settings.schema): layout(settings)}
-        blocks = IndexBlocks(directory.store)
-        ahead = FilesAhead(directory, blocks, filtered=settings.predicate is not None)
-        return ReadParts(directory, settings, layouts, blocks, ahead, QueryAuth.of(directory))
-
-    def layout_of(self, schema: TableSchema) -> Layout:
-        """The settings bound to a schema."""
-        known = self.layouts.get(_key(schema))
-        if known is None:
-            if any(schema_id == schema.id for schema_id, _ in self.layouts):
-                # A rollback came between: the schemas of files may be others too.
-                self.directory.forget()
-            known = self.layouts[_key(schema)] = follow(self.settings, schema)
-        return known
 
 
 class StreamRead:
@@ -158,7 +116,7 @@ class StreamRead:
             blobs = BlobValues(parts.directory, bound, split, parts.settings) if bound.blobs else None
             try:
                 for records in self._records(split, bound, allowed.get(schema_id), vectors):
-                    columns = (self._packed if bound.packed else self._output)(records, bound, schema)
+                    columns = output_columns(records, bound, parts.settings, schema)
                     if not columns or not len(columns[0]):
                         continue
                     if blobs is None:
@@ -166,7 +124,7 @@ class StreamRead:
                     else:
                         yield from blobs.batches(columns, schema)
             except FileNotFoundError as error:
-                raise _missing(parts.directory, bound.schema, split, error) from error
+                raise missing_file_error(parts.directory, bound.schema, split, error) from error
             finally:
                 if blobs is not None:
                     blobs.close()
@@ -337,36 +295,6 @@ class StreamRead:
         schema = bound.arrow_schema
         return schema.insert(0, row_kinds.ROW_KIND_FIELD) if self.include_row_kind else schema
 
-    def _output(self, records: Records, bound: Layout, schema: pa.Schema) -> list[pa.Array]:
-        batch, kinds = records.batch, records.kinds
-        if bound.with_rowkind:
-            batch = batch.append_column(ROWKIND, _names(kinds, batch.num_rows))
-            if bound.on_rowkind is not None:
-                batch = batch.filter(filters.mask(bound.on_rowkind, batch))
-        if self._settings.view == "audit_log":
-            kinds = None
-        columns = bound.outputs_of(batch)
-        if self.include_row_kind:
-            columns.insert(0, _names(kinds, batch.num_rows))
-        return columns
-
-    def _packed(self, records: Records, bound: Layout, schema: pa.Schema) -> list[pa.Array]:
-        """Rows of `$binlog`; the rows of the view themselves are all +I, as those of an audit log."""
-        packing = Packing.of(records)
-        rowkind = row_kinds.to_names(pa.array(packing.kinds))
-        columns = [_names(None, len(rowkind))] if self.include_row_kind else []
-        for output in bound.outputs:
-            if output.is_rowkind:
-                columns.append(rowkind)
-            elif bound.is_array(output):
-                columns.append(packing.arrays(output.take(records.batch), schema.field(len(columns)).type))
-            else:
-                columns.append(packing.last(output.take(records.batch)))
-        if bound.on_rowkind is None:
-            return columns
-        wanted = filters.mask(bound.on_rowkind, pa.RecordBatch.from_arrays([rowkind], names=[ROWKIND]))
-        return [column.filter(wanted) for column in columns]
-
 
 R = TypeVar("R", bound=StreamRead)
 
@@ -381,21 +309,6 @@ def made_read(kind: type[R], table: Any, io_timeout: float, parts: Deferred[Read
 def read_of(directory: TableDirectory, settings: ReadSettings) -> StreamRead:
     """A read of a table that is known."""
     return StreamRead(directory.table, directory.store.pool.timeout, Deferred.of(ReadParts.of(directory, settings)))
-
-
-def _missing(
-    directory: TableDirectory, schema: TableSchema, split: StreamSplit, error: FileNotFoundError
-) -> PaimonStreamError:
-    """Why a file of a split is missing."""
-    path = str(error.filename or "")
-    other = split.of_branch
-    if other is not None and posixpath.basename(path) in other.names:
-        checks = RangeCheck(directory.of_branch(other.branch), with_changelogs=False)
-        return checks.missing_file(other.snapshot_id, error, other.fingerprint)
-    checks = RangeCheck(directory, TableTraits.of(schema).decoupled_changelog)
-    needed_by = split.needed_by(path)
-    fingerprint = split.fingerprint if needed_by == split.snapshot_id else None
-    return checks.missing_file(needed_by, error, fingerprint, changelog=split.mode is SplitMode.CHANGELOG)
 
 
 def let_go(read: StreamRead) -> None:
@@ -414,11 +327,6 @@ def _unpickled(kind: type[R], table: Any, io_timeout: float, settings: ReadSetti
     return made_read(kind, table, io_timeout, Deferred.of(ReadParts.of(directory, settings)))
 
 
-def _key(schema: TableSchema) -> tuple[int, int]:
-    """Tells schemas apart, also those that got the same id before and after a rollback."""
-    return schema.id, schema.time_millis
-
-
 async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:
     """Run a blocking call on a thread of the pool; may be cancelled at any time: what still runs is not waited for."""
     import asyncio
@@ -431,10 +339,6 @@ async def _hop(pool: IOPool, function: Callable[..., T], *args: Any) -> T:
         pending.cancel()
         raise
     return pending.result()
-
-
-def _names(kinds: pa.Array | None, length: int) -> pa.Array:
-    return row_kinds.constant(row_kinds.INSERT, length) if kinds is None else row_kinds.to_names(kinds)
 
 
 def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

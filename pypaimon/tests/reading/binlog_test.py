@@ -14,7 +14,7 @@ from stream_files import create, put, reader, records, split
 
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.reading.binlog import Packing, unbroken
-from pypaimon.streaming.reading.split_reader import Records
+from pypaimon.streaming.reading.records import Records
 
 KINDS = ("+I", "-U", "+U", "-D")
 
