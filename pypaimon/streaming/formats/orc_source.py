@@ -21,6 +21,8 @@ _ORC_EPOCH = 1_420_070_400
 """2015-01-01 in seconds: what ORC counts timestamps from."""
 _WRAP = 1 << 64
 _ARROW_SCHEMA = b"ARROW:schema"
+_OUT_OF_RANGE = "out of range for nanosecond resolution"
+"""How pyarrow 25 and later refuse a timestamp; what earlier ones give wraps, and is put right here."""
 
 
 class OrcSource:
@@ -50,13 +52,24 @@ class OrcSource:
         """All rows in stored order; of the columns named, at least one. One stripe is in memory at a time."""
         for index in range(self._file.nstripes):
             self._check(index, columns)
-            stripe = self._file.read_stripe(index, columns=list(columns))
+            stripe = self._stripe(index, columns)
             if self._seconds is not None:
                 seconds = self._seconds.read_stripe(index, columns=list(columns))
                 arrays = [_mended(*pair) for pair in zip(stripe.columns, seconds.columns, strict=True)]
                 stripe = pa.RecordBatch.from_arrays(arrays, names=stripe.schema.names)
             for start in range(0, stripe.num_rows, batch_size):
                 yield stripe.slice(start, batch_size)
+
+    def _stripe(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+        try:
+            return self._file.read_stripe(index, columns=list(columns))
+        except pa.ArrowInvalid as error:
+            if _OUT_OF_RANGE not in str(error):
+                raise
+            raise UnsupportedTableError(
+                "A timestamp of an ORC file lies before 1677 or after 2262, where Arrow's nanoseconds end: "
+                f"pyarrow {pa.__version__} does not give it. Read with pyarrow 16 to 24, or without its column."
+            ) from error
 
     def _check(self, index: int, columns: Sequence[str]) -> None:
         if self._held is not None:

@@ -200,7 +200,7 @@ class IOPool:
         for job in refused:
             if job.future.set_running_or_notify_cancel():
                 job.future.set_exception(self._refusal())
-        _look_first_at_exit()
+        _take_over_end_of_s3()
 
     def _leave(self, future: Future[Any]) -> None:
         """Have nobody wait for a call any more. Its thread is replaced, and counts as hanging if it takes too long."""
@@ -215,7 +215,7 @@ class IOPool:
             if self._jobs:
                 self._ensure_worker()
         future.set_exception(CancelledError("nobody waits for this any more"))
-        _look_first_at_exit()
+        _take_over_end_of_s3()
 
     def _count_hanging(self) -> None:
         self._abandoned += 1
@@ -244,7 +244,7 @@ class IOPool:
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._workers)}", daemon=True)
             try:
                 self._workers.add(thread)
-                _before_exit()
+                _take_over_end_of_s3()
                 thread.start()
             finally:
                 # A signal handler may have raised before it began.
@@ -306,41 +306,31 @@ def spawn_detached(call: Callable[[], object]) -> None:
 _pools: WeakSet[IOPool] = WeakSet()
 
 
-def _before_exit() -> None:
-    """Have `_at_exit` called at exit."""
-    global _registered
-    if not _registered:
-        _registered = True
-        atexit.register(_at_exit)
+def _take_over_end_of_s3() -> None:
+    """Have pyarrow's hook at exit called where no call hangs alone: it waits for those of its S3 client in flight.
 
-
-_registered = False
-
-
-def _look_first_at_exit() -> None:
-    """Have `_at_exit` called before pyarrow's hook, if that was registered by now.
-
-    The first registration stays: in the midst of the hooks at exit a new one comes too late.
+    It is replaced ahead, as Python 3.14 calls also what is unregistered in the midst of the hooks. What is registered
+    there is not called any more, so that nothing is replaced then.
     """
-    global _looks_first
-    if not _looks_first and "pyarrow.fs" in sys.modules:
-        _looks_first = True
-        atexit.register(_at_exit)
+    global _ends_s3
+    filesystem = sys.modules.get("pyarrow.fs")
+    importing = getattr(getattr(filesystem, "__spec__", None), "_initializing", False)
+    if _ends_s3 or filesystem is None or importing or not threading.main_thread().is_alive():
+        return
+    _ends_s3 = True
+    # Without S3 pyarrow has no such hook.
+    if (finalize := getattr(filesystem, "ensure_s3_finalized", None)) is not None:
+        atexit.unregister(finalize)
+        atexit.register(_end_s3, finalize)
 
 
-_looks_first = False
+_ends_s3 = False
 
 
-def _at_exit() -> None:
-    """Keep pyarrow's exit hook from waiting for requests that still hang: it waits for calls in flight.
-
-    Without that hook the teardown of its S3 client may crash, so that it stays where all have come back.
-    """
-    if any(pool._running or pool._hanging or pool._left for pool in _pools):
-        filesystem = sys.modules.get("pyarrow.fs")
-        finalize = getattr(filesystem, "ensure_s3_finalized", None)
-        if finalize is not None:
-            atexit.unregister(finalize)
+def _end_s3(finalize: Callable[[], None]) -> None:
+    # Without it the teardown of the client may crash, which is the lesser evil.
+    if not any(pool._running or pool._hanging or pool._left for pool in _pools):
+        finalize()
 
 
 def _after_fork() -> None:

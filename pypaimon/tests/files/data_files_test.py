@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
+from contextlib import nullcontext
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from corpus_cases import load
 from corpus_values import column_values
+from orc_timestamps import read_or_refused
 from pypaimon import CatalogFactory
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.schema.schema_change import SchemaChange
@@ -42,7 +44,8 @@ FLAT = pa.schema([("id", pa.int32()), ("v", pa.string())])
     ["types_append_parquet", "types_append_orc", "types_before_epoch_parquet", "variant", "schema_type_changes"],
 )
 def test_types_of_append_files(scenario: str) -> None:
-    compare_with_java("java-2.1", scenario, "data-*", SplitMode.ROWS)
+    with read_or_refused() if scenario == "types_append_orc" else nullcontext():
+        compare_with_java("java-2.1", scenario, "data-*", SplitMode.ROWS)
 
 
 @pytest.mark.parametrize("scenario", ["types_pk_input", "pk_avro_input", "pk_dedup_part_input"])
@@ -136,7 +139,8 @@ def test_orc_timestamps_beyond_nanoseconds(warehouse: Any, compression: str, far
     full = {"near": near, "far": far, "many": [far, None], "row": {"t": far}, "map": [("k", far)], "nanos": near}
     data = pa.Table.from_pylist([full, dict.fromkeys(full), full], ORC_COLUMNS)
     file = put(table, "a.orc", data, compression=compression)
-    assert read_all(table, file).to_pylist() == data.to_pylist()
+    with read_or_refused():
+        assert read_all(table, file).to_pylist() == data.to_pylist()
 
 
 def read_all(table: Any, file: Any, **arguments: Any) -> pa.Table:
@@ -281,11 +285,12 @@ def test_streams_of_other_stores(scenario: str, kind: Any) -> None:
     loaded = load("java-2.1", scenario)
     table = CatalogFactory.create({"warehouse": str(loaded.warehouse)}).get_table("d.t")
     metas = [meta(path, count_of(path)) for path in file_paths(loaded.warehouse, "data-*")]
-    wanted = reader(table).to_arrow([split(SplitMode.ROWS, metas)])
-    table = table.copy({})
-    table.file_io = StreamsOf(table.file_io, kind)
+    other = table.copy({})
+    other.file_io = StreamsOf(table.file_io, kind)
     # NaN equals nothing, so the texts are compared.
-    assert repr(reader(table).to_arrow([split(SplitMode.ROWS, metas)]).to_pylist()) == repr(wanted.to_pylist())
+    with read_or_refused() if scenario == "types_append_orc" else nullcontext():
+        found, wanted = (reader(each).to_arrow([split(SplitMode.ROWS, metas)]).to_pylist() for each in (other, table))
+        assert repr(found) == repr(wanted)
 
 
 @pytest.mark.parametrize("name", ["data.json", "data.blob", "data.csv"])

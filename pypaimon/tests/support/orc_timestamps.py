@@ -1,0 +1,24 @@
+"""What ORC timestamps beyond the range of nanoseconds come to, with the pyarrow that is installed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pyarrow
+import pytest
+from packaging.version import Version
+
+from pypaimon.streaming.errors import UnsupportedTableError
+
+_ARE_REFUSED = Version(pyarrow.__version__) >= Version("25")
+
+refused_by_pyarrow = pytest.mark.xfail(_ARE_REFUSED, reason="pyarrow 25 and later refuse them: a documented limit")
+"""A test that reads them beside much else."""
+
+
+def read_or_refused() -> AbstractContextManager[Any]:
+    """Around a read of such timestamps, with what compares them."""
+    if not _ARE_REFUSED:
+        return nullcontext()
+    return pytest.raises(UnsupportedTableError, match=r"where Arrow's nanoseconds end: pyarrow .* does not give it")
