@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+import pypaimon.spark.lean_imports  # noqa: F401
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pypaimon.spark.errors import ErrorContext, readable, readable_errors
+from pypaimon.spark.lean_imports import plan_without_pandas
 from pypaimon.spark.options.source_options import parse
 from pypaimon.spark.read.batch_range import batch_options, batch_splits
 from pypaimon.spark.read.table_schema import builder_for
@@ -43,6 +44,7 @@ class PaimonBatchReader(DataSourceReader):
     @readable
     def partitions(self) -> list[Task]:
         """The tasks."""
+        plan_without_pandas()
         given = parse(self._options)
         options = batch_options(given)
         builder = builder_for(options, self._schema, streaming=False)

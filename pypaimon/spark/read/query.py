@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pypaimon.spark.lean_imports import plan_without_pandas
 from pypaimon.spark.options.source_options import VERSION_KEYS, Admission, SourceOptions, parse
 from pypaimon.spark.read.micro_batches import MicroBatchPlanner
 from pypaimon.spark.read.query_progress import QueryProgress
@@ -32,6 +33,7 @@ class Query:
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        plan_without_pandas()
         self.options: SourceOptions = parse(options)
         check_limits(self.options.admission)
         for key in _BATCH_ONLY:

@@ -13,11 +13,13 @@ from tables import Table
 
 HEAVY = (
     "asyncio",
+    "pandas",
     "polars",
     "pyarrow.dataset",
     "pypaimon.api.rest_api",
     "pypaimon.table.table",
     "pypaimon.write.file_store_write",
+    "requests",
 )
 """What a stream, or a batch read, of a table in a file system needs nothing of."""
 
@@ -68,18 +70,31 @@ def test_the_process_that_hands_out_readers_of_a_stream_imports_nothing_of_pypai
     found = imported(table, "dumps(source.streamReader(pyspark.sql.types.StructType()).read)")
     theirs = {name for name in found if name.startswith("pypaimon.")}
     assert {name for name in theirs if not name.startswith(("pypaimon.spark", "pypaimon.streaming"))} == set()
-    assert not {"pandas", "requests", *HEAVY} & found
+    assert not {*HEAVY} & found
 
 
-def test_the_process_that_tells_the_columns_imports_neither_pandas_nor_plans(table: Table) -> None:
+def test_the_process_that_tells_the_columns_imports_no_plans(table: Table) -> None:
     found = imported(table, "assert len(source.schema()) == 2")
-    assert not {*HEAVY, "pandas", "pypaimon.streaming.planning", "pypaimon.streaming.reading.read"} & found
+    assert not {*HEAVY, "pypaimon.streaming.planning", "pypaimon.streaming.reading.read"} & found
 
 
 @pytest.mark.parametrize("kind", PLANNED)
 def test_planning_imports_neither_readers_nor_catalogs(table: Table, kind: str) -> None:
     found = imported(table, f"{PLANNED[kind]}\nassert tasks")
     assert not {*HEAVY, "pypaimon.streaming.reading.read", "pypaimon.streaming.merge"} & found
+
+
+def test_what_planning_does_not_import_is_there_for_who_asks_for_it(table: Table) -> None:
+    code = f"""
+import pyarrow as pa
+{PLANNED["stream"]}
+assert not {{"pandas", "requests"}} & {{*sys.modules}}
+assert pa.table({{"a": [1, None]}}).to_pandas()["a"].isna().tolist() == [False, True]
+assert pa.array(sys.modules["pandas"].Series([1.0, float("nan")])).null_count == 1
+from pypaimon.common import uri_reader
+assert uri_reader.requests.get is sys.modules["requests"].get
+"""
+    assert {"pandas", "requests"} <= imported(table, code)
 
 
 @pytest.mark.parametrize("kind", PLANNED)
@@ -98,9 +113,7 @@ print(json.dumps(sorted(sys.modules)))
 """
     rows, modules = run(code)
     assert rows == "2"
-    assert not {*HEAVY, "pandas", "pypaimon.streaming.planning", "pypaimon.streaming.scanning.driver"} & set(
-        json.loads(modules)
-    )
+    assert not {*HEAVY, "pypaimon.streaming.planning", "pypaimon.streaming.scanning.driver"} & set(json.loads(modules))
 
 
 def test_each_process_of_a_read_asks_once_for_the_newest_schema(table: Table) -> None:
