@@ -13,6 +13,7 @@ from typing import Any
 
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.temporary_files import written_temporarily
 
 _CHUNK_BYTES = 1 << 20
@@ -49,6 +50,8 @@ def local_copy(stream: Any, owner: object) -> Any:
     with written_temporarily(what):
         copy = tempfile.NamedTemporaryFile(prefix="pypaimon-file-", delete=False)  # noqa: SIM115 - lives as its owner
     weakref.finalize(owner, _remove, copy, Origin())
+    if isinstance(stream, RemoteFile):
+        stream.will_read([(0, stream.seek(0, io.SEEK_END))])
     stream.seek(0, io.SEEK_SET)
     while chunk := stream.read(_CHUNK_BYTES):
         with written_temporarily(what):

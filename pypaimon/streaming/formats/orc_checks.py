@@ -121,37 +121,58 @@ class OrcChecks:
         if sum(stripe.rows for stripe in self.stripes) != dict(numbers(tail.footer)).get(FooterField.ROWS, 0):
             raise ValueError("the stripes of the ORC file hold more or fewer rows than its footer says")
 
-    def check_stripe(self, index: int, columns: Sequence[str] | None = None) -> None:
+    def ranges(self, index: int, columns: Sequence[str]) -> list[tuple[int, int]]:
+        """Where the data of columns lies in one stripe, in the order of the file: first byte and length of each.
+
+        Raises:
+            ValueError: The footer of the stripe is damaged.
+        """
+        streams, wanted = self._footer(index)[0], self._wanted(columns)
+        return [(each.start, each.end - each.start) for each in streams if each.column in wanted]
+
+    def check_stripe(self, index: int, columns: Sequence[str] | None = None, *, whole: bool = False) -> None:
         """Look at one stripe.
 
         Args:
             index: Its number.
             columns: Those that are read; all if None.
+            whole: Whether all of their data is read here, also what needs no check.
 
         Raises:
             ValueError: It is damaged.
         """
-        stripe = self.stripes[index]
-        footer = list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
-        encodings = [dict(numbers(value)) for value in _messages(footer, _StripeFooterField.ENCODINGS)]
+        streams, encodings = self._footer(index)
         if len(encodings) < self._types:
             raise ValueError("an ORC stripe lacks columns")
-        wanted = {type_id for name, ids in self._columns if columns is None or name in columns for type_id in ids}
-        # Type 0 is the row itself.
-        wanted.add(0)
+        wanted = self._wanted(columns)
         held: dict[int, int] = {}
-        for stream in _streams(stripe, _messages(footer, _StripeFooterField.STREAMS)):
+        for stream in streams:
+            if stream.column not in wanted:
+                continue
             dictionary = stream.kind == _DICTIONARY_DATA
-            if stream.column in wanted and (dictionary or self.tail.codec == _ZSTD):
+            if dictionary or self.tail.codec == _ZSTD:
                 size = self._decompressed_size(stream)
                 if dictionary:
                     held[stream.column] = size
+            elif whole:
+                self._read(stream.start, stream.end)
         for type_id in wanted:
             encoding = encodings[type_id]
             encoded = encoding.get(_EncodingField.KIND) in _DICTIONARY_ENCODINGS
             # Entries of a dictionary differ, so only one of them can be empty.
             if encoded and encoding.get(_EncodingField.DICTIONARY_SIZE, 0) > held.get(type_id, 0) + 1:
                 raise ValueError("a dictionary of an ORC stripe is larger than what it holds")
+
+    def _footer(self, index: int) -> tuple[list[_Stream], list[dict[int, int]]]:
+        """The streams of a stripe that hold data, in the order of the file, and the encoding of each column."""
+        stripe = self.stripes[index]
+        footer = list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
+        encodings = [dict(numbers(value)) for value in _messages(footer, _StripeFooterField.ENCODINGS)]
+        return list(_streams(stripe, _messages(footer, _StripeFooterField.STREAMS))), encodings
+
+    def _wanted(self, columns: Sequence[str] | None) -> set[int]:
+        """The types of columns, all if None; type 0 is the row itself."""
+        return {0, *(type_id for name, ids in self._columns if columns is None or name in columns for type_id in ids)}
 
     def _decompressed_size(self, stream: _Stream) -> int:
         stored = self._read(stream.start, stream.end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.orc_checks import open_orc
 from pypaimon.streaming.formats.orc_tail import reads_of
 from pypaimon.streaming.io.held_stream import HeldStream
+from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import map_entries
 
 _ORC_EPOCH = 1_420_070_400
@@ -40,6 +42,7 @@ class OrcSource:
     def __init__(self, stream: Any) -> None:
         # What is in memory or on a disk may be read twice.
         self._held = None if isinstance(stream, (pa.NativeFile, io.BytesIO)) else HeldStream(stream)
+        self._remote = stream if isinstance(stream, RemoteFile) else None
         stream = self._held or stream
         self._checks, self._file = open_orc(stream, self._held.hold if self._held else reads_of(stream))
         self._seconds: orc.ORCFile | None = None
@@ -50,6 +53,7 @@ class OrcSource:
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
         """All rows in stored order; of the columns named, at least one. One stripe is in memory at a time."""
+        self._announce(columns)
         for index in range(self._file.nstripes):
             self._check(index, columns)
             stripe = self._stripe(index, columns)
@@ -71,11 +75,24 @@ class OrcSource:
                 f"pyarrow {pa.__version__} does not give it. Read with pyarrow 16 to 24, or without its column."
             ) from error
 
+    def _announce(self, columns: Sequence[str]) -> None:
+        """Have the data of columns on its way: where it lies the footers of the stripes say, which come first."""
+        if self._remote is None or self._held is None or self._checks is None:
+            return
+        ranges: list[tuple[int, int]] = []
+        self._remote.will_read([(each.footer, each.end - each.footer) for each in self._checks.stripes])
+        # What is damaged is told in its turn.
+        with suppress(ValueError):
+            for index, stripe in enumerate(self._checks.stripes):
+                self._held.pin(stripe.footer, stripe.end)
+                ranges += self._checks.ranges(index, columns)
+        self._remote.will_read(ranges)
+
     def _check(self, index: int, columns: Sequence[str]) -> None:
         if self._held is not None:
             self._held.forget()
         if self._checks is not None:
-            self._checks.check_stripe(index, columns)
+            self._checks.check_stripe(index, columns, whole=self._held is not None)
 
     def _mend(self, stream: Any) -> None:
         if self._checks is None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.formats.row_blocks import decode_block
 from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import arrow_schema, with_arrow_types
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class RowSource:
             ValueError: A block is damaged.
         """
         reader = self._reader(list(columns))
+        if isinstance(self._stream, RemoteFile):
+            self._stream.will_read([(0, sum(reader._block_compressed_sizes))])
         for index in range(reader._block_count):
             block = decode_block(reader._read_and_decompress_block(index), self._fields, list(columns))
             for start in range(0, block.num_rows, batch_size):

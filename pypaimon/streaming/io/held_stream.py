@@ -19,6 +19,7 @@ class HeldStream(BinaryFile):
         self._stream = stream
         self._position = 0
         self._held: list[tuple[int, bytes]] = []
+        self._pinned: list[tuple[int, bytes]] = []
         super().__init__()
 
     def hold(self, start: int, end: int) -> bytes:
@@ -27,16 +28,26 @@ class HeldStream(BinaryFile):
         Raises:
             ValueError: The file ends before.
         """
+        data = self._whole(start, end)
+        self._held.append((start, data))
+        return data
+
+    def pin(self, start: int, end: int) -> bytes:
+        """As `hold`, kept until the file is closed."""
+        data = self._whole(start, end)
+        self._pinned.append((start, data))
+        return data
+
+    def forget(self) -> None:
+        """Let go of what is held; what is pinned stays."""
+        self._held.clear()
+
+    def _whole(self, start: int, end: int) -> bytes:
         self._position = start
         data = self.read(end - start)
         if len(data) != end - start:
             raise ValueError(f"the file ends before byte {end}")
-        self._held.append((start, data))
         return data
-
-    def forget(self) -> None:
-        """Let go of what is kept."""
-        self._held.clear()
 
     def read(self, size: int | None = -1) -> bytes:
         """So many bytes from the position on, fewer only at the end; without a number all."""
@@ -48,7 +59,7 @@ class HeldStream(BinaryFile):
         return kept
 
     def _kept(self, start: int, size: int) -> bytes | None:
-        for first, data in self._held:
+        for first, data in (*self._held, *self._pinned):
             if first <= start and start + size <= first + len(data):
                 return data[start - first : start - first + size]
         return None
@@ -68,4 +79,5 @@ class HeldStream(BinaryFile):
     def close(self) -> None:
         """Let go of what is kept; the file stays open, for whoever opened it."""
         self.closed = True
-        self.forget()
+        self._held.clear()
+        self._pinned.clear()

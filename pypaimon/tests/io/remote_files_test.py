@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc as orc
 import pytest
 from counting_file_io import CountingFileIO
 from hypothesis import given
 from hypothesis import strategies as st
 from request_time import hang
-from stream_files import create, put
+from stream_files import create, meta, put, write
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.formats.library_files import local_copy
 from pypaimon.streaming.io import fetch_ahead, remote_files
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
 from pypaimon.streaming.io.remote_files import RemoteFile, open_remote
@@ -195,16 +197,19 @@ def test_what_is_read_does_not_depend_on_what_was_announced(
 
 
 class Held(RemoteStore):
-    """Requests for a whole piece wait until as many of them are under way as is said."""
+    """Requests for a whole piece, so many bytes at least, wait until as many of them are under way as is said."""
 
-    def __init__(self, parties: int) -> None:
+    def __init__(self, parties: int, least: int = 1 << 20) -> None:
         super().__init__()
-        self.most = self.now = 0
+        self.most = self.now = self.bytes = 0
         self._parties = parties
+        self._least = least
         self._changed = threading.Condition()
 
     def answer(self, data: bytes) -> bytes:
-        if len(data) < 1 << 20:
+        with self._changed:
+            self.bytes += len(data)
+        if len(data) < self._least:
             return data  # The footer, or the end of the columns.
         with self._changed:
             self.now += 1
@@ -235,6 +240,69 @@ def test_bytes_of_a_large_file_are_bounded(warehouse: Any, monkeypatch: pytest.M
     read, _ = large(warehouse, remote, monkeypatch)
     assert read() == numbers(LARGE)
     assert remote.most <= 3 + 1
+
+
+def written(warehouse: Any, file_format: str, rows: pa.Table) -> tuple[Any, Any]:
+    """A table of a format, and a file of it that says where it lies in the store."""
+    kind, _, compression = file_format.partition(" ")
+    table = create(warehouse, "t", COLUMNS, options={"file.format": kind})
+    if kind == "orc":
+        path = Path(str(table.table_path)) / "bucket-0" / "a.orc"
+        path.parent.mkdir(parents=True)
+        orc.write_table(rows, str(path), compression=compression, stripe_size=1 << 16, batch_size=8192)
+        file = meta(path, rows.num_rows)
+    else:
+        (file,) = write(table, rows)
+    file.file_path = SCHEME + str(file.file_path)
+    return table, file
+
+
+@pytest.mark.parametrize("file_format", ["orc zstd", "orc snappy", "orc uncompressed", "row", "avro"])
+def test_files_of_every_format_have_many_pieces_on_their_way(
+    warehouse: Any, monkeypatch: pytest.MonkeyPatch, file_format: str
+) -> None:
+    rows = numbers(40_000)
+    table, file = written(warehouse, file_format, rows)
+    for name, size in (("WHOLE_BYTES", 0), ("_PIECE", 30_000), ("_GAP", 100), ("_AHEAD", 4_000), ("_TAIL", 20_000)):
+        monkeypatch.setattr(remote_files, name, size)
+    remote = Held(6, 30_000)
+    directory = TableDirectory(table, store_of(remote))
+    directory.know(table.table_schema)
+    batches = read_file(directory, file, table.table_schema.fields, schema_id=0)
+    assert pa.Table.from_batches(batches).cast(COLUMNS) == rows
+    assert (directory.store.ahead.held_bytes, directory.store.ahead._lanes) == (0, [])
+    stripes = orc.ORCFile(str(file.file_path).removeprefix(SCHEME)).nstripes if "orc" in file_format else 0
+    assert stripes != 1
+    assert remote.most >= 6
+    # Its end, footers of stripes, and each byte once.
+    assert remote.bytes <= 1.1 * file.file_size + 24_000
+    assert directory.store.requests["read"] <= 6 + 2 * stripes + file.file_size / 30_000
+
+
+def test_a_file_that_is_copied_for_a_library_has_many_pieces_on_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_files, "_PIECE", 1 << 20)
+    data = np.random.default_rng(0).bytes(9 << 20)
+    (tmp_path / "a.lance").write_bytes(data)
+    remote = Held(6)
+    file = RemoteFile(store_of(remote), f"{SCHEME}{tmp_path}/a.lance")
+    assert Path(local_copy(file, remote).name).read_bytes() == data
+    assert remote.most >= 6
+    assert remote.bytes == len(data)
+
+
+def test_only_stripes_of_columns_that_are_read_are_asked_for(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = numbers(40_000)
+    table, file = written(warehouse, "orc uncompressed", rows)
+    for name, size in (("WHOLE_BYTES", 0), ("_PIECE", 30_000), ("_GAP", 100), ("_AHEAD", 100), ("_TAIL", 20_000)):
+        monkeypatch.setattr(remote_files, name, size)
+    remote = Held(0)
+    directory = TableDirectory(table, store_of(remote))
+    directory.know(table.table_schema)
+    (field,) = [each for each in table.table_schema.fields if each.name == "id"]
+    assert sum(batch.num_rows for batch in read_file(directory, file, [field], schema_id=0)) == 40_000
+    assert remote.bytes < 0.2 * file.file_size
 
 
 def test_only_pieces_of_columns_that_are_read_are_asked_for(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
