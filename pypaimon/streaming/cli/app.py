@@ -13,6 +13,7 @@ import click
 
 from pypaimon.streaming.cli.consumers import consumers
 from pypaimon.streaming.cli.demo import demo
+from pypaimon.streaming.cli.doctor import doctor
 from pypaimon.streaming.cli.explain import explain
 from pypaimon.streaming.cli.global_options import catalog_options, log_options, wants_stack
 from pypaimon.streaming.cli.lag import lag
@@ -71,6 +72,7 @@ Examples:
   paimon-stream demo
   paimon-stream tail db.orders --warehouse s3://bucket/warehouse --start 10m --filter "status = 'paid'"
   paimon-stream lag db.orders --max-lag 5m
+  paimon-stream doctor db.orders
   paimon-stream explain db.orders --start 42 --filter "day = '2026-11-21'"
 """,
 )
@@ -85,7 +87,7 @@ def program() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{_PROGRAM}: %(message)s")
 
 
-for _command in (tail, lag, consumers, snapshots, explain, demo):
+for _command in (tail, lag, consumers, snapshots, explain, doctor, demo):
     program.add_command(_command)
 
 

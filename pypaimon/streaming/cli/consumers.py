@@ -10,7 +10,7 @@ import click
 
 from pypaimon.streaming.cli.global_options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, format_option, show, tell
-from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -42,6 +42,7 @@ Examples:
 )
 @on_table
 @format_option
+@retry_option
 def list_command(source: TableSource, form: str) -> None:
     """List every consumer file of TABLE: shards, members and fences of first plans too."""
     show(_records(_Consumers(source).infos()), _COLUMNS, form, f"{source.name} has no consumers")
@@ -57,6 +58,7 @@ Example:
 @on_table
 @click.argument("consumer_id", metavar="ID")
 @format_option
+@retry_option
 def show_command(source: TableSource, consumer_id: str, form: str) -> None:
     """Show the files of one consumer ID."""
     show(_records(_Consumers(source).known(consumer_id)), _COLUMNS, form, "")

@@ -15,7 +15,7 @@ from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.output import Record, cell, console, format_option, table_of, to_json
 from pypaimon.streaming.cli.pruned import Pruned, pruned
 from pypaimon.streaming.cli.settings import configure, filter_of, stream_options
-from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.errors import EndOfScan, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -37,6 +37,7 @@ Examples:
 @on_table
 @stream_options
 @format_option
+@retry_option
 def explain(
     source: TableSource,
     start: str | None,

@@ -14,7 +14,7 @@ from rich.live import Live
 
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
 from pypaimon.streaming.cli.settings import duration
-from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, list_consumers
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
@@ -49,6 +49,7 @@ hold to --max-lag; 1 if an ID is not there.
     help="Again and again. [default: every 2 s]",
 )
 @format_option
+@retry_option
 def lag(source: TableSource, consumer_ids: Sequence[str], max_lag: str | None, watch: float | None, form: str) -> int:
     """Show how far each consumer of TABLE, or each ID, is behind: in snapshots, in rows, and in time.
 

@@ -8,7 +8,7 @@ import click
 
 from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.output import Record, format_option, show
-from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import PlanKind
@@ -33,6 +33,7 @@ Examples:
 @click.option("--from", "first", type=click.IntRange(min=1), metavar="ID", help="From this snapshot on.")
 @click.option("--to", "until", type=click.IntRange(min=1), metavar="ID", help="Up to this snapshot.")
 @format_option
+@retry_option
 def snapshots(source: TableSource, last: int | None, first: int | None, until: int | None, form: str) -> None:
     """Show the snapshots of TABLE and what a stream does with each: scanned or passed over, and why.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,10 +20,11 @@ from pypaimon.streaming.cli.causes import naming_causes
 from pypaimon.streaming.cli.contact import reach
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
 from pypaimon.streaming.cli.table_options import refuse_unknown
-from pypaimon.streaming.errors import StoreError
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 from pypaimon.streaming.options.views import VIEWS, View
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_CONFIG = Path("paimon.yaml")
 
@@ -37,6 +39,7 @@ class TableSource:
         catalog_options: Options of pypaimon's catalog.
         table_options: Dynamic options of the table.
         connect_timeout: Seconds until the table must have been found.
+        patient: Whether errors that may pass are waited out.
     """
 
     name: str
@@ -44,6 +47,7 @@ class TableSource:
     catalog_options: dict[str, str]
     table_options: dict[str, str]
     connect_timeout: float = 30.0
+    patient: bool = False
 
     def load(self, retry: bool = False) -> Any:
         """pypaimon's table, as a handle of its own that has cached nothing yet.
@@ -56,15 +60,9 @@ class TableSource:
             StoreError: The store fails, or does not answer in time.
             UnsupportedTableError: It has columns of a type that pypaimon cannot parse.
         """
-        for seconds in Patience().pauses():
-            try:
-                table = reach(self.catalog_options, self.connect_timeout, self._load, patiently=retry)
-                break
-            except StoreError as error:
-                if not retry:
-                    raise
-                click.echo(f"paimon-stream: {error}; trying again after a pause", err=True)
-                time.sleep(seconds)
+        retry = retry or self.patient
+        load = partial(reach, self.catalog_options, self.connect_timeout, self._load, patiently=retry)
+        table = patiently(load) if retry else load()
         return table.copy(self.table_options) if self.table_options else table
 
     def _load(self) -> Any:
@@ -94,6 +92,32 @@ def on_table(command: F) -> F:
 
     wrapped: Any = log_options(catalog_options(with_source))
     return cast(F, click.argument("table", metavar="TABLE")(wrapped))
+
+
+def retry_option(command: F) -> F:
+    """Give a command that only reads `--retry`: all of it is done again after errors that may pass."""
+
+    @functools.wraps(command)
+    def with_patience(source: TableSource, *args: Any, retry: bool, **kwargs: Any) -> Any:
+        if not retry:
+            return command(source, *args, **kwargs)
+        return patiently(partial(command, replace(source, patient=True), *args, **kwargs))
+
+    option = click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
+    return cast(F, option(cast(Any, with_patience)))
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """The result of a call, which is made again, after pauses that grow, while what it raises may pass."""
+    pauses = Patience().pauses()
+    while True:
+        try:
+            return call()
+        except PaimonStreamError as error:
+            if not error.retriable:
+                raise
+            click.echo(f"paimon-stream: {error}; trying again after a pause", err=True)
+        time.sleep(next(pauses))
 
 
 def _split_view(name: str) -> tuple[str, View | None]:

@@ -17,7 +17,7 @@ from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, bra
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
 _MAIN = "main"
-_TAG_PREFIX, _SCHEMA_PREFIX = "tag-", "schema-"
+_TAG_PREFIX, _SCHEMA_PREFIX, _BRANCH_PREFIX = "tag-", "schema-", "branch-"
 _SHARED = "_pypaimon_streaming_directories"
 _shared_lock = ForkSafeLock()
 
@@ -207,6 +207,11 @@ class TableDirectory:
         """Names of all tags. One listing."""
         names = self.store.list_names(f"{self._home}/tag")
         return sorted(name[len(_TAG_PREFIX) :] for name in names if name.startswith(_TAG_PREFIX))
+
+    def branch_names(self) -> list[str]:
+        """Names of the table's branches, without main. One listing."""
+        names = self.store.list_names(f"{branch_directory(self.table.table_path, None)}/branch")
+        return sorted(name[len(_BRANCH_PREFIX) :] for name in names if name.startswith(_BRANCH_PREFIX))
 
     def exists(self) -> bool:
         """Whether the table is still there: it has a schema. One listing."""

@@ -11,6 +11,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.retention import changelogs_outlive
 
 DYNAMIC_OR_UNAWARE_BUCKET = -1
 SNAPSHOT_ORDERING = "sequence.snapshot-ordering"
@@ -138,7 +139,7 @@ class TableTraits:
             deletion_vectors=options.boolean("deletion-vectors.enabled", False),
             snapshot_ordering=options.boolean(SNAPSHOT_ORDERING, False),
             data_evolution=options.boolean("data-evolution.enabled", False),
-            decoupled_changelog=_decoupled(options),
+            decoupled_changelog=changelogs_outlive(options),
             num_levels=options.integer("num-levels") or trigger + 1,
             full_compaction_delta_commits=options.integer("full-compaction.delta-commits"),
         )
@@ -173,17 +174,9 @@ class TableTraits:
         """Whether a stream of the table can carry -U or -D."""
         return self.primary_key and not self.merge_engine.keeps_oldest
 
-
-def _decoupled(options: OptionValues) -> bool:
-    """Whether a changelog retention is larger than its snapshot twin (docs/java-semantics.md#long-lived-changelogs)."""
-    for suffix, read in (
-        ("num-retained.min", options.integer),
-        ("num-retained.max", options.integer),
-        ("time-retained", options.duration_millis),
-    ):
-        changelog = read(f"changelog.{suffix}")
-        default = {"num-retained.min": 10, "num-retained.max": 2**31 - 1, "time-retained": 3_600_000}[suffix]
-        snapshot = read(f"snapshot.{suffix}")
-        if changelog is not None and changelog > (default if snapshot is None else snapshot):
-            return True
-    return False
+    @property
+    def lowest_state_level(self) -> int:
+        """The lowest level of which a first plan reads files: what lies below comes as changelog later."""
+        if self.producer is ChangelogProducer.LOOKUP:
+            return 1
+        return self.num_levels - 1 if self.producer is ChangelogProducer.FULL_COMPACTION else 0

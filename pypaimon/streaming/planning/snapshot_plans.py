@@ -26,7 +26,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit
 from pypaimon.streaming.options.stream_options import StreamOptions
-from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning import comparison
 from pypaimon.streaming.planning.prepared import LastPrepared, Preparation, Prepared, without_statistics
 from pypaimon.streaming.planning.prepared_ahead import PreparedAhead, cut
@@ -341,12 +341,7 @@ class SnapshotPlans:
 
     def _first_plan_mask(self, entries: pa.Table) -> _Mask:
         """Levels whose rows no later changelog repeats: lookup above 0, full-compaction the top only."""
-        lowest = 0
-        if self.traits.producer is ChangelogProducer.LOOKUP:
-            lowest = 1
-        elif self.traits.producer is ChangelogProducer.FULL_COMPACTION:
-            lowest = self.traits.num_levels - 1
-        kept: _Mask = column(entries, "level") >= lowest
+        kept: _Mask = column(entries, "level") >= self.traits.lowest_state_level
         return kept
 
     def _part(

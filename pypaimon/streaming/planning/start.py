@@ -78,10 +78,11 @@ class StartingScanner:
         latest = self._latest(misses)
         if latest is None:
             return None
-        found = self._from(latest, was_empty)
+        found = self.find_at(latest, was_empty)
         return replace(found, first=latest) if found.full is None and found.next_id == latest.id else found
 
-    def _from(self, latest: Snapshot, was_empty: bool) -> ResolvedStart:
+    def find_at(self, latest: Snapshot, was_empty: bool = False) -> ResolvedStart:
+        """As `find`, for who knows the latest snapshot, and of any start but that at a tag."""
         mode = self._start.mode
         if mode is StartMode.LATEST_FULL:
             return _full(latest)

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import metadata
 from itertools import takewhile
 from pathlib import Path
@@ -18,8 +19,11 @@ from cli_runs import PROGRAM, Program
 from doc_pages import DOCS
 from orders import catalog, orders
 
+from pypaimon.streaming.batches.run_forever import Patience
+from pypaimon.streaming.cli import tables as cli_tables
 from pypaimon.streaming.cli.app import program as commands
 from pypaimon.streaming.cli.table_options import refuse_unknown
+from pypaimon.streaming.errors import ConsumerConflictError, IOTimeoutError, StoreError
 
 TAIL = ("tail", "db.orders", "--until-latest", "--format", "json", "--start", "2")
 
@@ -198,3 +202,27 @@ def test_the_demo_is_a_command(program: Program) -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "equal the table" in result.stdout
+
+
+def test_retry_does_all_of_it_again_while_what_fails_may_pass(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_tables, "Patience", partial(Patience, first_pause=0.001))
+    failures: list[Exception] = [StoreError("throttled"), IOTimeoutError("hangs"), ConsumerConflictError("another")]
+
+    @click.command()
+    @cli_tables.on_table
+    @cli_tables.retry_option
+    def fails(source: cli_tables.TableSource) -> None:
+        assert source.patient
+        raise failures.pop(0)
+
+    with pytest.raises(ConsumerConflictError):
+        fails.main(["db.t", "--warehouse", "w", "--retry"], standalone_mode=False)
+    pause = "; trying again after a pause"
+    assert capsys.readouterr().err == f"paimon-stream: throttled{pause}\npaimon-stream: hangs{pause}\n"
+
+
+def test_all_that_only_reads_can_be_told_to_retry() -> None:
+    retrying = {words[-1] for words, command in every_command() if any(each.name == "retry" for each in command.params)}
+    assert retrying == {"tail", "lag", "explain", "snapshots", "doctor", "list", "show"}

@@ -1,0 +1,81 @@
+"""`paimon-stream doctor`: what a stream of a table gives, what it costs, and what threatens it."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pypaimon.streaming.cli.output import Record, console, format_option, printable, to_json
+from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.doctor.diagnosis import diagnose
+from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count
+
+_STYLES = {Level.OK: "green", Level.NOTE: "", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream doctor db.orders
+  paimon-stream doctor db.orders --json | jq '.findings[] | select(.level != "ok")'
+  paimon-stream doctor db.orders || page-someone
+
+\b
+Exit codes: 1 if there is a problem; warnings are none.
+"""
+)
+@on_table
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@format_option
+@retry_option
+def doctor(source: TableSource, form: str, as_json: bool) -> int:
+    """Look at TABLE once, and say what a stream of it gives, what it costs, and what threatens it.
+
+    Kind and changelog, expiry against consumers and how far these are, files that a first plan opens and merges, what
+    waits for a compaction, what streams pass over. Each finding is ok, a note, a warning or a problem. Nothing is
+    written. JSON is one object.
+    """
+    diagnosis = diagnose(source.load())
+    if as_json or form == "json":
+        click.echo(to_json(_record(diagnosis)))
+    else:
+        _show(diagnosis, console())
+    return 0 if diagnosis.is_healthy else 1
+
+
+def _record(diagnosis: Diagnosis) -> Record:
+    return {
+        "table": diagnosis.table,
+        "healthy": diagnosis.is_healthy,
+        "findings": [_finding(each) for each in diagnosis.findings],
+        "requests": diagnosis.requests,
+    }
+
+
+def _finding(finding: Finding) -> Record:
+    return {
+        "check": finding.check,
+        "level": finding.level.value,
+        "text": finding.text,
+        "advice": finding.advice or None,
+        "facts": finding.facts,
+    }
+
+
+def _show(diagnosis: Diagnosis, out: Console) -> None:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for finding in diagnosis.findings:
+        table.add_row(finding.level.value, Text(printable(finding.text)), style=_STYLES[finding.level])
+        if finding.advice:
+            table.add_row("", Text(f"-> {printable(finding.advice)}"))
+    out.print(table)
+    asked = ", ".join(f"{number} {kind}" for kind, number in diagnosis.requests.items())
+    out.print(f"{diagnosis.table}: {_summary(diagnosis)}; requests: {asked}", style="bold", markup=False)
+
+
+def _summary(diagnosis: Diagnosis) -> str:
+    levels = [finding.level for finding in diagnosis.findings]
+    problems, warnings = levels.count(Level.PROBLEM), levels.count(Level.WARNING)
+    return f"{count(problems, 'problem')}, {count(warnings, 'warning')}"

@@ -1,0 +1,122 @@
+"""Checks of what is kept for readers, and of how far they are: expiry against consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
+from pypaimon.streaming.doctor.examination import Examination
+from pypaimon.streaming.doctor.findings import Finding, Level, age, count
+
+_DAY_MILLIS = 86_400_000
+_RENEWED = 2
+"""A reader that runs rewrites its file after a third of `consumer.expiration-time`; half of it is late."""
+
+
+def expiry(seen: Examination) -> Iterator[Finding]:
+    """How long a reader may be away, and who keeps snapshots for it."""
+    retention = seen.retention
+    facts = {
+        "num_retained_min": retention.least,
+        "num_retained_max": retention.most,
+        "time_retained_millis": retention.millis,
+        "consumer_expiration_millis": retention.consumer_millis,
+        "consumers_keep": "changelogs" if retention.changelog_only else "snapshots",
+    }
+    limit = f", {retention.most:,} at most" if retention.most < 2**31 - 1 else ""
+    text = f"Snapshots expire {age(retention.millis)} after their commit; the last {retention.least:,} are kept{limit}"
+    if not seen.consumers:
+        advice = "A reader that may be away for longer needs a consumer id, or a longer snapshot.time-retained."
+        yield Finding(Level.NOTE, f"{text}. No consumer keeps more.", advice, facts)
+        return
+    first = min(seen.consumers, key=lambda info: info.next_snapshot)
+    kept = seen.known.get(max(first.next_snapshot, seen.first_id))
+    if kept is None or retention.changelog_only or not _lets_go(seen, kept.id):
+        yield Finding(Level.OK, f"{text}.", facts=facts)
+        return
+    text += f". Only consumer {first.name.progress.text} keeps snapshot {kept.id} and what follows from expiring"
+    if retention.consumer_millis is None:
+        advice = "If nobody reads under it any more: paimon-stream consumers delete. Else set consumer.expiration-time."
+        yield Finding(Level.NOTE, f"{text}.", advice, facts | {"kept_by": first.name.text, "kept_from": kept.id})
+    else:
+        yield Finding(Level.OK, f"{text}.", facts=facts | {"kept_by": first.name.text, "kept_from": kept.id})
+
+
+def consumers(seen: Examination) -> Iterator[Finding]:
+    """How far each consumer is, and what threatens it."""
+    for info in seen.consumers:
+        behind = seen.latest_id + 1 - info.next_snapshot
+        facts = {
+            "consumer": info.name.text,
+            "next_snapshot": info.next_snapshot,
+            "snapshots_behind": behind if behind >= 0 else None,
+            "last_save": None if info.last_save is None else info.last_save.isoformat(),
+        }
+        yield _lost(seen, info, facts) or _threatened(seen, info, facts) or _progress(seen, info, facts)
+
+
+def _lost(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding | None:
+    """A consumer that no stream can go on from."""
+    wanted = info.next_snapshot
+    if wanted > seen.latest_id + 1:
+        text = f"{_title(info)} wants snapshot {wanted}, and the latest is {seen.latest_id}: the table was rolled back "
+        advice = "Find out what happened, then: paimon-stream consumers reset ... --to latest (or an id)."
+        return Finding(Level.PROBLEM, f"{text}or made anew.", advice, facts)
+    if 0 < wanted < seen.first_id and seen.ids:
+        text = (
+            f"{_title(info)} was overtaken: it wants snapshot {wanted}; what came before {seen.first_id} has expired."
+        )
+        advice = "Read on with --on-expired (with_on_expired): full brings the state again, earliest leaves a gap."
+        return Finding(Level.PROBLEM, text, advice, facts)
+    return None
+
+
+def _threatened(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding | None:
+    """A consumer whose file, or whose snapshots, will go."""
+    expiration = seen.retention.consumer_millis
+    wanted = max(info.next_snapshot, seen.first_id)
+    if expiration is not None and info.last_save is not None:
+        left = _millis(info.last_save) + expiration - seen.now_millis
+        if left < expiration - expiration // _RENEWED:
+            when = "at the next commit" if left <= 0 else f"in {age(left)}"
+            text = f"{_title(info)} has not been saved for {age(expiration - left)}: its file expires {when}"
+            text += f", and then snapshot {wanted}, which it wants next, does too." if _lets_go(seen, wanted) else "."
+            return Finding(Level.WARNING, text, "Start its reader, or give up the consumer.", facts)
+    return None
+
+
+def _progress(seen: Examination, info: ConsumerInfo, facts: dict[str, object]) -> Finding:
+    """A consumer that can go on: how far it is."""
+    behind = seen.latest_id + 1 - max(info.next_snapshot, seen.first_id)
+    if info.name.fence:
+        text = f"{_title(info)} is in its first plan, and keeps snapshot {info.next_snapshot}."
+        level = Level.OK
+    elif not behind:
+        return Finding(Level.OK, f"{_title(info)} has read everything.", facts=facts)
+    else:
+        unread = seen.known.get(max(info.next_snapshot, seen.first_id))
+        since = "" if unread is None else f", the first one committed {age(seen.now_millis - unread.time_millis)} ago"
+        text, level = f"{_title(info)} is {count(behind, 'snapshot')} behind{since}.", Level.NOTE
+    silent = 0 if info.last_save is None else seen.now_millis - _millis(info.last_save)
+    if silent > _DAY_MILLIS:
+        text = f"{text[:-1]}, and has not been saved for {age(silent)}."
+        advice = "Start its reader, or delete it (paimon-stream consumers delete): it keeps files of the table."
+        return Finding(Level.WARNING, text, advice, facts)
+    return Finding(level, text, facts=facts)
+
+
+def _lets_go(seen: Examination, snapshot_id: int) -> bool:
+    """Whether a snapshot expires as soon as no consumer keeps it."""
+    snapshot = seen.known.get(snapshot_id)
+    if snapshot is None:
+        return False
+    return seen.retention.lets_go(snapshot.id, snapshot.time_millis, seen.latest_id, seen.now_millis)
+
+
+def _title(info: ConsumerInfo) -> str:
+    return f"Consumer {info.name.progress.text}"
+
+
+def _millis(moment: datetime) -> int:
+    return int(moment.astimezone(timezone.utc).timestamp() * 1000)

@@ -1,0 +1,242 @@
+"""`paimon-stream doctor`: what it finds, that it asks once and writes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from cli_runs import Program
+from pypaimon.filesystem.local_file_io import LocalFileIO
+from tables import Table
+
+from pypaimon.streaming import ConsumerManager
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.consumers.consumer_manager import Consumer
+from pypaimon.streaming.doctor.diagnosis import diagnose
+from pypaimon.streaming.doctor.findings import Finding, Level
+from pypaimon.streaming.doctor.layout import Layout
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.table_traits import TableTraits
+
+_HOUR = 3_600_000
+
+
+class Later(Clock):
+    """A clock that is ahead."""
+
+    def __init__(self, millis: int) -> None:
+        self._millis = millis
+
+    def time_millis(self) -> int:
+        return Clock.time_millis(self) + self._millis
+
+
+class Asked(LocalFileIO):
+    """Counts how often each file is read, and each directory listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: Counter[str] = Counter()
+
+    def new_input_stream(self, path: str) -> Any:
+        self.of[path] += 1
+        return super().new_input_stream(path)
+
+    def list_status(self, path: str) -> Any:
+        self.of[path] += 1
+        return super().list_status(path)
+
+
+def found(table: Table, check: str, later: int = 0, **options: str) -> list[Finding]:
+    """What one check finds."""
+    return [each for each in diagnose(table.handle(**options), Later(later)).findings if each.check == check]
+
+
+def only(table: Table, check: str, later: int = 0, **options: str) -> Finding:
+    """The one finding of a check."""
+    (finding,) = found(table, check, later, **options)
+    return finding
+
+
+def save(table: Table, next_snapshot: int, consumer_id: str = "etl") -> None:
+    ConsumerManager(table.handle().file_io, str(table.path)).reset_consumer(consumer_id, Consumer(next_snapshot))
+
+
+def committed(warehouse: Path, commits: int = 4, **options: Any) -> Table:
+    table = Table(warehouse, **options)
+    for number in range(commits):
+        table.commit([number])
+    return table
+
+
+def test_asks_once_for_each_file_and_writes_nothing(tmp_path: Path) -> None:
+    table = committed(tmp_path, primary_key=True)
+    save(table, 3)
+    handle, asked = table.handle(), Asked()
+    handle.file_io = asked
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    diagnosis = diagnose(handle)
+    assert set(asked.of.values()) == {1}
+    assert sum(diagnosis.requests.values()) == asked.of.total() == 17
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+def test_a_table_that_is_well(tmp_path: Path) -> None:
+    table = committed(tmp_path, 2)
+    save(table, 3)
+    diagnosis = diagnose(table.handle())
+    assert {each.level for each in diagnosis.findings} == {Level.OK}
+    assert diagnosis.is_healthy
+    texts = [each.text for each in diagnosis.findings]
+    assert texts[0] == "An append table, without buckets."
+    assert "A stream starts with the state of snapshot 2 (2 records), then the changes from snapshot 3 on." in texts
+    assert "Consumer etl has read everything." in texts
+
+
+def test_an_overtaken_consumer_is_a_problem(tmp_path: Path) -> None:
+    table = committed(tmp_path)
+    save(table, 2)
+    table.expire(3)
+    finding = only(table, "consumers")
+    assert (finding.level, finding.facts["next_snapshot"]) == (Level.PROBLEM, 2)
+    assert "was overtaken" in finding.text
+    save(table, 0)
+    assert only(table, "consumers").text.startswith("Consumer etl is 2 snapshots behind"), "0 means the earliest"
+
+
+def test_a_consumer_ahead_of_the_table_is_a_problem(tmp_path: Path) -> None:
+    table = committed(tmp_path, 2)
+    save(table, 4)
+    assert "rolled back or made anew" in only(table, "consumers").text
+
+
+def test_who_keeps_snapshots_is_told(tmp_path: Path) -> None:
+    table = committed(tmp_path)
+    save(table, 2)
+    options = {"snapshot.num-retained.min": "1"}
+    assert only(table, "expiry", _HOUR // 2, **options).level is Level.OK, "young snapshots stay anyway"
+    finding = only(table, "expiry", 2 * _HOUR, **options)
+    assert (finding.level, finding.facts["kept_by"], finding.facts["kept_from"]) == (Level.NOTE, "etl", 2)
+    assert only(table, "expiry", 2 * _HOUR).level is Level.OK, "the last ten stay anyway"
+
+
+def test_a_consumer_whose_file_will_expire_is_a_warning(tmp_path: Path) -> None:
+    table = committed(tmp_path)
+    save(table, 2)
+    options = {"consumer.expiration-time": "4 h", "snapshot.num-retained.min": "1"}
+    assert only(table, "consumers", _HOUR, **options).level is Level.NOTE, "its reader renews it in time"
+    finding = only(table, "consumers", 3 * _HOUR, **options)
+    assert finding.level is Level.WARNING
+    assert "its file expires in" in finding.text
+    assert "snapshot 2, which it wants next" in finding.text
+    assert "at the next commit" in only(table, "consumers", 5 * _HOUR, **options).text
+
+
+def test_a_consumer_that_nobody_reads_is_a_warning(tmp_path: Path) -> None:
+    table = committed(tmp_path)
+    save(table, 2)
+    assert only(table, "consumers").level is Level.NOTE
+    assert only(table, "consumers", 48 * _HOUR).level is Level.WARNING
+    save(table, 5)
+    assert only(table, "consumers", 48 * _HOUR).level is Level.OK, "who has read everything keeps nothing"
+
+
+def test_a_snapshot_that_is_lost_is_a_problem(tmp_path: Path) -> None:
+    table = committed(tmp_path)
+    table.snapshot_path(2).unlink()
+    finding = only(table, "snapshots")
+    assert (finding.level, finding.facts["missing"]) == (Level.PROBLEM, [2])
+
+
+@pytest.mark.parametrize(("name", "what"), [("baseManifestList", "manifests"), ("snapshot-4", "snapshot")])
+def test_damage_is_a_problem_and_the_rest_is_told(name: str, what: str, tmp_path: Path) -> None:
+    table = committed(tmp_path)
+    (table.path / ("snapshot" if what == "snapshot" else "manifest") / table.snapshot(4).get(name, name)).write_text("")
+    handle = table.handle()
+    TableDirectory.of(handle).store._common.sleep = lambda _: None
+    diagnosis = diagnose(handle)
+    (finding,) = (each for each in diagnosis.findings if each.level is Level.PROBLEM)
+    assert finding.facts == {"what": what, "error": "CorruptTableError"}
+    assert {"kind", "snapshots", "expiry"} <= {each.check for each in diagnosis.findings}
+
+
+def test_a_table_that_no_stream_takes_is_a_problem(tmp_path: Path) -> None:
+    table = Table(tmp_path, primary_key=True, merge_engine="partial-update")
+    finding = only(table, "damage")
+    assert (finding.level, finding.facts["what"]) == (Level.PROBLEM, "stream")
+    assert "'lookup' or 'full-compaction'" in finding.text
+
+
+def test_changes_that_no_compaction_has_written_are_a_warning(tmp_path: Path) -> None:
+    table = committed(tmp_path, 2, primary_key=True, changelog_producer="lookup")
+    finding = only(table, "compaction")
+    assert (finding.level, finding.facts) == (Level.WARNING, {"commits": 2})
+    assert only(table, "waiting").facts == {"files": 2}
+
+
+def test_overwrites_that_are_passed_over_are_a_warning(tmp_path: Path) -> None:
+    table = committed(tmp_path, 1)
+    table.commit([7], overwrite=True)
+    finding = only(table, "overwrites")
+    assert (finding.level, finding.facts) == (Level.WARNING, {"snapshots": [2]})
+    assert found(table, "overwrites", **{"streaming-read-append-overwrite": "true"}) == []
+
+
+def test_a_start_that_lacks_what_has_expired_is_a_warning(tmp_path: Path) -> None:
+    table = committed(tmp_path)
+    second = {"scan.snapshot-id": "2"}
+    early = {"scan.timestamp-millis": str(table.snapshot(1)["timeMillis"])}
+    assert [only(table, "start", **start).level for start in (second, early)] == [Level.OK, Level.OK]
+    table.expire(3)
+    for start in (second, early):
+        finding = only(table, "start", **start)
+        assert (finding.level, finding.facts["next_snapshot"]) == (Level.WARNING, 3)
+
+
+def test_an_empty_table_waits(tmp_path: Path) -> None:
+    diagnosis = diagnose(Table(tmp_path).handle())
+    assert diagnosis.is_healthy
+    assert [each.check for each in diagnosis.findings] == ["kind", "changelog", "snapshots", "expiry"]
+
+
+ENTRIES = pa.table(
+    {
+        "partition": pa.array([b"a", b"a", b"a", b"b", b"b", b"b"], pa.binary()),
+        "bucket": pa.array([0, 0, 0, 0, 0, -2], pa.int32()),
+        "level": pa.array([0, 0, 5, 5, 5, 0], pa.int32()),
+        "file_name": ["1", "2", "3", "4", "5", "6"],
+        "file_size": [10, 10, 1000, 1000, 99, 10],
+        "row_count": [1, 1, 9, 9, 1, 1],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("producer", "later"), [("none", 0), ("lookup", 2), ("full-compaction", 2)], ids=lambda each: str(each)
+)
+def test_counts_what_a_first_plan_merges(producer: str, later: int) -> None:
+    schema = TableSchema(fields=[], primary_keys=["k"], options={"changelog-producer": producer})
+    layout = Layout.of(ENTRIES, TableTraits.of(schema), 1000)
+    assert (layout.files, layout.records, layout.bytes) == (6, 22, 2129)
+    assert (layout.small_files, layout.most_small_files) == (4, 2)
+    assert (layout.buckets, layout.merged_buckets, layout.most_runs) == (3, 1, 3)
+    assert (layout.later_files, layout.postponed_files) == (later, 1)
+
+
+def test_the_program_shows_it_and_ends_with_1_for_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, program = committed(tmp_path, 2), Program(tmp_path, capsys)
+    well = program("doctor", "db.t")
+    assert (well.code, well.err) == (0, "")
+    assert well.lines[0] == "ok    An append table, without buckets."
+    assert well.lines[-1].startswith("db.t: 0 problems, 0 warnings; requests: ")
+    save(table, 9)
+    problem = program("doctor", "db.t", "--json")
+    (record,) = problem.records
+    assert (problem.code, record["healthy"]) == (1, False)
+    (finding,) = (each for each in record["findings"] if each["level"] == "problem")
+    assert finding["check"] == "consumers"
+    assert finding["advice"]
