@@ -47,7 +47,7 @@ def main() -> None:
     chosen = parser.parse_args().areas or list(AREAS)
     logging.disable(logging.WARNING)
     figures: list[measuring.Figure] = []
-    begin = time.monotonic()
+    begin, load = time.monotonic(), os.getloadavg()[2]
     with tempfile.TemporaryDirectory() as directory:
         for name in chosen:
             found = AREAS[name](Path(directory) / name)
@@ -57,7 +57,7 @@ def main() -> None:
     seconds = time.monotonic() - begin
     sys.stdout.write(f"{len(figures)} figures in {seconds:.0f} s\n")
     if len(chosen) == len(AREAS):
-        REPORT.write_text(report(figures, seconds))
+        REPORT.write_text(report(figures, seconds, load))
         for name, picture in pictures(figures).items():
             (DOCS / name).write_text(picture)
 
@@ -72,10 +72,16 @@ def pictures(figures: list[measuring.Figure]) -> dict[str, str]:
     }
 
 
-def report(figures: list[measuring.Figure], seconds: float) -> str:
-    """The page of documentation for a run."""
+def report(figures: list[measuring.Figure], seconds: float, load: float) -> str:
+    """The page of documentation for a run.
+
+    Args:
+        figures: Of all areas.
+        seconds: How long it took.
+        load: Of the machine, in the 15 minutes before.
+    """
     day = datetime.now(timezone.utc).date().isoformat()
-    host = f"{os.cpu_count()} cores, load {os.getloadavg()[2]:.1f}, {platform.system()} {platform.machine()}"
+    host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
     versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER}"
     return f"""# Benchmarks
 
@@ -85,8 +91,9 @@ All sides of a line ran in the same run. Ratios say how many times better ours i
 side is one run on {reading.PEER_ROWS:,} rows, ours the median of several on more: at equal size its rates are
 higher, and the ratios half to three quarters of those that stand here. Of maps and blobs, and on all other sides,
 both read the same rows.
-The load is that of the last 15 minutes; above the number of cores other work ran too, which times on the clock
-(catching up, stalls, commit to rows) show, and rates, which count processor time, hardly.
+The load of the machine was {load:.1f} in the 15 minutes before the run, and {os.getloadavg()[2]:.1f} in its last 15.
+Alone, a run makes at most about one for each core: above that other work ran too, which times on the clock (catching
+up, stalls, commit to rows, Spark's rates) show, and rates that count processor time hardly.
 
 ![Ratios beside pypaimon](benchmarks-pypaimon.svg)
 
@@ -99,15 +106,19 @@ The load is that of the last 15 minutes; above the number of cores other work ra
   {latency.MEGABYTES_PER_SECOND} MB/s on each connection, and the extra `fast` asks it.
 - Rows and entries per second are per second of processor time, of all threads together. Ratios to pyarrow and
   pypaimon-rust are medians over rounds in which both sides ran one right after the other.
+- Catching up is bound by the processor here, which the server shares.
 - pyarrow is `ParquetFile.read(use_threads=False)` of the same files and columns; ours runs on one thread as well.
 - Shredded maps have the storage layout `shared-shredding`: 6 out of 50 keys in each row, 8 columns.
 - Large plans are made in processes of their own, whose imports count as memory; splits are made, the objects of
   their files are not.
 - Planning makes the objects of all files that are kept; pypaimon-rust keeps them on its own side.
 - Spark's rates are by the clock, medians of {spark_runs.ROUNDS} rounds in which all sides take their turn, with the
-  same files; the Python sources have the same tasks too. Ready-made batches are never decoded, so that where all
-  cores are busy nothing that reads files is as fast; the same files through pyarrow are what a source can reach.
-  Starts of queries are processor time of all processes together.
+  same files; the Python sources have the same tasks too. Ready-made batches are one cached batch, handed out again and
+  again: they are never decoded, so that where all cores are busy nothing that reads files is as fast. The same files
+  through pyarrow are what a Python source can reach. A batch read begins with its start, which is part of it.
+- Starts of queries are processor time of all processes together, medians of {spark_source.START_ROUNDS} rounds, for the
+  first query of {spark_runs.ROUNDS}: pyspark out of its zip file, pyarrow, then this library and pypaimon in the
+  process that is asked for the columns, in that which plans and, for the first query, in each worker.
 - pypaimon's streams replay here too: its own catch-up, a difference of two states, gives other rows than Java's, so
   that it would not be the same work.
 """

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -79,26 +80,28 @@ def file_rows(builder: EngineReadBuilder, splits: Iterable[StreamSplit]) -> list
         CorruptTableError: A file is missing or damaged.
         UnsupportedTableError: Spark's Parquet reader does not read a column as Paimon does.
     """
+    uncertain = _uncertain_columns(builder)
+
+    @cache
+    def columns(schema_id: int, kinds: bool, constants: tuple[tuple[str, pa.Scalar], ...]) -> str:
+        _refuse_shredded_maps(builder, schema_id)
+        return columns_of(builder, schema_id, kinds=kinds, constants=dict(constants))
+
+    def row(split: StreamSplit, file: DataFileMeta) -> dict[str, Any]:
+        missing = _missing_columns(builder, split, file, uncertain)
+        return {
+            "path": for_spark(located(builder.directory, file.file_path)),
+            "columns": columns(file.schema_id, split.mode is not SplitMode.ROWS, tuple(missing.items())),
+            "snapshot_id": split.snapshot_id,
+            "row_count": file.row_count,
+            "file_size": file.file_size,
+        }
+
     files = [(split, file) for split in splits for file in split.files]
+    if not uncertain:
+        return [row(*each) for each in files]
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "paimon-footers") as pool:
-        return list(pool.map(lambda each: _file_row(builder, *each), files))
-
-
-def _file_row(builder: EngineReadBuilder, split: StreamSplit, file: DataFileMeta) -> dict[str, Any]:
-    _refuse_shredded_maps(builder, file.schema_id)
-    columns = columns_of(
-        builder,
-        file.schema_id,
-        kinds=split.mode is not SplitMode.ROWS,
-        constants=_missing_partition_columns(builder, split, file),
-    )
-    return {
-        "path": for_spark(located(builder.directory, file.file_path)),
-        "columns": columns,
-        "snapshot_id": split.snapshot_id,
-        "row_count": file.row_count,
-        "file_size": file.file_size,
-    }
+        return list(pool.map(lambda each: row(*each), files))
 
 
 def _refuse_shredded_maps(builder: EngineReadBuilder, schema_id: int) -> None:
@@ -110,22 +113,25 @@ def _refuse_shredded_maps(builder: EngineReadBuilder, schema_id: int) -> None:
             raise unsupported(f"column '{name}' is stored in the layout 'shared-shredding'")
 
 
-def _missing_partition_columns(
-    builder: EngineReadBuilder, split: StreamSplit, file: DataFileMeta
-) -> dict[str, pa.Scalar]:
-    """Partition columns that a file does not hold, and their values: files that came from Hive have none of them.
+def _uncertain_columns(builder: EngineReadBuilder) -> frozenset[str]:
+    """Columns that files may be without: partition columns of append tables, whose files may have come from Hive."""
+    if builder.traits.primary_key or not builder.schema.partition_keys:
+        return frozenset()
+    return frozenset(field.name for field in builder.output_fields()).intersection(builder.schema.partition_keys)
 
-    Such files are only in append tables.
-    """
-    read = {field.name for field in builder.output_fields()}
-    values = {name: value for name, value in partition_values(split, builder.schema).items() if name in read}
-    if builder.traits.primary_key or not values:
+
+def _missing_columns(
+    builder: EngineReadBuilder, split: StreamSplit, file: DataFileMeta, uncertain: frozenset[str]
+) -> dict[str, pa.Scalar]:
+    """Those of the uncertain columns that a file does not hold, and their values."""
+    if not uncertain:
         return {}
     try:
         held = column_names(builder.directory, file)
     except FileNotFoundError as error:
         raise RangeCheck(builder.directory, False).missing_file(split.snapshot_id, error) from error
-    return {name: value for name, value in values.items() if name not in held}
+    values = partition_values(split, builder.schema)
+    return {name: value for name, value in values.items() if name in uncertain and name not in held}
 
 
 def file_batches(

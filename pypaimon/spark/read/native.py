@@ -98,8 +98,6 @@ def _read(spark: Any, columns: list[dict[str, Any]], files: list[tuple[Any, ...]
         columns: Those of the data frame.
         files: Of each file its path and the values of the columns without one of their own, as text.
     """
-    from pyspark.sql import functions as sql
-
     sources = {column["source"]: column["source_type"] for column in columns if column["source"] is not None}
     schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in sources.items()) or "`_` tinyint"
     shared = [column for column in columns if column["value"] is None]
@@ -110,7 +108,7 @@ def _read(spark: Any, columns: list[dict[str, Any]], files: list[tuple[Any, ...]
     if shared:
         stored = _with_constants(spark, stored, files, len(shared))
     names = {column["name"]: f"{_CONSTANT}{index}" for index, column in enumerate(shared)}
-    return stored.select(*(sql.expr(_value(column, names)).alias(column["name"]) for column in columns))
+    return stored.selectExpr(*(f"{_value(column, names)} AS {quoted(column['name'])}" for column in columns))
 
 
 def _value(column: Mapping[str, Any], constants: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from pypaimon.spark.options.source_options import VERSION_KEYS, Admission, Sourc
 from pypaimon.spark.read.micro_batches import MicroBatchPlanner
 from pypaimon.spark.read.query_progress import QueryProgress
 from pypaimon.spark.read.table_schema import builder_for
-from pypaimon.spark.read.tasks import Task, tasks
+from pypaimon.spark.read.tasks import Task, listing_tasks, tasks
 from pypaimon.spark.spark_versions import check_limits
 from pypaimon.streaming.errors import StreamConfigError
 
@@ -69,6 +69,7 @@ class Query:
             from pypaimon.spark.read.file_rows import check_natively_readable
 
             check_natively_readable(self._builder, splits)
+            return listing_tasks(splits, self._builder)
         return tasks(splits, self._builder, self.options.parallelism, begin)
 
     def commit(self, end: Offset) -> None:

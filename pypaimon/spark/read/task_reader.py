@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,13 @@ from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
 if TYPE_CHECKING:
-    from pypaimon.spark.options.source_options import SourceOptions
     from pypaimon.spark.read.tasks import Part, Task
     from pypaimon.streaming.reading.read import StreamRead
 
+T = TypeVar("T")
 _KEPT = 8
-_reads: OrderedDict[tuple[object, ...], StreamRead] = OrderedDict()
-_lock = ForkSafeLock(_reads.clear)
+_known: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+_lock = ForkSafeLock(_known.clear)
 
 
 def read_task(
@@ -46,7 +46,7 @@ def read_task(
     if schema == FILES_SCHEMA:
         from pypaimon.spark.read.file_rows import file_batches
 
-        yield from file_batches(_builder(parse(options), None, task), [part.split for part in task.parts], target)
+        yield from file_batches(_builder_of(options, task), [part.split for part in task.parts], target)
         return
     read = _read_of(options, tuple(data_columns(schema.fieldNames())), task, batch)
     for part in task.parts:
@@ -81,23 +81,33 @@ def _as_spark_wants(batch: pa.RecordBatch, target: pa.Schema, snapshot_id: int, 
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamRead:
-    """The reader of a table; a Python worker serves many tasks and keeps the last few."""
-    key = (frozenset(options.items()), columns, task.table, task.schema_id, batch)
+def _kept(key: tuple[object, ...], make: Callable[[], T]) -> T:
+    """What tasks share; a Python worker serves many and keeps the last few."""
     with _lock.held:
-        known = _reads.get(key)
-        if known is None:
-            parsed = parse(options)
-            if batch:
-                from pypaimon.spark.read.batch_range import batch_options
-
-                parsed = batch_options(parsed)
-            known = _reads[key] = _builder(parsed, parsed.columns or columns, task).new_read(batch=batch)
-            while len(_reads) > _KEPT:
-                _reads.popitem(last=False)
-        _reads.move_to_end(key)
-        return known
+        if key not in _known:
+            _known[key] = make()
+            while len(_known) > _KEPT:
+                _known.popitem(last=False)
+        _known.move_to_end(key)
+        found: T = _known[key]
+        return found
 
 
-def _builder(options: SourceOptions, columns: tuple[str, ...] | None, task: Task) -> EngineReadBuilder:
-    return EngineReadBuilder.of(options, columns, task.schema_id)
+def _read_of(options: Mapping[str, str], columns: tuple[str, ...], task: Task, batch: bool) -> StreamRead:
+    """The reader of a table."""
+
+    def made() -> StreamRead:
+        parsed = parse(options)
+        if batch:
+            from pypaimon.spark.read.batch_range import batch_options
+
+            parsed = batch_options(parsed)
+        return EngineReadBuilder.of(parsed, parsed.columns or columns, task.schema_id).new_read(batch=batch)
+
+    return _kept((frozenset(options.items()), columns, task.table, task.schema_id, batch), made)
+
+
+def _builder_of(options: Mapping[str, str], task: Task) -> EngineReadBuilder:
+    """The builder of a table whose files are listed."""
+    key = frozenset(options.items()), task.table, task.schema_id
+    return _kept(key, lambda: EngineReadBuilder.of(parse(options), None, task.schema_id))

@@ -16,6 +16,7 @@ from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Position
 
 _ROWS_OF_A_FILE = 1 << 32
+_LISTED_FILES = 1000
 _BucketKey = tuple[Any, int]
 
 
@@ -90,6 +91,25 @@ def tasks(
         before += weight
     table, schema_id = builder.directory.identity, builder.schema.id
     return [Task(parts, table, schema_id) for parts in packed.values()]
+
+
+def listing_tasks(splits: Iterable[StreamSplit], builder: EngineReadBuilder) -> list[Task]:
+    """Pack the splits of a batch whose tasks hand out where files are, and read nothing of them but footers.
+
+    Args:
+        splits: The batch.
+        builder: The stream.
+    """
+    table, schema_id = builder.directory.identity, builder.schema.id
+    packed: list[list[Part]] = []
+    files = _LISTED_FILES
+    for split in splits:
+        if files >= _LISTED_FILES:
+            packed.append([])
+            files = 0
+        packed[-1].append(Part(split, 0))
+        files += len(split.files)
+    return [Task(parts, table, schema_id) for parts in packed]
 
 
 def _cut(split: StreamSplit, before: int, task_of: Callable[[int, int], int], open_bytes: int) -> Iterable[StreamSplit]:

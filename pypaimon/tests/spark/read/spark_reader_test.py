@@ -123,6 +123,17 @@ def test_the_files_of_one_split_are_read_by_all_tasks(tmp_path: Path) -> None:
     assert keys(driver.rows(start, end)) == [key for n in range(5) for key in range(n * 1000, n * 1000 + 990 - n)]
 
 
+def test_files_are_listed_by_few_tasks(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tasks would read their rows: what such a task does is little beside its start."""
+    driver = Driver(table, start="earliest", mode="files", scan__parallelism="3")
+    begin = driver.initial()
+    end = driver.latest(begin)
+    assert len(driver.reader.partitions(begin, end)) == 1
+    assert [row[2] for row in driver.rows(begin, end)] == [1, 2, 3]
+    monkeypatch.setattr("pypaimon.spark.read.tasks._LISTED_FILES", 2)
+    assert [len(task.parts) for task in driver.reader.partitions(begin, end)] == [2, 1]
+
+
 def test_batch_0_begins_where_it_began_at_first(table: Table) -> None:
     driver = Driver(table)
     start = driver.initial()
