@@ -1,0 +1,71 @@
+"""The sides of a reading line: each reads the same plan of the same table, from its own splits, once per call.
+
+Planning is not part of it. pypaimon reads by its own stream: as it comes, and with its native planner and reader, where
+those are installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from benchmarks import rust_peer
+from benchmarks.measuring import PEER
+from benchmarks.tables import PeerBuilder, peer_plans
+from pypaimon.streaming import stream_read_builder
+
+OURS = "ours"
+PYARROW = "pyarrow"
+NATIVE_PEER = f"{PEER}, native reader"
+NATIVE = {"scan.native-plan.enabled": "true", "read.native.enabled": "true"}
+
+Side = Callable[[], int]
+"""Reads all; the number of rows."""
+
+
+def follow_up(table: Any, kinds: bool) -> dict[str, Side]:
+    """Of the first snapshot of a table, as a change: ours, and the streams of pypaimon."""
+    builder = stream_read_builder(table).with_start("earliest").with_include_row_kind(kinds)
+    return _sides(table, builder, kinds=kinds, next_snapshot=1)
+
+
+def first_plan(table: Any) -> dict[str, Side]:
+    """Of the state of a table: the same sides."""
+    return _sides(table, stream_read_builder(table).with_raw(True), kinds=False, next_snapshot=None)
+
+
+def raw_files(table: Any) -> Side:
+    """pyarrow on the files of a table's first snapshot, with the columns that the others read."""
+    plan = stream_read_builder(table).with_start("earliest").new_streaming_scan().plan()
+    assert plan is not None
+    paths = [file.file_path for split in plan.splits() for file in split.files]
+
+    def run() -> int:
+        rows = 0
+        for path in paths:
+            with pq.ParquetFile(path) as file:
+                names = [each for each in file.schema_arrow.names if each in (*table.field_names, "_VALUE_KIND")]
+                rows += file.read(names, use_threads=False).num_rows
+        return rows
+
+    return run
+
+
+def _sides(table: Any, builder: Any, kinds: bool, next_snapshot: int | None) -> dict[str, Side]:
+    plan = builder.new_streaming_scan().plan()
+    assert plan is not None
+    sides: dict[str, Side] = {OURS: partial(_batches, builder.new_read().iter_batches, plan.splits())}
+    peers = {PEER: table} | ({NATIVE_PEER: table.copy(NATIVE)} if rust_peer.is_there() else {})
+    for name, handle in peers.items():
+        with peer_plans(handle, next_snapshot) as next_plan:
+            splits = next_plan().splits()
+        read = PeerBuilder(handle).with_include_row_kind(kinds).new_read()
+        sides[name] = partial(_batches, read.to_arrow_batch_reader, splits)
+    return sides
+
+
+def _batches(read: Callable[[Any], Iterable[Any]], splits: Any) -> int:
+    return sum(batch.num_rows for batch in read(splits))
