@@ -22,6 +22,7 @@ from benchmarks import (
     measuring,
     planning,
     reading,
+    reading_lines,
     rust_peer,
     spark_runs,
     spark_source,
@@ -65,7 +66,11 @@ def main() -> None:
 def pictures(figures: list[measuring.Figure]) -> dict[str, str]:
     """The charts of a run by file name: beside pypaimon, and beside everything else."""
     peers = [each for each in figures if each.peer_name == measuring.PEER]
-    others = [each for each in figures if each.peer_name in (read_sides.PYARROW, rust_peer.name())]
+    others = [
+        each
+        for each in figures
+        if each.peer_name in (reading_lines.PYARROW, reading_lines.NATIVE_PEER, rust_peer.name())
+    ]
     return {
         CHARTS[measuring.PEER]: charts.ratios(peers, f"times better than {measuring.PEER}"),
         CHARTS[None]: charts.ratios(others, "times as fast as pyarrow and pypaimon-rust"),

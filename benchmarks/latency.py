@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import reading
 from benchmarks.latency_server import COUNTS
 from benchmarks.measuring import Figure, timed
 from benchmarks.tables import catalog, commit, create, multiply_commits, multiply_files
@@ -46,8 +47,9 @@ def figures(directory: Path) -> list[Figure]:
     commit(many, pa.table({"id": [0]}, schema=SCHEMA))
     multiply_files(many, FILES)
     _large_table(local)
+    reading.create_tables(local)
     with far_store(home) as far:
-        return [*_behind(far), _first_plan(far), _large_file(far)]
+        return [*_behind(far), _first_plan(far), _large_file(far), *_reads(far)]
 
 
 @contextmanager
@@ -106,6 +108,12 @@ def _large_file(far: Any) -> Figure:
     share = size / 1e6 / seconds / MEGABYTES_PER_SECOND / CONNECTIONS
     measure = f"a file of {size / 1e6:.0f} MB, {MEGABYTES_PER_SECOND} MB/s per connection"
     return Figure(measure, share * CONNECTIONS, "connections", f"0.8 of {CONNECTIONS}", share >= 0.8)
+
+
+def _reads(far: Any) -> list[Figure]:
+    """The lines of `reading` once more, by the clock."""
+    lines = reading.lines(far, f", {LATENCY_MS} ms per request", timed)
+    return [figure for line, _, sides in lines for figure in line.beside_peers(sides, ROUNDS)]
 
 
 def _builder(far: Any, behind: int, catch_up: str) -> Any:

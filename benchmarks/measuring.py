@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 
 PEER = "pypaimon 2.1.0"
+Clock = Callable[[Callable[[], object]], float]
+"""Seconds of one run: `worked` or `timed`."""
 _MET = {True: "yes", False: "no", None: "-"}
 
 
@@ -44,22 +46,26 @@ class Figure:
         return better / worse if worse else None
 
 
-def in_turns(candidates: Mapping[str, Callable[[], object]], rounds: int = 5) -> dict[str, list[float]]:
-    """Processor seconds of each candidate in several rounds, in each of which all of them take their turn."""
+def in_turns(
+    candidates: Mapping[str, Callable[[], object]], rounds: int = 5, clock: Clock | None = None
+) -> dict[str, list[float]]:
+    """Seconds of each candidate in several rounds, in each of which all take their turn; `worked` if not said."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, run in candidates.items():
-            seconds[name].append(worked(run))
+            seconds[name].append((clock or worked)(run))
     return seconds
 
 
-def compared(candidates: Mapping[str, Callable[[], object]], rounds: int = 9) -> tuple[float, float]:
-    """Processor seconds of the first of two candidates, and how many times as long the second one takes.
+def compared(
+    candidates: Mapping[str, Callable[[], object]], rounds: int = 9, clock: Clock | None = None
+) -> tuple[float, float]:
+    """Seconds of the first of two candidates, and how many times as long the second one takes.
 
     Both are medians over rounds: a round compares what ran one right after the other, so that a machine that becomes
     slower or faster meanwhile does not decide.
     """
-    first, second = in_turns(candidates, rounds).values()
+    first, second = in_turns(candidates, rounds, clock).values()
     return median(first), median(b / a for a, b in zip(first, second, strict=True))
 
 

@@ -56,7 +56,10 @@ class ParquetSource:
         self._check_int96(columns, batch_size)
         rows = max(1, min(self._rows_in_bytes(columns), _BATCHES_AT_ONCE * batch_size))
         rows = rows // batch_size * batch_size or rows
-        for batch in self._file.iter_batches(rows, columns=list(columns), use_threads=False):
+        # Read in the order in which they lie in the file, so that none of its pieces is needed twice.
+        stored = sorted(columns, key=self.schema.names.index)
+        for read in self._file.iter_batches(rows, columns=stored, use_threads=False):
+            batch = read.select(list(columns))
             for start in range(0, batch.num_rows, batch_size):
                 yield batch.slice(start, batch_size)
 

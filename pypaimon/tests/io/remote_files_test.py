@@ -318,6 +318,23 @@ def test_only_pieces_of_columns_that_are_read_are_asked_for(warehouse: Any, monk
     assert counting.of(".parquet") < 0.8 * file.file_size
 
 
+def test_a_piece_that_holds_the_end_of_one_column_and_the_begin_of_another_is_asked_for_once(
+    warehouse: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the order in which columns are wanted; those of the system lie first, and are wanted last."""
+    counting = CountingFileIO()
+    table = create(warehouse, "t", COLUMNS)
+    file = put(table, "data-1.parquet", numbers(LARGE))
+    monkeypatch.setattr(remote_files, "_PIECE", file.file_size * 3 // 4)
+    file.file_path = f"object://{file.file_path}"
+    directory = TableDirectory(table, Store(counting))
+    directory.know(table.table_schema)
+    found = pa.Table.from_batches(read_file(directory, file, table.table_schema.fields[::-1], schema_id=0))
+    assert found.column_names == COLUMNS.names[::-1]
+    assert found.select(COLUMNS.names).cast(COLUMNS) == numbers(LARGE)
+    assert counting.of(".parquet") < 1.2 * file.file_size
+
+
 @pytest.mark.parametrize("trouble", [OSError("503 Slow Down"), "short", "hang"])
 def test_a_piece_that_fails_is_asked_again(warehouse: Any, monkeypatch: pytest.MonkeyPatch, trouble: Any) -> None:
     remote = RemoteStore()

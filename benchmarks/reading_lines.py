@@ -1,4 +1,4 @@
-"""The sides of a reading line: each reads the same plan of the same table, from its own splits, once per call.
+"""Lines of the report about reading. All sides of one read the same plan of the same table, once per call.
 
 Planning is not part of it. pypaimon reads by its own stream: as it comes, and with its native planner and reader, where
 those are installed.
@@ -7,13 +7,14 @@ those are installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from benchmarks import rust_peer
-from benchmarks.measuring import PEER
+from benchmarks.measuring import PEER, Clock, Figure, compared, worked
 from benchmarks.tables import PeerBuilder, peer_plans
 from pypaimon.streaming import stream_read_builder
 
@@ -24,6 +25,33 @@ NATIVE = {"scan.native-plan.enabled": "true", "read.native.enabled": "true"}
 
 Side = Callable[[], int]
 """Reads all; the number of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is read, how much of it, and what is aimed at beside pypaimon as it comes."""
+
+    measure: str
+    amount: float
+    unit: str
+    goal: str = "faster"
+    ratio: float = 1.0
+    clock: Clock = worked
+
+    def beside_peers(self, sides: dict[str, Side], rounds: int = 5) -> list[Figure]:
+        """Beside each peer on the same rows, by turns; all sides are warm."""
+        assert len({run() for run in sides.values()}) == 1, "all sides read the same rows"
+        ours, peers = sides[OURS], {name: run for name, run in sides.items() if name != OURS}
+        goals = {PEER: (self.goal, self.ratio)}
+        return [self.figure(ours, run, name, *goals.get(name, ("faster", 1.0)), rounds) for name, run in peers.items()]
+
+    def figure(
+        self, ours: Side, other: Side, name: str, goal: str = "-", ratio: float | None = None, rounds: int = 5
+    ) -> Figure:
+        """Beside one other side."""
+        seconds, share = compared({OURS: ours, name: other}, rounds, self.clock)
+        met, rate = None if ratio is None else share >= ratio, self.amount / seconds
+        return Figure(self.measure, rate, self.unit, goal, met, rate / share, name, more_is_better=True)
 
 
 def follow_up(table: Any, kinds: bool) -> dict[str, Side]:
