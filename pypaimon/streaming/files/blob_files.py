@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,10 @@ from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.blob_cells import References, cells_of
 from pypaimon.streaming.files.data_files import located
 from pypaimon.streaming.formats.blob_index import FOOTER, PLACEHOLDER, BlobIndex, parse_index, tail_length
-from pypaimon.streaming.internals import DataField, DataFileMeta
+from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.io.byte_ranges import ByteRanges, Range
+from pypaimon.streaming.io.fetch_ahead import Piece
+from pypaimon.streaming.metadata.file_paths import SpelledPath
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -58,7 +60,7 @@ class BlobColumn:
         directory: TableDirectory,
     ) -> None:
         self._field = field
-        self._references = _references(first_row_id, row_count, _files_of(field, files, directory), directory)
+        self._references = _references(first_row_id, row_count, _files_of(field, files, directory.schema), directory)
         self._position = 0
 
     def available(self) -> int:
@@ -72,10 +74,12 @@ class BlobColumn:
         return pa.RecordBatch.from_arrays([cells], names=[self._field.name])
 
 
-def _files_of(field: DataField, files: Sequence[DataFileMeta], directory: TableDirectory) -> list[DataFileMeta]:
+def _files_of(
+    field: DataField, files: Sequence[DataFileMeta], schema_of: Callable[[int], TableSchema]
+) -> list[DataFileMeta]:
     found = []
     for file in files:
-        by_name = {each.name: each.id for each in directory.schema(file.schema_id).fields}
+        by_name = {each.name: each.id for each in schema_of(file.schema_id).fields}
         if len(file.write_cols or ()) != 1:
             raise CorruptTableError(str(file.file_path), "its manifest does not say which column the blob file holds")
         if by_name.get(file.write_cols[0]) == field.id:
@@ -105,6 +109,24 @@ def _references(
                 left[rows] &= ~told
                 places.append(path)
     return References(tuple(places), place, offsets, lengths)
+
+
+def index_pieces(
+    field: DataField,
+    first_row_id: int,
+    row_count: int,
+    files: Sequence[DataFileMeta],
+    schema_of: Callable[[int], TableSchema],
+) -> Iterator[Piece]:
+    """The ends of the blob files whose indexes are needed, whatever the others hold; arguments as of `BlobColumn`."""
+    for file in _next_files(_files_of(field, files, schema_of), first_row_id, np.ones(row_count, bool))[0]:
+        if not isinstance(file.file_path, SpelledPath):
+            length = _tail_length(file)
+            yield Piece(str(file.file_path), int(file.file_size) - length, length)
+
+
+def _tail_length(file: DataFileMeta) -> int:
+    return min(int(file.file_size), FOOTER + _BYTES_A_ROW * int(file.row_count))
 
 
 def _next_files(
@@ -138,14 +160,14 @@ def _read_indexes(
 ) -> list[tuple[str, BlobIndex]]:
     """The indexes of blob files, asked for at the same time; those that are larger than most are, once more."""
     tails = [_Tail(located(directory, file.file_path), file) for file in files]
-    _fill(ranges, [tail.range(min(tail.size, FOOTER + _BYTES_A_ROW * int(tail.file.row_count))) for tail in tails])
+    _fill(ranges, [tail.range(_tail_length(tail.file)) for tail in tails], may_be_on_their_way=True)
     _fill(ranges, [tail.range(wanted) for tail in tails if (wanted := tail.wanted()) > len(tail.data)])
     return [(tail.path, tail.index()) for tail in tails]
 
 
-def _fill(ranges: ByteRanges, wanted: Sequence[Range]) -> None:
+def _fill(ranges: ByteRanges, wanted: Sequence[Range], *, may_be_on_their_way: bool = False) -> None:
     try:
-        ranges.fill(wanted)
+        ranges.fill(wanted, may_be_on_their_way=may_be_on_their_way)
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, f"the blob file is missing: {error}", error.filename) from error
 

@@ -20,7 +20,7 @@ from pypaimon.streaming.internals import DataField, DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import open_local, step_by_step
-from pypaimon.streaming.io.remote_files import open_remote
+from pypaimon.streaming.io.remote_files import open_remote, read_part
 from pypaimon.streaming.io.store import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model import row_kinds
@@ -166,9 +166,12 @@ def _opened(directory: TableDirectory, file: DataFileMeta, path: str, size: int 
     part = merged_changelog_range(path)
     file_format = part.format if part else path.rpartition(".")[2].lower()
     open_source = _source_of(directory, file, path, file_format)
-    with _bytes(directory, part.path if part else path, None if part else size) as stream:
+    if part is not None and not is_local(path):
+        yield open_source(_content(part, read_part(directory.store, part.path, part.offset, part.length)))
+        return
+    with _bytes(directory, part.path if part else path, size) as stream:
         with one_request(decodes=True) if is_local(path) else nullcontext():
-            source = open_source(stream if part is None else _content(stream, part))
+            source = open_source(stream if part is None else _content(part, _of_stream(stream, part)))
         yield source
 
 
@@ -184,9 +187,13 @@ def _source_of(
     raise UnsupportedTableError(f"{path}: files of format {file_format!r} cannot be streamed; supported are {known}.")
 
 
-def _content(stream: Any, part: ByteRange) -> pa.BufferReader:
+def _of_stream(stream: Any, part: ByteRange) -> bytes:
     stream.seek(part.offset)
-    content = stream.read(part.length)
+    content: bytes = stream.read(part.length)
+    return content
+
+
+def _content(part: ByteRange, content: bytes) -> pa.BufferReader:
     if len(content) != part.length:
         raise CorruptTableError(part.path, f"it ends before byte {part.offset + part.length}")
     return pa.BufferReader(content)

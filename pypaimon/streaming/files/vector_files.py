@@ -23,12 +23,28 @@ def vector_columns(
     wrote; and older ones than itself, if it holds the column too.
     """
     found: dict[str, Part] = {}
-    for field in fields if group.vector_files else ():
-        files = [file for file in (*group.files, *group.vector_files) if is_written(field, file, schema_of)]
-        files.sort(key=lambda file: file.max_sequence_number, reverse=True)
-        if files and files[0] not in group.files:
+    for field in fields:
+        files = _files_of(field, group, schema_of)
+        if files:
             found[field.name] = BufferedPart(_column(field, _stretches(group, files), read))
     return found
+
+
+def files_of_vectors(
+    field: DataField, group: RowIdGroup, schema_of: Callable[[int], TableSchema]
+) -> list[DataFileMeta]:
+    """The files that a field is read from, in their order, if a vector file of the group counts for it; else none."""
+    stretches = _stretches(group, _files_of(field, group, schema_of))
+    return [stretch.file for stretch in stretches if stretch.file is not None]
+
+
+def _files_of(field: DataField, group: RowIdGroup, schema_of: Callable[[int], TableSchema]) -> list[DataFileMeta]:
+    """Newest first; none if no vector file counts."""
+    if not group.vector_files:
+        return []
+    files = [file for file in (*group.files, *group.vector_files) if is_written(field, file, schema_of)]
+    files.sort(key=lambda file: file.max_sequence_number, reverse=True)
+    return files if files and files[0] not in group.files else []
 
 
 @dataclass(frozen=True, slots=True)

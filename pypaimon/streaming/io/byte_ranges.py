@@ -15,6 +15,7 @@ from typing import Any
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.io.conditional_writes import is_local
+from pypaimon.streaming.io.fetch_ahead import Answer, Piece
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_client import Part
 from pypaimon.streaming.io.store import BegunCall, Store, translated
@@ -100,16 +101,22 @@ class ByteRanges:
         with _named(path):
             return int(self._store.call("read", path, self._store.file_io.get_file_size))
 
-    def fill(self, ranges: Sequence[Range]) -> None:
-        """Read ranges. Raises what `read` does, may have filled some of them then, and asks for no more."""
-        begun: list[tuple[list[Range], BegunCall[Part]]] = []
+    def fill(self, ranges: Sequence[Range], *, may_be_on_their_way: bool = False) -> None:
+        """Read ranges. Raises what `read` does, may have filled some of them then, and asks for no more.
+
+        Args:
+            ranges: They.
+            may_be_on_their_way: Whether they may have been asked for before they are needed.
+        """
+        begun: list[tuple[list[Range], Answer]] = []
         try:
             for run in _runs(_cut(ranges)):
                 if is_local(run[0].path):
                     with _named(run[0].path):
                         self._fill_local(run)
                 else:
-                    begun.append((run, self._begin(run)))
+                    taken = self._store.ahead.take(_piece(run)) if may_be_on_their_way else None
+                    begun.append((run, taken or self._begin(run)))
             for run, answer in begun:
                 with _named(run[0].path):
                     _distribute(run, answer().data)
@@ -222,6 +229,10 @@ def _runs(ranges: Iterable[Range]) -> Iterator[list[Range]]:
         run.append(each)
     if run:
         yield run
+
+
+def _piece(run: Sequence[Range]) -> Piece:
+    return Piece(run[0].path, run[0].start, run[-1].end - run[0].start)
 
 
 def _joins(run: Sequence[Range], each: Range) -> bool:

@@ -38,15 +38,21 @@ class Piece:
         path: The file.
         start: Its first byte; None: it is the whole file.
         length: How many bytes; of a whole file as many as its manifest says.
+        within: A larger piece, which may be fetched in place of all that lie in it; None: it is fetched alone.
     """
 
     path: str
     start: int | None
     length: int
+    within: Piece | None = field(default=None, compare=False)
 
 
 class Answer(Protocol):
     """A request that was made; see `BegunCall`."""
+
+    @property
+    def requests(self) -> int:
+        """How many were made for it: 0 if another piece's brings it too."""
 
     def __call__(self) -> Any:
         """What it came to; waits for it, and raises what was wrong."""
@@ -64,9 +70,16 @@ class _Fetch:
 
     piece: Piece
     lane: Lane
-    answer: Answer
+    answer: Answer | None
+    requests: int
     is_answered: bool = False
     is_left: bool = False
+
+    def give(self) -> Answer:
+        """The answer, which is not held here any more: it refers to this, and would not be let go of else."""
+        answer, self.answer = self.answer, None
+        assert answer is not None
+        return answer
 
 
 @dataclass(eq=False)
@@ -168,7 +181,7 @@ class FetchAhead:
                 fetch.lane.begun.discard(piece)
                 self.held_bytes -= piece.length
             self.pump()
-        return None if fetch is None else fetch.answer
+        return None if fetch is None else fetch.give()
 
     def close(self) -> None:
         """Let go of everything; idempotent. May be used again."""
@@ -204,24 +217,26 @@ class FetchAhead:
         lane.drop_first()
         try:
             with not_given_up():
-                fetch = _Fetch(piece, lane, lane.begin(piece))
+                answer = lane.begin(piece)
         except (StoreError, CancelledError, RuntimeError):
             # Too many requests hang, or the reader is closed: whoever needs the piece is told.
             self.held_bytes -= piece.length
             self.in_flight -= 1
             return False
+        fetch = _Fetch(piece, lane, answer, answer.requests)
+        self.in_flight -= 1 - fetch.requests
         self._fetches[piece] = fetch
         self._closed_at = None
         lane.begun.add(piece)
         origin = self._origin
-        fetch.answer.when_answered(lambda: self._answered(origin, fetch))
+        answer.when_answered(lambda: self._answered(origin, fetch))
         return True
 
     def _answered(self, origin: Origin, fetch: _Fetch) -> None:
         with self._lock.held:
             if origin is not self._origin:
                 return
-            self.in_flight -= 1
+            self.in_flight -= fetch.requests
             fetch.is_answered = True
             if fetch.is_left:
                 self.held_bytes -= fetch.piece.length
@@ -231,10 +246,11 @@ class FetchAhead:
         """Nobody waits for these any more. Their bytes count until they are answered, for nothing stops them."""
         for fetch in [self._fetches.pop(piece) for piece in pieces if piece in self._fetches]:
             fetch.is_left = True
+            answer = fetch.give()
             if fetch.is_answered:
                 self.held_bytes -= fetch.piece.length
             else:
-                fetch.answer.cancel()
+                answer.cancel()
 
     def _check_process(self) -> None:
         """What was on its way in the parent of a forked process never comes here."""

@@ -63,6 +63,18 @@ def open_remote(store: Store, path: str, size: int | None) -> Any:
     return io.BytesIO(store.read(path) if on_its_way is None else on_its_way())
 
 
+def read_part(store: Store, path: str, start: int, length: int) -> bytes:
+    """Some bytes of a file, which may be on their way already; fewer where it ends. Raises what `open_remote` does."""
+    on_its_way = store.ahead.take(Piece(path, start, length)) if is_read_whole(length) else None
+    if on_its_way is not None:
+        return bytes(on_its_way().data)
+    with closing(RemoteFile(store, path)) as file:
+        if not is_read_whole(length):
+            file.will_read([(start, length)])
+        file.seek(start)
+        return bytes(file.read(length))
+
+
 def begin_fetch(store: Store, piece: Piece) -> BegunCall[Part] | BegunCall[bytes]:
     """Ask for a piece of a file: gives its bytes, as such of a whole file, else as a `Part`."""
     if piece.start is None:

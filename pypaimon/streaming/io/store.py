@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pypaimon.streaming.concurrency.errand import not_given_up
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
@@ -96,6 +96,8 @@ class BegunCall(Generic[T]):
 
     _answer: Callable[[], T]
     _future: Future[T]
+    requests: ClassVar[int] = 1
+    """Each is one request; see `fetch_ahead.Answer`."""
 
     def __call__(self) -> T:
         """The answer; raises what `Store.call` does."""

@@ -109,6 +109,10 @@ class TableDirectory:
             )
         return known
 
+    def known_schema(self, schema_id: int) -> TableSchema:
+        """A schema that was read before. Asks for nothing; raises KeyError if it is not known."""
+        return self._schemas[schema_id]
+
     def reading_schema(self, schema_id: int) -> TableSchema:
         """As `schema`, with the options that the table handle adds to those of the table: `table.copy({...})`."""
         schema = self.schema(schema_id)

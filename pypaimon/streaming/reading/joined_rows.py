@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pypaimon.streaming.files.blob_files import BlobColumn
 from pypaimon.streaming.files.data_files import constant, row_ids
-from pypaimon.streaming.files.row_id_groups import Part, ReadFields, RowIdGroup, join
-from pypaimon.streaming.files.vector_files import vector_columns
+from pypaimon.streaming.files.row_id_groups import Part, ReadFields, RowIdGroup, join, owners
+from pypaimon.streaming.files.vector_files import files_of_vectors, vector_columns
+from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.system_columns import ROW_ID
 from pypaimon.streaming.options.blob_storage import BlobStorage
 from pypaimon.streaming.reading.read_layout import Layout
@@ -44,8 +45,7 @@ def joined_rows(
     storage = BlobStorage.of(layout.schema)
     others: dict[str, Part] = {
         field.name: BlobColumn(field, group.first_row_id, group.row_count, group.blob_files, directory)
-        for field in layout.fields
-        if storage.in_blob_files(field)
+        for field in blob_fields(layout)
     }
     fields = [storage.as_read(field) for field in layout.fields]
     stored = [field for field in fields if field.name not in others and field.name not in constants]
@@ -57,3 +57,18 @@ def joined_rows(
             batch = batch.append_column(name, column)
         position += batch.num_rows
         yield batch
+
+
+def blob_fields(layout: Layout) -> list[DataField]:
+    """The fields whose values lie in blob files."""
+    storage = BlobStorage.of(layout.schema)
+    return [field for field in layout.fields if storage.in_blob_files(field)]
+
+
+def files_joined(group: RowIdGroup, layout: Layout, schema_of: Callable[[int], TableSchema]) -> list[DataFileMeta]:
+    """The data files and vector files that `joined_rows` reads of a group, in the order in which it opens them."""
+    apart = {*layout.schema.partition_keys, *(field.name for field in blob_fields(layout))}
+    stored = [field for field in layout.fields if field.name not in apart]
+    of_vectors = {field.name: files for field in stored if (files := files_of_vectors(field, group, schema_of))}
+    joined = owners(group, [field for field in stored if field.name not in of_vectors], schema_of)
+    return [*(file for file, _ in joined), *(file for files in of_vectors.values() for file in files)]

@@ -10,6 +10,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.reading.files_ahead import FilesAhead
 from pypaimon.streaming.reading.query_auth import QueryAuth
 from pypaimon.streaming.reading.read_layout import Layout, ReadSettings, follow, layout
+from pypaimon.streaming.reading.read_pieces import ReadPieces, schema_key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,22 +36,18 @@ class ReadParts:
     @staticmethod
     def of(directory: TableDirectory, settings: ReadSettings) -> ReadParts:
         """Put them together. Asks for nothing."""
-        layouts = {_key(settings.schema): layout(settings)}
+        layouts = {schema_key(settings.schema): layout(settings)}
         blocks = IndexBlocks(directory.store)
-        ahead = FilesAhead(directory, blocks, filtered=settings.predicate is not None)
+        filtered = settings.predicate is not None
+        ahead = FilesAhead(directory, ReadPieces(directory, blocks, layouts, settings.schema, filtered=filtered))
         return ReadParts(directory, settings, layouts, blocks, ahead, QueryAuth.of(directory))
 
     def layout_of(self, schema: TableSchema) -> Layout:
         """The settings bound to a schema."""
-        known = self.layouts.get(_key(schema))
+        known = self.layouts.get(schema_key(schema))
         if known is None:
             if any(schema_id == schema.id for schema_id, _ in self.layouts):
                 # A rollback came between: the schemas of files may be others too.
                 self.directory.forget()
-            known = self.layouts[_key(schema)] = follow(self.settings, schema)
+            known = self.layouts[schema_key(schema)] = follow(self.settings, schema)
         return known
-
-
-def _key(schema: TableSchema) -> tuple[int, int]:
-    """Tells schemas apart, also those that got the same id before and after a rollback."""
-    return schema.id, schema.time_millis

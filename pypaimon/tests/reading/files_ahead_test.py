@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -475,6 +476,25 @@ def test_what_was_asked_for_out_of_its_order_is_not_asked_for_again(
     found = reader.ahead.take(pieces[1])
     assert found is not None and found() == b"bytes"
     assert store.files() == ["1.parquet"]
+    lane.close()
+
+
+def test_what_was_taken_is_let_go_of_with_its_answer(tmp_path: Path, store: Gates, limits: FetchLimits) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"bytes")
+    piece = Piece(f"object://{tmp_path}/a.parquet", None, 5)
+    reader = Store(store, concurrency=1)
+    lane = reader.ahead.lane(lambda piece: reader.begin_read(piece.path), 0)
+    gc.disable()
+    try:
+        lane.expect([piece])
+        found: Any = reader.ahead.take(piece)
+        assert found() == b"bytes"
+        answered = weakref.ref(found._future)
+        reader.pool.run(lambda: None)
+        del found
+        assert answered() is None
+    finally:
+        gc.enable()
     lane.close()
 
 
