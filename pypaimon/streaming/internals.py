@@ -8,7 +8,6 @@ from typing import Any
 
 from pyarrow.fs import S3FileSystem
 from pypaimon.catalog.catalog_exception import TableNoPermissionException, TableNotExistException
-from pypaimon.catalog.table_query_auth import TableQueryAuthResult
 from pypaimon.common.identifier import Identifier
 from pypaimon.common.json_util import JSON
 from pypaimon.common.map_blob_key_serializer import create_map_blob_key_serializer as map_key_serializer
@@ -85,7 +84,6 @@ __all__ = [
     "SpecialFields",
     "TableNoPermissionException",
     "TableNotExistException",
-    "TableQueryAuthResult",
     "TableSchema",
     "Timestamp",
     "VectorType",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pypaimon.catalog.catalog_context import CatalogContext
 from pypaimon.catalog.filesystem_catalog_loader import FileSystemCatalogLoader
+from pypaimon.catalog.table_query_auth import TableQueryAuthResult
 from pypaimon.read.reader.auth_masking_reader import apply_auth_masking, compile_auth_masking_rules
 from pypaimon.read.reader.format_row_reader import FormatRowReader
 from pypaimon.read.reader.format_row_reader import _read_array as read_row_array
@@ -30,6 +31,7 @@ __all__ = [
     "FormatRowReader",
     "PaimonStreamReadBuilder",
     "RowDecoder",
+    "TableQueryAuthResult",
     "TableRead",
     "apply_auth_masking",
     "compile_auth_masking_rules",

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
+from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
+
+if TYPE_CHECKING:
+    from pypaimon.streaming.metadata.manifests import ManifestReader
 
 _MAIN = "main"
 _TAG_PREFIX, _SCHEMA_PREFIX, _BRANCH_PREFIX = "tag-", "schema-", "branch-"
@@ -40,7 +43,6 @@ class TableDirectory:
         store: Every request goes through it.
         branch: Name of the branch.
         snapshots: Its snapshots and long-lived changelogs.
-        manifests: The table's manifests.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class TableDirectory:
         self._home = branch_directory(table.table_path, self.branch)
         loader = table.catalog_environment.snapshot_loader()
         self.snapshots = SnapshotManager(store, table.table_path, self.branch, loader)
-        self.manifests = manifests or ManifestReader(store, table.table_path)
+        self._manifests = Deferred(partial(_manifest_reader, store, table.table_path))
+        if manifests is not None:
+            self.manifests = manifests
         self._schemas: dict[int, TableSchema] = {}
         self._branches: dict[str, TableDirectory] = {}
         self._identity = identity
@@ -70,10 +74,16 @@ class TableDirectory:
             shared: _Shared = vars(table).setdefault(_SHARED, _Shared())
             if io_timeout not in shared:
                 store = Store(table.file_io, io_timeout)
-                shared[io_timeout] = store, ManifestReader(store, table.table_path)
+                shared[io_timeout] = store, Deferred(partial(_manifest_reader, store, table.table_path))
         store, manifests = shared[io_timeout]
-        own = store.for_reader()
-        return TableDirectory(table, own, manifests.through(own), identity)
+        directory = TableDirectory(table, store.for_reader(), identity=identity)
+        directory._manifests = manifests
+        return directory
+
+    @cached_property
+    def manifests(self) -> ManifestReader:
+        """The table's manifests. What decodes them is imported with the first use."""
+        return self._manifests.get().through(self.store)
 
     def of_branch(self, branch: str) -> TableDirectory:
         """Another branch of the table, for the same reader."""
@@ -238,7 +248,13 @@ class TableDirectory:
         return f"{self._home}/schema/{_SCHEMA_PREFIX}{schema_id}"
 
 
-class _Shared(dict[float, tuple[Store, ManifestReader]]):
+def _manifest_reader(store: Store, table_path: str) -> ManifestReader:
+    from pypaimon.streaming.metadata.manifests import ManifestReader
+
+    return ManifestReader(store, table_path)
+
+
+class _Shared(dict[float, tuple[Store, Deferred["ManifestReader"]]]):
     """What the directories of a table handle share. It lies on the handle and goes with it; its copies get none."""
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import DataField, TableQueryAuthResult
+from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.snapshots import catalog_error
 from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.reading.records import Records
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
+    from pypaimon.streaming.read_internals import TableQueryAuthResult
     from pypaimon.streaming.reading.read_layout import Layout
 
 
@@ -149,7 +150,7 @@ def _bound(result: TableQueryAuthResult, layout: Layout, latest: Sequence[DataFi
     tested = masks.keys() & {name.split(".")[0] for name in layout.filtered_columns}
     if tested:
         raise ValueError(f"the filter looks at {', '.join(sorted(tested))}, which is masked")
-    result = TableQueryAuthResult(result.filter, masks)
+    result = type(result)(result.filter, masks)
     needed = result.rule_field_names()
     unknown = needed - {field.name for field in layout.schema.fields}
     if unknown:
