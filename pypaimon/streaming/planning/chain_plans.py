@@ -82,7 +82,7 @@ def _prepared(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, cha
     for side, entries in ((of_base, whole), (plans, changes)):
         is_base = side is of_base
         entries = chains.chosen(entries, is_base)
-        entries = entries.append_column(_KEPT, pa.array(side.kept(entries, scan)))
+        entries = entries.append_column(_KEPT, pa.array(side.selection.kept(entries, scan)))
         parts.append(entries.append_column(OF_BRANCH, pa.array(np.full(entries.num_rows, is_base))))
     both = pa.concat_tables(parts)
     found: DeletionFiles = deletions

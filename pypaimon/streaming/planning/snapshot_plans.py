@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
+from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import index_manifests
@@ -24,17 +21,16 @@ from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
-from pypaimon.streaming.model.position import POSTPONE_BUCKET, Unit
+from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning import comparison
 from pypaimon.streaming.planning.prepared import LastPrepared, Preparation, Prepared, without_statistics
-from pypaimon.streaming.planning.prepared_ahead import PreparedAhead, cut
-from pypaimon.streaming.planning.shards import ShardFilter
+from pypaimon.streaming.planning.prepared_ahead import PreparedAhead
+from pypaimon.streaming.planning.selection import AnyScan, EntrySelection, filtered
 from pypaimon.streaming.planning.splits import DeletionFiles, SplitFactory
 from pypaimon.streaming.planning.units import (
     Units,
-    column,
     each_file,
     each_name,
     in_canonical_order,
@@ -43,13 +39,7 @@ from pypaimon.streaming.planning.units import (
     whole_row_id_groups,
 )
 
-_Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
-_Scan = Scan | Literal["added"]
-_YEAR_3000 = 32_503_680_000
-_READ_AHEAD_BYTES = 4 << 20
-_PREPARED_AHEAD = 1 << 12
-"""Entries of snapshots that are prepared together, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +76,15 @@ class SnapshotPlans:
     ) -> None:
         self.directory = directory
         self._options = options
-        self._created_after = None if created_after is None else _wall_clock(created_after)
         self.schema = schema
         self.traits = TableTraits.of(schema)
-        # Records that wait in bucket -2 are in no range, as in Java's batch reads.
-        waiting_apart = options.between is not None and self.traits.primary_key and self.traits.postpone
-        self._only_real_buckets = self.traits.only_real_buckets or waiting_apart
-        self._pruner = Pruner(schema, directory.schema, options.predicate)
-        self._by_partition = Pruner(schema, directory.schema, options.predicate, by=KNOWLEDGE[:1])
+        self.selection = EntrySelection(directory, schema, options, created_after)
         self.entry_schema = FILE_SCHEMA if options.predicate is None else ENTRY_SCHEMA
-        self._shards = ShardFilter(self.traits, options.shard, options.bucket_filter)
         self._paths = FilePaths.of(directory.table.table_path, schema)
         self.factory = SplitFactory(
             schema, self.traits, self._paths, options.split_target_bytes, options.split_open_bytes
         )
-        self._ahead = PreparedAhead()
+        self._ahead = PreparedAhead(directory.manifests, self.selection, self.factory, self._files_in_order)
         self.preparation = Preparation(options.limits, (schema.id, created_after), last_prepared or LastPrepared())
         fields = {field.name: field for field in schema.fields}
         self.partition_fields = [fields[name] for name in schema.partition_keys]
@@ -233,7 +217,8 @@ class SnapshotPlans:
             if before is not None and self.traits.primary_key:
                 comparison.check_same_buckets(both, before, snapshot)
             units = self.ordered(both, whole_buckets if self.traits.primary_key else each_name)
-            kept, old, new = self.kept(units.entries, "delta"), self.deletions(before), self.deletions(snapshot)
+            kept = self.selection.kept(units.entries, "delta")
+            old, new = self.deletions(before), self.deletions(snapshot)
             if mode is SplitMode.DIFF:
                 kept &= comparison.lone_files(units)
             else:
@@ -267,71 +252,27 @@ class SnapshotPlans:
             lists: Their names.
             scan: Whether they are of a `delta` or a `changelog`.
         """
-        lists = [each for each in lists if (each, scan) not in self._ahead]
-        if not lists:
-            return
-        found = self.directory.manifests.manifest_lists(lists)
-        manifests = pa.concat_tables(found)
-        of_list = np.repeat(np.arange(len(lists)), [table.num_rows for table in found])
-        kept = self._pruner.manifests(manifests).to_numpy(zero_copy_only=False)
-        manifests, of_list = _filtered(manifests, kept), of_list[kept]
-        # The longest prefix whose sizes add up to no more than the bound.
-        fitting = _fitting(column(manifests, "file_size"), _READ_AHEAD_BYTES)
-        counts = column(manifests, "num_added_files") + column(manifests, "num_deleted_files")
-        first = min(fitting, _fitting(counts, _PREPARED_AHEAD))
-        entries = self.directory.manifests.read_ahead(manifests.slice(0, fitting), self.entry_schema, first)
-        # What is wrong with one of them is told in its turn. Of columns that are joined all that is read counts.
-        named_once = len(manifests["file_name"].unique()) == manifests.num_rows
-        if entries and named_once and not self.traits.data_evolution:
-            with suppress(Exception):
-                whole = len(lists) if first == len(of_list) else int(of_list[first])
-                window = self._prepared_together(entries, of_list[:first], whole, scan)
-                self._ahead.put({(name, scan): each for name, each in zip(lists, window, strict=False)})
-
-    def _prepared_together(self, entries: list[pa.Table], of_list: _Numbers, count: int, scan: Scan) -> list[Prepared]:
-        """What is read of the first lists, whose manifests are all there.
-
-        Args:
-            entries: Of each manifest.
-            of_list: Number of the list that names it.
-            count: How many of the lists.
-            scan: What of them is read.
-        """
-        group = np.repeat(of_list, [table.num_rows for table in entries])
-        table = pa.concat_tables(entries)
-        added = (column(table, "kind") == EntryKind.ADD) & (group < count)
-        table, group = _filtered(table, added), group[added]
-        units = self.ordered(table, each_file, group=group)
-        kept = self.kept(units.entries, scan)
-        ends = np.searchsorted(group, np.arange(count), side="right").tolist()
-        return cut(without_statistics(units), kept, ends, self.factory)
+        self._ahead.fetch(lists, scan, self.entry_schema)
 
     def _committed(self, snapshot: Snapshot, kept: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
         return live(self._entries(snapshot.base_manifest_list, snapshot.delta_manifest_list, kept=kept))
 
     def state(self, snapshot: Snapshot) -> pa.Table:
         """Entries of what a first plan holds of a snapshot, before pruning. FileNotFoundError if a manifest is gone."""
-        return self._committed(snapshot, lambda entries: _filtered(entries, self._first_plan_mask(entries)))
-
-    def _of_places(self, entries: pa.Table, scan: Scan) -> _Mask:
-        """Which entries lie in a partition and a bucket that may be read; all of a (partition, bucket), or none."""
-        kept = self._shards.places(entries)
-        if kept.any():
-            kept &= self._by_partition.entries(entries, scan).to_numpy(zero_copy_only=False)
-        return kept
+        return self._committed(snapshot, lambda entries: filtered(entries, self.selection.of_first_plan(entries)))
 
     def _state_of_places(self, snapshot: Snapshot) -> pa.Table:
         """As `state`, of the partitions and buckets that may be read: of a large table that may be a small part."""
 
         def kept(entries: pa.Table) -> pa.Table:
-            return _filtered(entries, self._first_plan_mask(entries) & self._of_places(entries, "full"))
+            return filtered(entries, self.selection.of_first_plan(entries) & self.selection.of_places(entries, "full"))
 
         return self._committed(snapshot, kept)
 
     def _entries(self, *lists: str | None, kept: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
         names = [name for name in lists if name]
         manifests = pa.concat_tables(self.directory.manifests.manifest_lists(names))
-        manifests = manifests.filter(self._pruner.manifests(manifests))
+        manifests = manifests.filter(self.selection.manifests(manifests))
         return self.directory.manifests.entries(manifests, self.entry_schema, kept)
 
     def _merge_mode(self) -> SplitMode:
@@ -339,15 +280,10 @@ class SnapshotPlans:
             return SplitMode.MERGE
         return SplitMode.EVOLUTION if self.traits.data_evolution else SplitMode.ROWS
 
-    def _first_plan_mask(self, entries: pa.Table) -> _Mask:
-        """Levels whose rows no later changelog repeats: lookup above 0, full-compaction the top only."""
-        kept: _Mask = column(entries, "level") >= self.traits.lowest_state_level
-        return kept
-
     def _part(
         self,
         snapshot: Snapshot,
-        scan: _Scan,
+        scan: AnyScan,
         mode: SplitMode,
         after: Unit | None,
         entries: Callable[[], pa.Table],
@@ -360,7 +296,7 @@ class SnapshotPlans:
         return self._cut(snapshot, scan, mode, after, prepare)
 
     def _prepared_part(
-        self, entries: pa.Table, scan: _Scan, mode: SplitMode, deletions_of: Snapshot | None
+        self, entries: pa.Table, scan: AnyScan, mode: SplitMode, deletions_of: Snapshot | None
     ) -> Prepared:
         unit = whole_buckets if mode is SplitMode.MERGE else each_file
         unit = whole_row_id_groups if mode is SplitMode.EVOLUTION else unit
@@ -368,7 +304,7 @@ class SnapshotPlans:
         return self._prepared(units, scan, deletions_of)
 
     def _cut(
-        self, snapshot: Snapshot, scan: _Scan, mode: SplitMode, after: Unit | None, prepare: Callable[[], Prepared]
+        self, snapshot: Snapshot, scan: AnyScan, mode: SplitMode, after: Unit | None, prepare: Callable[[], Prepared]
     ) -> PlannedSplits:
         prepared, chosen, last = self.preparation.part(snapshot, scan, after, prepare)
         if not len(chosen):
@@ -389,27 +325,19 @@ class SnapshotPlans:
         by_sequence = by_sequence or self.traits.unaware_bucket
         return in_canonical_order(entries, self._partition_texts, by_sequence=by_sequence, unit=unit, group=group)
 
+    def _files_in_order(self, entries: pa.Table, group: _Numbers) -> Units:
+        """Files of several snapshots."""
+        return self.ordered(entries, each_file, group=group)
+
     def _prepared(
-        self, units: Units, scan: _Scan, snapshot: Snapshot | None, before: Snapshot | None = None
+        self, units: Units, scan: AnyScan, snapshot: Snapshot | None, before: Snapshot | None = None
     ) -> Prepared:
         """With the deletion vectors of these snapshots."""
-        kept = self.kept(units.entries, scan)
+        kept = self.selection.kept(units.entries, scan)
         if not kept.any():
             return Prepared(without_statistics(units), kept)
         deletions, deletions_before = self.deletions(snapshot), self.deletions(before)
         return Prepared(without_statistics(units), kept, deletions, deletions_before, of_range=scan == "added")
-
-    def kept(self, entries: pa.Table, scan: _Scan) -> _Mask:
-        """Which entries are read: by shard and buckets, creation time, and what the filter rules out."""
-        kept = self._shards.mask(entries)
-        if self._only_real_buckets:
-            kept &= column(entries, "bucket") != POSTPONE_BUCKET
-        if self._created_after is not None:
-            kept &= column(entries, "creation_time") >= self._created_after
-        if kept.any():
-            what: Scan = "delta" if scan == "added" else scan
-            kept &= self._pruner.entries(entries, what).to_numpy(zero_copy_only=False)
-        return kept
 
     def sorted_by_partition(self, splits: list[StreamSplit]) -> list[StreamSplit]:
         """In the order of `scan.plan-sort-partition`, if asked for: by typed partition value, null first."""
@@ -437,20 +365,5 @@ def _retracting(splits: list[StreamSplit], before: Snapshot | None) -> list[Stre
     return splits
 
 
-def _filtered(entries: pa.Table, kept: _Mask) -> pa.Table:
-    return entries if kept.all() else entries.filter(pa.array(kept))
-
-
-def _fitting(sizes: _Numbers, most: int) -> int:
-    """How many of the first ones hold no more than that together."""
-    return int(np.searchsorted(np.cumsum(sizes), most, side="right"))
-
-
 def _of_kind(entries: pa.Table, kind: EntryKind) -> pa.Table:
     return entries.filter(pc.equal(entries["kind"], kind))
-
-
-def _wall_clock(millis: int) -> int:
-    """Epoch milliseconds as manifests record them: what the clock on this machine's wall shows then (as Java)."""
-    seconds = min(max(millis // 1000, 0), _YEAR_3000)
-    return millis + 1000 * time.localtime(seconds).tm_gmtoff

@@ -129,7 +129,7 @@ def test_no_more_is_prepared_than_fits(tmp_path: Path, monkeypatch: pytest.Monke
     file_io = FaultFileIO()
     alone, ahead = window.plans(FaultFileIO()), window.plans(file_io)
     snapshots, lists = lists_of(ahead, "delta")
-    monkeypatch.setattr("pypaimon.streaming.planning.snapshot_plans._PREPARED_AHEAD", 6)
+    monkeypatch.setattr("pypaimon.streaming.planning.prepared_ahead._MOST_ENTRIES", 6)
     ahead.prefetch(lists, "delta")
     asked: list[bool] = []
     for snapshot in snapshots:
