@@ -95,12 +95,13 @@ def report(figures: list[measuring.Figure], seconds: float, load: float) -> str:
     versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER}"
     return f"""# Benchmarks
 
+For those who choose a reader by its speed.
+
 Written by `make bench` on {day}, in {seconds:.0f} s; nothing here is edited by hand.
 Where: {host}; {versions}.
-All sides of a line ran in the same run. Ratios say how many times better ours is. Where rows are read, pypaimon's
-side is one run on {reading.PEER_ROWS:,} rows, ours the median of several on more: at equal size its rates are
-higher, and the ratios half to three quarters of those that stand here. Of maps and blobs, and on all other sides,
-both read the same rows.
+All sides of a line ran in the same run, on the same tables, by turns and warm. Ratios say how many times better ours
+is. pypaimon's native reader is its own stream with `scan.native-plan.enabled` and `read.native.enabled`, on
+pypaimon-rust.
 The load of the machine was {load:.1f} in the 15 minutes before the run, and {os.getloadavg()[2]:.1f} in its last 15.
 Alone, a run makes at most about one for each core: above that other work ran too, which times on the clock (catching
 up, stalls, commit to rows, Spark's rates) show, and rates that count processor time hardly.

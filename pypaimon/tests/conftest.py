@@ -17,8 +17,13 @@ from pypaimon import CatalogFactory
 # Local time zones differ between machines; values that depend on one are tested with an explicit one.
 os.environ["TZ"] = "UTC"
 time.tzset()
-# Of JVMs that tests start: they end before the best code that compilers can make would pay.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Of JVMs that tests start: they end before the best code that compilers can make would pay, and Spark's classes, whose
+# verification is an eighth of what a session and its first query cost, are those that were released.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 ON_SPARK = [
     f"spark_{name}_test.py" for name in ("docs", "batch", "stream", "kill", "sink_write", "corpus", "native", "types")

@@ -144,6 +144,21 @@ def test_what_benchmarks_and_examples_import_is_there() -> None:
     assert [str(each) for each in found if not is_there(each.module)] == []
 
 
+def test_what_benchmarks_ask_of_each_other_is_there() -> None:
+    """Names behind a module's, as the report has them, which is written when all has been measured."""
+    folder = ROOT / "benchmarks"
+    asked = []
+    for path in folder.glob("*.py"):
+        modules = {each.module.split(".")[1] for each in imports_of(path) if each.module.startswith("benchmarks.")}
+        names = [
+            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)
+        ]
+        owners = [(node.value.id, node.attr) for node in names if isinstance(node.value, ast.Name)]
+        asked += [(path.name, module, name) for module, name in owners if module in modules]
+    assert ("__main__.py", "following", "LATENCY_MS") in asked
+    assert [each for each in asked if each[2] not in names_in(folder / f"{each[1]}.py")] == []
+
+
 def test_no_test_imports_from_another_one() -> None:
     """What several of them use is in `support/`, or a fixture."""
     found = [each for path in TESTS.rglob("*.py") for each in imports_of(path)]
