@@ -17,7 +17,8 @@ help: ## This list
 demo: $(VENV)/demo-ready ## Follow a live table for a minute (SECONDS=n for another time)
 	@$(RUN) -m pypaimon.streaming.demo --seconds $(or $(SECONDS),60)
 
-test: $(VENV)/ready ## Every test, in about 10 minutes on 2 cores (ARGS="-k name" for some)
+test: $(VENV)/ready ## Every test, in about 12 minutes on 2 cores (ARGS="-k name" for some)
+	@$(if $(ARGS),,echo "Every test: about 12 minutes on 2 cores")
 	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/ready ## Style and types

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -14,12 +15,14 @@ from urllib.request import getproxies
 import click
 
 from pypaimon.streaming.errors import IOTimeoutError
+from pypaimon.streaming.io.io_pool import longest_wait
 
 T = TypeVar("T")
 
 _THREAD = "paimon-contact"
 _SILENT_SECONDS = 3.0
 _LOOK_SECONDS = 2.0
+_HANG_SECONDS = 5.0
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -53,6 +56,34 @@ def reach(options: Mapping[str, str], seconds: float, call: Callable[[], T], pat
             click.echo(f"paimon-stream: {text}; waiting on", err=True)
             left, problem = seconds, place.problem()
     return future.result()
+
+
+@contextmanager
+def telling_what_hangs(options: Mapping[str, str]) -> Iterator[None]:
+    """Say on stderr, once for each, that a request within has not come back for some seconds, and whose it is.
+
+    Args:
+        options: Of the catalog.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        told = False
+        while not ended.wait(_HANG_SECONDS / 5):
+            waited = longest_wait()
+            if waited < _HANG_SECONDS:
+                told = False
+            elif not told:
+                told = True
+                place = Endpoint.of(options)
+                text = f"waiting for {place}: a request has not come back for {waited:.0f} s{place.problem()}"
+                click.echo(f"paimon-stream: {text}", err=True)
+
+    threading.Thread(target=watch, name="paimon-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def is_given_up() -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import click
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from pypaimon.streaming.cli.output import Record, console, format_option, printable, to_json
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
@@ -13,6 +13,9 @@ from pypaimon.streaming.doctor.diagnosis import diagnose
 from pypaimon.streaming.doctor.findings import Diagnosis, Finding, Level, count
 
 _STYLES = {Level.OK: "green", Level.NOTE: "", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+_HEAD = 2 + max(len(level.value) for level in Level)
+_LEAST_WIDTH = 40
 
 
 @click.command(
@@ -65,14 +68,19 @@ def _finding(finding: Finding) -> Record:
 
 
 def _show(diagnosis: Diagnosis, out: Console) -> None:
-    table = Table.grid(padding=(0, 2, 0, 0))
     for finding in diagnosis.findings:
-        table.add_row(finding.level.value, Text(printable(finding.text)), style=_STYLES[finding.level])
+        _print(out, finding.level.value, finding.text, _STYLES[finding.level])
         if finding.advice:
-            table.add_row("", Text(f"-> {printable(finding.advice)}"))
-    out.print(table)
+            _print(out, "", f"-> {finding.advice}", "")
     asked = ", ".join(f"{number} {kind}" for kind, number in diagnosis.requests.items())
     out.print(f"{diagnosis.table}: {_summary(diagnosis)}; requests: {asked}", style="bold", markup=False)
+
+
+def _print(out: Console, head: str, text: str, style: str) -> None:
+    """A text in lines of the console's width, beside a head."""
+    for line in textwrap.wrap(printable(text), max(_LEAST_WIDTH, out.width - _HEAD - 1)):
+        out.print(f"{head:{_HEAD}}{line}", style=style, markup=False, soft_wrap=True)
+        head = ""
 
 
 def _summary(diagnosis: Diagnosis) -> str:

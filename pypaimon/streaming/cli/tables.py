@@ -17,7 +17,7 @@ from pypaimon.catalog.catalog_factory import CatalogFactory
 from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.causes import naming_causes
-from pypaimon.streaming.cli.contact import reach
+from pypaimon.streaming.cli.contact import reach, telling_what_hangs
 from pypaimon.streaming.cli.global_options import catalog_options, given, log_options
 from pypaimon.streaming.cli.table_options import refuse_unknown
 from pypaimon.streaming.errors import PaimonStreamError
@@ -88,7 +88,8 @@ def on_table(command: F) -> F:
         table_options = _pairs(found.get("table_option", ()), "--table-option")
         refuse_unknown(table_options)
         timeout = found.get("connect_timeout", TableSource.connect_timeout)
-        return command(TableSource(name, view, options, table_options, timeout), *args, **kwargs)
+        with telling_what_hangs(options):
+            return command(TableSource(name, view, options, table_options, timeout), *args, **kwargs)
 
     wrapped: Any = log_options(catalog_options(with_source))
     return cast(F, click.argument("table", metavar="TABLE")(wrapped))

@@ -335,8 +335,23 @@ _ends_s3 = False
 
 def _end_s3(finalize: Callable[[], None]) -> None:
     # Without it the teardown of the client may crash, which is the lesser evil.
-    if not any(pool._running or pool._hanging or pool._left for pool in _pools):
+    if not calls_are_left():
         finalize()
+
+
+def calls_are_left() -> bool:
+    """Whether any pool is at a call, also one that nobody waits for: a listing of pyarrow's holds up the exit."""
+    return any(pool._running or pool._hanging or pool._left for pool in list(_pools))
+
+
+def longest_wait() -> float:
+    """Seconds since the oldest request began that some pool waits for; 0 without any."""
+    now = time.monotonic()
+    waits = [0.0]
+    for pool in list(_pools):
+        with pool._lock:
+            waits += [now - call.request.since for call in pool._running.values() if call.request is not None]
+    return max(waits)
 
 
 def _after_fork() -> None:

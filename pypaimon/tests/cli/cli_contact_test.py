@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -125,6 +126,34 @@ def test_tail_waits_on_if_it_is_told_to(
         found = Program(tmp_path, capsys).bare("-w", f"s3://{BUCKET}/there", *given, *tail)
     assert found.code == 0
     assert found.err.startswith(f"paimon-stream: no answer from {server.endpoint} (s3.endpoint) within 0.5 s")
+
+
+def test_says_that_a_request_hangs_in_the_midst(lag: Remote, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contact, "_HANG_SECONDS", 0.2)
+    echo = click.echo
+
+    def comes_back(text: str, **settings: Any) -> None:
+        echo(text, **settings)
+        server.go_on.set()
+
+    monkeypatch.setattr(click, "echo", comes_back)
+    with server.failing("consumer", "hang"):
+        found = lag("db.orders")
+    assert found.code == 0
+    assert found.err.startswith(
+        f"paimon-stream: waiting for {server.endpoint} (s3.endpoint): a request has not come back"
+    )
+
+
+def test_a_listing_that_hangs_does_not_hold_up_the_end(server: S3Server, tables: Any) -> None:
+    given = [word for key, value in server.options().items() for word in ("-o", f"{key}={value}")]
+    command = [*PROGRAM, "-w", f"s3://{BUCKET}/there", *given, "doctor", "db.orders"]
+    with server.failing("snapshot", "hang"):
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert server.hanging.wait(60)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 130
+        program.communicate()
 
 
 def test_a_dead_endpoint_ends_it_soon(tmp_path: Path) -> None:
