@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pypaimon.streaming.cli.contact import Endpoint
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
 from pypaimon.streaming.internals import TableNotExistException
-from pypaimon.streaming.io.store import translated
+from pypaimon.streaming.io.request_errors import translated
 
 _MOST_NAMES = 10
 

@@ -21,7 +21,7 @@ from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import open_local, step_by_step
 from pypaimon.streaming.io.remote_files import open_remote, read_part
-from pypaimon.streaming.io.store import translated
+from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.arrow_types import arrow_schema

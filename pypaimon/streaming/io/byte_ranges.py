@@ -18,7 +18,8 @@ from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Answer, Piece
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_client import Part
-from pypaimon.streaming.io.store import BegunCall, Store, translated
+from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.io.store import BegunCall, Store
 
 GAP = 16
 """Bytes between two ranges up to which they are read at once."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import errno
 import random
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -23,37 +22,30 @@ from pypaimon.streaming.io.fetch_ahead import FetchAhead
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging, one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
+from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.io.validated_cache import ValidatedCache
 from pypaimon.streaming.logs import StreamLog
 
 T = TypeVar("T")
 
 _LOG = StreamLog(__name__)
-_AWS_CODE = re.compile(r"AWS Error ([A-Z_]+)")
-_REFUSED_CODES = frozenset(
-    (
-        "ACCESS_DENIED",
-        "INVALID_ACCESS_KEY_ID",
-        "INVALID_CLIENT_TOKEN_ID",
-        "INVALID_SIGNATURE",
-        "MISSING_AUTHENTICATION_TOKEN",
-        "NO_SUCH_BUCKET",
-        "OPT_IN_REQUIRED",
-        "SIGNATURE_DOES_NOT_MATCH",
-        "UNRECOGNIZED_CLIENT",
-    )
-)
-_REFUSED = re.compile(
-    r"HTTP status:? (?:401|403)\b|\b(?:AccessDenied|InvalidAccessKeyId|NoSuchBucket|SignatureDoesNotMatch)\b", re.I
-)
-_MISSING_CODES = frozenset(("NO_SUCH_KEY", "RESOURCE_NOT_FOUND"))
-_MISSING = re.compile(r"HTTP status:? 404\b|\bNoSuchKey\b", re.I)
-_REFUSED_NUMBERS = frozenset(
-    (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP)
-)
-
 _LASTING = frozenset(("write", "delete"))
 """Kinds of requests that change something: who gives one up does not know whether it took effect."""
+_IS_AHEAD = ContextVar("_IS_AHEAD", default=False)
+
+
+@contextmanager
+def asked_ahead() -> Iterator[None]:
+    """What this thread asks a store for within is wanted later: what hangs is given up after one time limit.
+
+    That counts as the first attempt of whoever asks for it in its turn, so that what hangs is told no later for having
+    been asked for ahead.
+    """
+    token = _IS_AHEAD.set(True)
+    try:
+        yield
+    finally:
+        _IS_AHEAD.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +141,7 @@ class Store:
         self.objects = ObjectReads(file_io, timeout)
         self.ahead = FetchAhead(timeout)
         self._writes = ConditionalWrites(file_io, self.objects)
+        self._hung_ahead: set[str] = set()
 
     def for_reader(self) -> Store:
         """The same files for one more reader, on threads of its own: what hangs there holds up nobody else.
@@ -158,6 +151,7 @@ class Store:
         store = copy.copy(self)
         store.pool = IOPool(self.pool.size, self.pool.timeout, hanging=self._common.hanging)
         store.ahead = FetchAhead(self.pool.timeout)
+        store._hung_ahead = set()
         return store
 
     @property
@@ -327,14 +321,17 @@ class Store:
         answers: list[T | FileNotFoundError | StoreError],
     ) -> list[T | FileNotFoundError]:
         """Ask again for those that failed."""
+        hung_attempts = self._hung_attempts(paths)
         for attempt in range(1, self._common.retry.attempts + 1):
             failed = [index for index, answer in enumerate(answers) if isinstance(answer, StoreError)]
             if not failed:
                 break
             errors = [answers[index] for index in failed]
-            hung = [error for error in errors if isinstance(error, IOTimeoutError)]
-            if hung and attempt >= self._common.retry.hung_attempts:
-                raise hung[0]
+            hung = {paths[index]: error for index in failed if isinstance(error := answers[index], IOTimeoutError)}
+            if hung and attempt >= hung_attempts:
+                if _IS_AHEAD.get():
+                    self._hung_ahead.update(hung)
+                raise next(iter(hung.values()))
             if attempt == self._common.retry.attempts:
                 raise cast("StoreError", errors[0])
             self._count("retried", len(failed))
@@ -346,6 +343,13 @@ class Store:
             for index, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
                 answers[index] = answer
         return cast("list[T | FileNotFoundError]", answers)
+
+    def _hung_attempts(self, paths: Sequence[str]) -> int:
+        """How often these may be asked for while they hang."""
+        had_one = self._hung_ahead.intersection(paths)
+        self._hung_ahead.difference_update(had_one)
+        most = self._common.retry.hung_attempts
+        return 1 if _IS_AHEAD.get() else max(1, most - bool(had_one))
 
     def _round(
         self, kind: str, paths: Sequence[str], request: Callable[[str], T]
@@ -403,21 +407,3 @@ class Store:
         else:
             with self.file_io.new_output_stream(path) as stream, one_request():
                 stream.write(data)
-
-
-def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | CorruptTableError:
-    """Our error for a failed request: missing, refused for good, timed out, or failing for now."""
-    if isinstance(error, FileNotFoundError):
-        return error
-    if isinstance(error, IOTimeoutError):
-        return IOTimeoutError(f"{path}: {error}")
-    if isinstance(error, (StoreError, CorruptTableError)):
-        return error
-    message = str(error)
-    code = _AWS_CODE.search(message)
-    if (code is not None and code[1] in _MISSING_CODES) or _MISSING.search(message):
-        return FileNotFoundError(errno.ENOENT, message, path)
-    refused = isinstance(error, PermissionError) or error.errno in _REFUSED_NUMBERS
-    if refused or (code is not None and code[1] in _REFUSED_CODES) or _REFUSED.search(message):
-        return CorruptTableError(path, f"may not be read or written ({error}); check the credentials and permissions")
-    return StoreError(f"{path}: the store failed repeatedly: {error}")

@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, StoreError
+from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, PaimonStreamError, StoreError
 from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io.store import asked_ahead
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager
 from pypaimon.streaming.planning.planner_state import PlannerState
@@ -54,9 +55,19 @@ class _Behind:
     origin: Origin = field(default_factory=Origin)
 
     def window(self) -> _Window | None:
-        """It; None if it could not be fetched: what was wrong is met by who fetches it again. Blocks."""
-        with suppress(PaimonStreamError, FileNotFoundError, CancelledError):
+        """It; None if it could not be fetched: what was wrong is met by who fetches it again. Blocks.
+
+        Raises:
+            IOTimeoutError: It hung while it was waited for here. Who fetched it again would wait as long once more.
+        """
+        is_there = self.future.done()
+        try:
             return self.pool.result(self.future)
+        except IOTimeoutError:
+            if not is_there:
+                raise
+        except (PaimonStreamError, FileNotFoundError, CancelledError):
+            pass
         return None
 
 
@@ -72,6 +83,9 @@ class LookAhead:
 
     While the plans of a window are made, the window behind it is fetched on a thread. That changes no answer: in its
     turn it is held against the table (see `Continuity`), and one that has changed since is fetched again.
+
+    What hangs is asked for once ahead, which counts as the first attempt of whoever asks for it in its turn, and who
+    waits for a window that hangs gets its error.
 
     Args:
         snapshots: The table's snapshots.
@@ -178,7 +192,7 @@ class LookAhead:
 
     def _last(self, snapshot_id: int) -> Snapshot | None:
         # What is wrong with it is an error when its turn comes, after the rows before it.
-        with suppress(CorruptTableError, StoreError):
+        with suppress(CorruptTableError, StoreError), asked_ahead():
             return self._snapshots.try_get(snapshot_id)
         return None
 
@@ -186,7 +200,8 @@ class LookAhead:
         """The snapshots of the window before its last one, up to one that is not there."""
         if self._checks.with_changelogs and self._snapshots.refreshed(number) is None:
             return ()
-        return tuple(self._snapshots.look_ahead(range(number, last.id)))
+        with asked_ahead():
+            return tuple(self._snapshots.look_ahead(range(number, last.id)))
 
     @staticmethod
     def grown(state: PlannerState) -> PlannerState:

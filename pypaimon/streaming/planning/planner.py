@@ -17,6 +17,7 @@ from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.filtering.pruning import Scan
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
+from pypaimon.streaming.io.store import asked_ahead
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -354,7 +355,7 @@ class Planner:
         if len(snapshots) < 2:
             return
         # A scanner of the user's own may raise anything.
-        with suppress(Exception):
+        with suppress(Exception), asked_ahead():
             read = [snapshot for snapshot in snapshots if self._follow_up.is_read(snapshot)]
             files = [self._follow_up.files(snapshot) for snapshot in read]
             for kind, scan in _SCANS.items():

@@ -15,7 +15,7 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from request_time import hang
 
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
-from pypaimon.streaming.io.store import RetryPolicy, Store
+from pypaimon.streaming.io.store import RetryPolicy, Store, asked_ahead
 
 TRANSIENT = [
     OSError(
@@ -183,6 +183,26 @@ def test_a_request_that_hangs_is_asked_again_once_and_then_an_error(file: str) -
         assert raised.value.retriable
         assert store.requests == {"read": 2, "retried": 1, "abandoned": 2}
         assert store.read(file) == b"content"
+    finally:
+        event.set()
+
+
+def test_what_hung_ahead_has_had_its_first_attempt(file: str) -> None:
+    event = threading.Event()
+    file_io = FailingFileIO(*[lambda: hang(event)] * 2, None, *[lambda: hang(event)] * 2)
+    store = patient(file_io)
+    try:
+        with asked_ahead(), pytest.raises(IOTimeoutError):
+            store.read(file)
+        assert store.requests["read"] == 1
+        with pytest.raises(IOTimeoutError):
+            store.read(file)
+        assert store.requests["read"] == 2
+        # Whoever comes then has as many attempts as ever.
+        assert store.read(file) == b"content"
+        with pytest.raises(IOTimeoutError):
+            store.read(file)
+        assert store.requests == {"read": 5, "retried": 1, "abandoned": 4}
     finally:
         event.set()
 

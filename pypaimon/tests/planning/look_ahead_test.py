@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fault_file_io import FaultFileIO
+from fault_file_io import Call, FaultFileIO
 from planner_drive import Drive
+from request_time import hang
 from tables import Table, available
 from virtual_clock import VirtualClock
 
-from pypaimon.streaming import AsyncStreamingTableScan, CorruptTableError, Plan, TableChangedError
+from pypaimon.streaming import AsyncStreamingTableScan, CorruptTableError, IOTimeoutError, Plan, TableChangedError
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp
 from pypaimon.streaming.planning import catch_up
+from pypaimon.streaming.planning.look_ahead import _Behind
 
 
 @pytest.fixture
@@ -145,3 +150,65 @@ def test_a_seek_forgets_what_was_fetched_behind(table: Table, narrow: None) -> N
     drive, _ = in_first_window(table)
     drive.planner.forget()
     assert drive.planner._look_ahead._behind is None
+
+
+# ---- what hangs ----
+
+
+@pytest.mark.parametrize(("part", "read", "most"), [("manifest-list-", [], 2), ("snapshot-5", [2, 3, 4], 5)])
+def test_what_hangs_is_asked_for_once_ahead_and_once_in_its_turn(
+    table: Table, narrow: None, part: str, read: list[int], most: int
+) -> None:
+    """Where the last snapshot of a window hangs, each of the steps to it asks ahead, and rows come between them."""
+    file_io, over = FaultFileIO(), threading.Event()
+    drive = Drive(table.handle(file_io), Start(StartMode.FROM_SNAPSHOT, 2), catch_up=CatchUp.REPLAY, prefetch=0)
+    hung: list[str] = []
+
+    def answer(call: Call) -> Any:
+        if call.name.startswith(part):
+            hung.append(call.name)
+            hang(over)
+        return call.answer()
+
+    file_io.wherever(answer)
+    plans: list[Plan] = []
+    try:
+        with pytest.raises(IOTimeoutError):
+            while True:
+                plans += [step.plan for step in [drive.step()] if step.plan is not None]
+    finally:
+        over.set()
+    assert [plan.snapshot_id for plan in plans] == read
+    assert max(map(hung.count, hung)) == most
+    file_io.wherever(None)
+    plans += drive.run()
+    assert drive.keys(plans) == list(range(1, 12))
+
+
+class Looked(IOPool):
+    """A pool that tells when somebody waits for one of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__(1, timeout=float("inf"))
+        self.is_waited_for = threading.Event()
+
+    @property
+    def tick(self) -> float:
+        self.is_waited_for.set()
+        return 0.25
+
+
+def test_who_waits_for_a_window_that_hangs_is_told(table: Table) -> None:
+    pool = Looked()
+
+    def hangs() -> Any:
+        pool.is_waited_for.wait()
+        raise IOTimeoutError("snapshot-9")
+
+    with pytest.raises(IOTimeoutError, match="snapshot-9"):
+        _Behind(1, None, pool, pool.submit(hangs)).window()
+    # What had hung before it is asked for is asked for anew.
+    over = pool.submit(hangs)
+    assert isinstance(over.exception(), IOTimeoutError)
+    assert _Behind(1, None, pool, over).window() is None
+    pool.close()

@@ -1,0 +1,49 @@
+"""What a failed request comes to: missing, refused for good, timed out, or failing for now."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
+
+_AWS_CODE = re.compile(r"AWS Error ([A-Z_]+)")
+_REFUSED_CODES = frozenset(
+    (
+        "ACCESS_DENIED",
+        "INVALID_ACCESS_KEY_ID",
+        "INVALID_CLIENT_TOKEN_ID",
+        "INVALID_SIGNATURE",
+        "MISSING_AUTHENTICATION_TOKEN",
+        "NO_SUCH_BUCKET",
+        "OPT_IN_REQUIRED",
+        "SIGNATURE_DOES_NOT_MATCH",
+        "UNRECOGNIZED_CLIENT",
+    )
+)
+_REFUSED = re.compile(
+    r"HTTP status:? (?:401|403)\b|\b(?:AccessDenied|InvalidAccessKeyId|NoSuchBucket|SignatureDoesNotMatch)\b", re.I
+)
+_MISSING_CODES = frozenset(("NO_SUCH_KEY", "RESOURCE_NOT_FOUND"))
+_MISSING = re.compile(r"HTTP status:? 404\b|\bNoSuchKey\b", re.I)
+_REFUSED_NUMBERS = frozenset(
+    (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP)
+)
+
+
+def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | CorruptTableError:
+    """Our error for a failed request: missing, refused for good, timed out, or failing for now."""
+    if isinstance(error, FileNotFoundError):
+        return error
+    if isinstance(error, IOTimeoutError):
+        return IOTimeoutError(f"{path}: {error}")
+    if isinstance(error, (StoreError, CorruptTableError)):
+        return error
+    message = str(error)
+    code = _AWS_CODE.search(message)
+    if (code is not None and code[1] in _MISSING_CODES) or _MISSING.search(message):
+        return FileNotFoundError(errno.ENOENT, message, path)
+    refused = isinstance(error, PermissionError) or error.errno in _REFUSED_NUMBERS
+    if refused or (code is not None and code[1] in _REFUSED_CODES) or _REFUSED.search(message):
+        return CorruptTableError(path, f"may not be read or written ({error}); check the credentials and permissions")
+    return StoreError(f"{path}: the store failed repeatedly: {error}")
