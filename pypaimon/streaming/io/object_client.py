@@ -9,7 +9,6 @@ import sys
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, lru_cache
-from importlib import metadata
 from ipaddress import ip_address
 from typing import Any
 
@@ -243,6 +242,7 @@ def _reason(text: str) -> str:
 @cache
 def unusable() -> str | None:
     """Why obstore cannot be used in this process; None if it can."""
+    from importlib import metadata
     from urllib.request import getproxies
 
     try:

@@ -13,6 +13,7 @@ from tables import Table
 
 HEAVY = (
     "asyncio",
+    "importlib.metadata",
     "pandas",
     "polars",
     "pyarrow.dataset",
