@@ -24,7 +24,8 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files import deletion_vectors, index_blocks
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.internals import DeletionFile
-from pypaimon.streaming.io.store import RetryPolicy, Store
+from pypaimon.streaming.io.retry_policy import RetryPolicy
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.plan import SplitMode
 
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])

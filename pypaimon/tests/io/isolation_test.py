@@ -15,7 +15,8 @@ from tables import Table
 from pypaimon.streaming import StoreError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging
-from pypaimon.streaming.io.store import RetryPolicy, Store
+from pypaimon.streaming.io.retry_policy import RetryPolicy
+from pypaimon.streaming.io.store import Store
 
 LONG = 30.0
 

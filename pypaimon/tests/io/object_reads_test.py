@@ -36,7 +36,8 @@ from pypaimon.streaming.io import object_client as clients
 from pypaimon.streaming.io.object_client import Bucket, ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.remote_files import RemoteFile
-from pypaimon.streaming.io.store import RetryPolicy, Store
+from pypaimon.streaming.io.retry_policy import RetryPolicy
+from pypaimon.streaming.io.store import Store
 
 ROOT = f"s3://{BUCKET}/"
 TOKEN = "a-token-that-nobody-may-see"

@@ -24,7 +24,8 @@ from pypaimon.streaming.formats.library_files import local_copy
 from pypaimon.streaming.io import fetch_ahead, remote_files
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
 from pypaimon.streaming.io.remote_files import RemoteFile, open_remote
-from pypaimon.streaming.io.store import RetryPolicy, Store
+from pypaimon.streaming.io.retry_policy import RetryPolicy
+from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 COLUMNS = pa.schema([("id", pa.int64()), ("x", pa.float64())])

@@ -15,7 +15,8 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from request_time import hang
 
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
-from pypaimon.streaming.io.store import RetryPolicy, Store, asked_ahead
+from pypaimon.streaming.io.retry_policy import RetryPolicy
+from pypaimon.streaming.io.store import Store, asked_ahead
 
 TRANSIENT = [
     OSError(
