@@ -78,7 +78,7 @@ def compaction(seen: Examination) -> Iterator[Finding]:
     for snapshot in seen.recent:
         if snapshot.changelog_manifest_list is not None:
             break
-        waiting += snapshot.commit_kind == CommitKind.APPEND and snapshot.delta_record_count != 0
+        waiting += snapshot.commit_kind == CommitKind.APPEND
     else:
         if waiting:
             text = f"The last {count(waiting, 'commit')} have no changelog yet, so a stream gets nothing of them."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib import metadata
@@ -199,7 +198,7 @@ def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_the_demo_is_a_command(program: Program) -> None:
-    command = [sys.executable, "-W", "error", "-m", "pypaimon.streaming.cli", "demo", "--seconds", "1", "--plain"]
+    command = [*PROGRAM, "demo", "--seconds", "0.5", "--interval", "0.1", "--plain"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "equal the table" in result.stdout

@@ -31,10 +31,3 @@ def test_shows_changes_of_every_kind_and_an_interrupt_ends_it_cleanly() -> None:
     assert snapshots == sorted(snapshots)
     assert "lag: 0 snapshots" in output
     assert re.search(r"\d+ changes; the \d+ orders that they leave equal the table", output)
-
-
-def test_stops_by_itself() -> None:
-    command = [*COMMAND, "--seconds", "0.5", "--interval", "0.1"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "equal the table" in result.stdout

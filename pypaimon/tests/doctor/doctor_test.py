@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from cli_runs import Program
+from fault_file_io import UNAVAILABLE, FaultFileIO, failing
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from tables import Table
 
-from pypaimon.streaming import ConsumerManager
+from pypaimon.streaming import ConsumerManager, StoreError
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer
+from pypaimon.streaming.doctor import examination
+from pypaimon.streaming.doctor.checks import CHECKS
 from pypaimon.streaming.doctor.diagnosis import diagnose
 from pypaimon.streaming.doctor.findings import Finding, Level
 from pypaimon.streaming.doctor.layout import Layout
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.retention import Retention
 from pypaimon.streaming.options.table_traits import TableTraits
 
 _HOUR = 3_600_000
@@ -124,6 +130,34 @@ def test_who_keeps_snapshots_is_told(tmp_path: Path) -> None:
     assert only(table, "expiry", 2 * _HOUR).level is Level.OK, "the last ten stay anyway"
 
 
+def test_consumers_may_keep_changelogs_alone(tmp_path: Path) -> None:
+    table = committed(tmp_path)
+    save(table, 1)
+    options = {"snapshot.num-retained.min": "1", "changelog.time-retained": "1 d", "consumer.changelog-only": "true"}
+    finding = only(table, "expiry", 2 * _HOUR, **options)
+    assert (finding.level, finding.facts["consumers_keep"]) == (Level.OK, "changelogs")
+    (table.path / "changelog").mkdir()
+    table.snapshot_path(1).rename(table.path / "changelog" / "changelog-1")
+    table.expire(2)
+    assert only(table, "consumers", **options).text == "Consumer etl is 4 snapshots behind."
+    assert "was overtaken" in only(table, "consumers").text
+
+
+@pytest.mark.parametrize(
+    ("snapshot_id", "hours", "gone"), [(4, 2, False), (3, 2, True), (3, 0, False), (2, 0, True), (1, 0, True)]
+)
+def test_what_expires_is_old_or_too_much_and_not_among_the_last(snapshot_id: int, hours: int, gone: bool) -> None:
+    options = OptionValues({"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3"})
+    assert Retention.of(options).lets_go(snapshot_id, 10 * _HOUR, 5, (10 + hours) * _HOUR) is gone
+
+
+def test_of_a_consumer_far_behind_the_age_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "MOST_RECENT", 1)
+    table = committed(tmp_path)
+    save(table, 2)
+    assert "3 snapshots behind, the first one committed " in only(table, "consumers").text
+
+
 def test_a_consumer_whose_file_will_expire_is_a_warning(tmp_path: Path) -> None:
     table = committed(tmp_path)
     save(table, 2)
@@ -164,6 +198,42 @@ def test_damage_is_a_problem_and_the_rest_is_told(name: str, what: str, tmp_path
     assert {"kind", "snapshots", "expiry"} <= {each.check for each in diagnosis.findings}
 
 
+def test_a_store_that_fails_is_an_error_and_no_finding(tmp_path: Path) -> None:
+    store, table = FaultFileIO(), committed(tmp_path, 1)
+    store.wherever(lambda call: failing(UNAVAILABLE)(call) if "consumer" in call.path else call.answer())
+    handle = table.handle(store)
+    TableDirectory.of(handle).store._common.sleep = lambda _: None
+    with pytest.raises(StoreError):
+        diagnose(handle)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "words"), [("2", "2 buckets"), ("-1", "dynamic buckets (-1)"), ("-2", "postponed buckets (-2)")]
+)
+def test_the_kind_of_buckets_is_told(bucket: str, words: str, tmp_path: Path) -> None:
+    table = Table(tmp_path, primary_key=True, bucket=bucket)
+    assert only(table, "kind").text == f"A primary-key table (k) with merge engine deduplicate, {words}."
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "words"),
+    [
+        ({"most_runs": 8, "most_small_files": 50}, Level.OK, ""),
+        ({"most_runs": 9}, Level.WARNING, "Compaction does not keep up"),
+        ({"most_small_files": 51}, Level.WARNING, "commit less often"),
+    ],
+    ids=["well", "runs", "small files"],
+)
+def test_what_waits_for_a_compaction_is_a_warning(
+    changed: dict[str, int], level: Level, words: str, tmp_path: Path
+) -> None:
+    seen = examination.examine(committed(tmp_path, 1).handle())
+    assert seen.layout is not None
+    (finding,) = CHECKS["files"](replace(seen, layout=replace(seen.layout, **changed)))
+    assert finding.level is level
+    assert words in finding.advice
+
+
 def test_a_table_that_no_stream_takes_is_a_problem(tmp_path: Path) -> None:
     table = Table(tmp_path, primary_key=True, merge_engine="partial-update")
     finding = only(table, "damage")
@@ -183,13 +253,15 @@ def test_overwrites_that_are_passed_over_are_a_warning(tmp_path: Path) -> None:
     table.commit([7], overwrite=True)
     finding = only(table, "overwrites")
     assert (finding.level, finding.facts) == (Level.WARNING, {"snapshots": [2]})
+    assert only(table, "files").facts["files"] == 1, "what it removed is gone"
     assert found(table, "overwrites", **{"streaming-read-append-overwrite": "true"}) == []
+    assert "streaming-read-append-overwrite" in only(table, "damage", **{"streaming-read-overwrite": "true"}).text
 
 
 def test_a_start_that_lacks_what_has_expired_is_a_warning(tmp_path: Path) -> None:
     table = committed(tmp_path)
     second = {"scan.snapshot-id": "2"}
-    early = {"scan.timestamp-millis": str(table.snapshot(1)["timeMillis"])}
+    early = {"scan.timestamp-millis": str(table.snapshot(1)["timeMillis"] - 1)}
     assert [only(table, "start", **start).level for start in (second, early)] == [Level.OK, Level.OK]
     table.expire(3)
     for start in (second, early):
@@ -205,12 +277,12 @@ def test_an_empty_table_waits(tmp_path: Path) -> None:
 
 ENTRIES = pa.table(
     {
-        "partition": pa.array([b"a", b"a", b"a", b"b", b"b", b"b"], pa.binary()),
-        "bucket": pa.array([0, 0, 0, 0, 0, -2], pa.int32()),
-        "level": pa.array([0, 0, 5, 5, 5, 0], pa.int32()),
-        "file_name": ["1", "2", "3", "4", "5", "6"],
-        "file_size": [10, 10, 1000, 1000, 99, 10],
-        "row_count": [1, 1, 9, 9, 1, 1],
+        "partition": pa.array([b"a", b"a", b"a", b"b", b"b", b"b", b"b"], pa.binary()),
+        "bucket": pa.array([0, 0, 0, 0, 0, -2, -2], pa.int32()),
+        "level": pa.array([0, 0, 5, 5, 5, 0, 0], pa.int32()),
+        "file_name": ["1", "2", "3", "4", "5", "6", "7"],
+        "file_size": [10, 10, 1000, 1000, 99, 10, 10],
+        "row_count": [1, 1, 9, 9, 1, 1, 1],
     }
 )
 
@@ -221,10 +293,10 @@ ENTRIES = pa.table(
 def test_counts_what_a_first_plan_merges(producer: str, later: int) -> None:
     schema = TableSchema(fields=[], primary_keys=["k"], options={"changelog-producer": producer})
     layout = Layout.of(ENTRIES, TableTraits.of(schema), 1000)
-    assert (layout.files, layout.records, layout.bytes) == (6, 22, 2129)
-    assert (layout.small_files, layout.most_small_files) == (4, 2)
+    assert (layout.files, layout.records, layout.bytes) == (7, 23, 2139)
+    assert (layout.small_files, layout.most_small_files) == (5, 2)
     assert (layout.buckets, layout.merged_buckets, layout.most_runs) == (3, 1, 3)
-    assert (layout.later_files, layout.postponed_files) == (later, 1)
+    assert (layout.later_files, layout.postponed_files) == (later, 2)
 
 
 def test_the_program_shows_it_and_ends_with_1_for_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from orders import catalog, orders
 
 from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.telemetry import StreamMetrics
 
 
@@ -71,6 +72,7 @@ def test_a_scan_reports_too(table: Any, collected: Collected) -> None:
 
 
 def test_what_is_unknown_is_not_reported(table: Any, collected: Collected, caplog: pytest.LogCaptureFixture) -> None:
+    TableDirectory.of(table).store._common.sleep = lambda _: None
     with stream_read_builder(table).with_start(snapshot_id=3).new_streaming_scan() as scan:
         collected.metrics.add(scan, job="etl")
         Path(str(table.table_path), "snapshot", "snapshot-4").write_text("damaged")
