@@ -136,8 +136,8 @@ up, stalls, commit to rows, Spark's rates) show, and rates that count processor 
   again: they are never decoded, so that where all cores are busy nothing that reads files is as fast. The same files
   through pyarrow are what a Python source can reach. A batch read begins with its start, which is part of it.
 - Starts of queries are processor time of all processes together, medians of {spark_source.START_ROUNDS} rounds, for the
-  first query of {spark_runs.ROUNDS}: pyspark out of its zip file, pyarrow, then this library and pypaimon in the
-  process that is asked for the columns, in that which plans and, for the first query, in each worker.
+  first query of {spark_source.FIRST_ROUNDS}: pyspark out of its zip file, pyarrow, then this library and pypaimon in
+  the process that is asked for the columns, in that which plans and, for the first query, in each worker.
 - pypaimon's streams replay here too: its own catch-up, a difference of two states, gives other rows than Java's, so
   that it would not be the same work.
 """

@@ -34,7 +34,7 @@ from pypaimon.spark.write.write_state import write_state
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 
 ROWS, FILES, SMALL, SKIPPED = 4_000_000, 8, 20, 5
-START_ROUNDS = 9
+START_ROUNDS, FIRST_ROUNDS = 9, 3
 PARTITIONS, COMMITS = 400, 22
 READY_MADE, DECODED = "ready-made batches, same tasks", "its files through pyarrow, same tasks"
 PARQUET, FILE_SOURCE, BARE = "spark.read.parquet of its files", "Spark's file source, its files", "bare Python source"
@@ -166,7 +166,8 @@ def _first_queries(directory: Path) -> list[Figure]:
     def first(source: str) -> float:
         return first_query(source, directory / "small", directory / f"first-{next(numbers)}")
 
-    return _starts("the first query", in_turns({source: partial(first, source) for source in SOURCES}), 1.0)
+    queries = {source: partial(first, source) for source in SOURCES}
+    return _starts("the first query", in_turns(queries, FIRST_ROUNDS), 1.0)
 
 
 def _starts(what: str, found: dict[str, list[float]], more: float) -> list[Figure]:
