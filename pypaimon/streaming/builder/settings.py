@@ -140,7 +140,7 @@ class BuilderSettings(ContentSettings):
     # ---- how it runs ----
 
     def with_poll_interval_ms(self: B, poll_interval_ms: int) -> B:
-        """Pause after a poll that found nothing, in milliseconds (default 1000)."""
+        """Time from a poll that found nothing to the next one, in milliseconds (default 1000)."""
         self._given = replace(self._given, poll_interval_ms=at_least(1, "with_poll_interval_ms", poll_interval_ms))
         return self
 

@@ -151,6 +151,8 @@ class FetchAhead:
     def _begin_anew(self) -> None:
         self._origin = Origin()
         self._lanes: list[Lane] = []
+        # Those of them that may expect something: others need not be looked at again and again.
+        self._waiting: list[Lane] = []
         self._fetches: dict[Piece, _Fetch] = {}
         self.held_bytes = 0
         self.in_flight = 0
@@ -204,8 +206,10 @@ class FetchAhead:
 
     def _next_lane(self) -> Lane | None:
         """Of the lanes of the lowest rank that expect something, the one that has the least on its way."""
-        waiting = (lane for lane in self._lanes if lane.first is not None or lane.expects())
-        return min(waiting, key=lambda lane: (lane.rank, len(lane.begun)), default=None)
+        if not self._waiting:
+            return None
+        self._waiting = [lane for lane in self._waiting if lane.first is not None or lane.expects()]
+        return min(self._waiting, key=lambda lane: (lane.rank, len(lane.begun)), default=None)
 
     def _begin(self, lane: Lane, piece: Piece) -> bool:
         with self._limits.lock.held:
@@ -290,17 +294,20 @@ class Lane:
         with self._ahead._lock.held:
             self._ahead._check_process()
             self.first, self._rest = None, iter(pieces)
-            if self not in self._ahead._lanes:
-                self._ahead._lanes.append(self)
+            for lanes in (self._ahead._lanes, self._ahead._waiting):
+                if self not in lanes:
+                    lanes.append(self)
             self._ahead.pump()
 
     def close(self) -> None:
         """Expect nothing more, and let go of what is on its way. Idempotent."""
         with self._ahead._lock.held:
+            # First of all: whom a cancelled request tells of it may ask for more.
+            self.first, self._rest = None, None
             if self in self._ahead._lanes:
                 self._ahead._lanes.remove(self)
                 self._ahead.leave(self.begun)
-            self.first, self._rest, self.begun = None, None, set()
+            self.begun = set()
 
     def is_done(self) -> bool:
         """Whether all that was expected of it was taken, or left."""

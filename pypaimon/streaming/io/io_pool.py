@@ -10,7 +10,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -146,8 +147,13 @@ class IOPool:
             IOTimeoutError: A request did not come back within the time limit.
             StoreError: It waited for its turn while too many others hung.
         """
-        while not future.done() and not wait((future,), self.tick).done:
-            self.give_up_overdue()
+        while not future.done():
+            # Not `result`: what the call raised may be a time-out too.
+            with suppress(CancelledError):
+                try:
+                    future.exception(self.tick)
+                except FutureTimeoutError:
+                    self.give_up_overdue()
         return future.result()
 
     @property

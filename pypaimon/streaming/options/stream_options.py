@@ -116,7 +116,7 @@ class StreamOptions:
         end: Own bound, or None.
         between: The range that is read, in the place of a start and an end; or None.
         end_watermark: Ends before the first snapshot with a greater watermark (`scan.bounded.watermark`).
-        poll_interval_ms: Pause after nothing new was found.
+        poll_interval_ms: Time from a poll that found nothing to the next one.
         consumer: Saved progress, or None.
         shard: (index, count), or None.
         bucket_filter: Which buckets are read, or None for all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -16,6 +17,9 @@ from pypaimon.streaming.reading.read_pieces import ReadPieces
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_MOST_PLANS = 64
+"""Plans behind the one that is read whose files are asked for: of more there is no room."""
 
 
 class FilesAhead:
@@ -76,7 +80,7 @@ class FilesAhead:
             lane = expected if expected is not None and is_whole else self._store.ahead.lane(self._begin, 0)
             lane.rank = 0
             lane.expect(self._pieces.of(splits))
-            plans = {last_split(plan): plan for plan in plans_behind(last)}
+            plans = {last_split(plan): plan for plan in islice(plans_behind(last), _MOST_PLANS)}
             # Who reads a plan in pieces knows what is behind it with the last of them; until then all stays as it is.
             if plans or expected:
                 self._leave_others()

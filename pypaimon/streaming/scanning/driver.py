@@ -161,7 +161,7 @@ class ScanDriver:
         # A poll that an interrupted call left began before this one: what came in between is asked for.
         answers = step.idle and not self._resumes_interrupted
         if answers:
-            self._next_poll = taken.done_at + self.poll_seconds
+            self._next_poll = taken.begun_at + self.poll_seconds
         self._go_to(step.state, position, polled=answers)
         return answers
 

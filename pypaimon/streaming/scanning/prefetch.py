@@ -24,7 +24,7 @@ class PrefetchedStep:
         unasked: It was begun before anybody asked for it.
         behind: The last split that was planned on the way to the state, if it is known.
         future: Its outcome.
-        done_at: When it was done, on the monotonic clock.
+        begun_at: When it was begun, on the monotonic clock.
     """
 
     state: PlannerState
@@ -32,7 +32,7 @@ class PrefetchedStep:
     unasked: bool
     behind: StreamSplit | None
     future: Future[Step] = field(init=False)
-    done_at: float = 0.0
+    begun_at: float = 0.0
 
     @property
     def last_split(self) -> StreamSplit | None:
@@ -112,7 +112,7 @@ class Prefetcher:
             return False
         if head.future.cancelled() or head.future.exception() is not None:
             return True
-        return head.future.result().idle and self._monotonic() - head.done_at >= max_age
+        return head.future.result().idle and self._monotonic() - head.begun_at >= max_age
 
     def _drop(self) -> list[Future[Step]]:
         dropped = [each.future for each in self._queue]
@@ -128,10 +128,8 @@ class Prefetcher:
         return entry
 
     def _take(self, entry: PrefetchedStep) -> Step:
-        try:
-            return self._step(entry.state)
-        finally:
-            entry.done_at = self._monotonic()
+        entry.begun_at = self._monotonic()
+        return self._step(entry.state)
 
     def _on_done(self, entry: PrefetchedStep) -> None:
         entry.tell()

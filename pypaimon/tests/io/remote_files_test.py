@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 from counting_file_io import CountingFileIO
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from request_time import hang
 from stream_files import create, meta, put, write
@@ -167,6 +167,7 @@ def test_a_remote_file_reads_like_a_local_one(asked: list[tuple[int, int]]) -> N
         assert ours.tell() == plain.tell()
 
 
+@example([0, 4_001], [], 4_000)
 @given(
     st.lists(st.integers(0, 50_000), max_size=8),
     st.lists(st.tuples(st.integers(0, 60_000), st.integers(-1, 30_000)), max_size=6),

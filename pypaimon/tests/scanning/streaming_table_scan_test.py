@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -349,3 +350,23 @@ def test_a_bad_snapshot_ahead_holds_nothing_back(table: Table) -> None:
             found += [plan.snapshot_id] if plan else []
     assert found == list(range(1, 30))
     scan.close()
+
+
+def test_polls_begin_at_even_times_however_long_each_takes(tmp_path: Path) -> None:
+    table, clock, file_io = Table(tmp_path), VirtualClock(), FaultFileIO()
+    table.commit([1])
+    begun: list[float] = []
+
+    def slow(call: Call) -> Any:
+        if call.name == "snapshot-2":
+            begun.append(clock.now)
+            clock.now += 0.3
+        return call.answer()
+
+    file_io.wherever(slow)
+    builder = table.builder(file_io, clock).with_start("earliest").with_poll_interval_ms(1000).with_prefetch(0)
+    with builder.new_streaming_scan() as scan:
+        clock.on_wait = lambda: scan.stop() if len(begun) > 4 else None
+        assert [plan.snapshot_id for plan in scan.stream_sync()] == [1]
+    # The first look is part of the step before.
+    assert [later - earlier for earlier, later in pairwise(begun[1:])] == pytest.approx([1.0] * (len(begun) - 2))
