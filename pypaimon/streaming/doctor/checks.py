@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo
 from pypaimon.streaming.doctor.consumer_checks import consumers, expiry
 from pypaimon.streaming.doctor.examination import Examination
 from pypaimon.streaming.doctor.findings import Finding, Level, age, count, names, size
@@ -48,7 +49,10 @@ def kind(seen: Examination) -> Iterator[Finding]:
         "deletion_vectors": traits.deletion_vectors,
         "schema": schema.id,
     }
-    yield Finding(Level.OK, f"{text}, {_buckets(seen)}{by}.", facts=facts)
+    text = f"{text}, {_buckets(seen)}{by}."
+    if seen.stream is not None and seen.stream.chain is not None:
+        text = f"A chain table; what follows is of its branch {seen.stream.chain.delta}. {text}"
+    yield Finding(Level.OK, text, facts=facts)
 
 
 def changelog(seen: Examination) -> Iterator[Finding]:
@@ -112,7 +116,12 @@ def start(seen: Examination) -> Iterator[Finding]:
     mode, found = seen.stream.start.mode, seen.start
     facts = {"mode": mode.value, "state_of": found.full and found.full.id, "next_snapshot": found.next_id}
     changes = f"the changes from snapshot {found.next_id} on"
-    if found.full is not None:
+    saved = _saved(seen)
+    if saved is not None:
+        text = f"A stream goes on at snapshot {saved.next_snapshot}, as its consumer {saved.consumer_id} says, which "
+        text += "an option of the table names."
+        yield Finding(Level.OK, text, facts=facts | {"state_of": None, "next_snapshot": saved.next_snapshot})
+    elif found.full is not None:
         text = f"A stream starts with the state of snapshot {found.full.id}{_records(found.full)}, then {changes}."
         yield Finding(Level.OK, text, facts=facts)
     elif _is_raised(seen):
@@ -222,6 +231,15 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
     }
 )
 """Every check by its name, in the order of what they find."""
+
+
+def _saved(seen: Examination) -> ConsumerInfo | None:
+    """Progress of the consumer that the table's options name, of its slowest reader; None without."""
+    consumer = seen.stream and seen.stream.consumer
+    if not consumer or consumer.ignore_progress:
+        return None
+    saved = [info for info in seen.consumers if info.consumer_id == consumer.consumer_id and not info.name.fence]
+    return min(saved, key=lambda info: info.next_snapshot, default=None)
 
 
 def _is_raised(seen: Examination) -> bool:

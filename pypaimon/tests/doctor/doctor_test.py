@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from chain_tables import DELTA, ChainTable
 from cli_runs import Program
 from fault_file_io import UNAVAILABLE, FaultFileIO, failing
 from pypaimon.filesystem.local_file_io import LocalFileIO
@@ -215,6 +216,11 @@ def test_the_kind_of_buckets_is_told(bucket: str, words: str, tmp_path: Path) ->
     assert only(table, "kind").text == f"A primary-key table (k) with merge engine deduplicate, {words}."
 
 
+def test_of_a_chain_table_the_branch_that_streams_follow_is_looked_at(tmp_path: Path) -> None:
+    diagnosis = diagnose(ChainTable(tmp_path).handle())
+    assert diagnosis.findings[0].text.startswith(f"A chain table; what follows is of its branch {DELTA}. A primary-key")
+
+
 @pytest.mark.parametrize(
     ("changed", "level", "words"),
     [
@@ -267,6 +273,15 @@ def test_a_start_that_lacks_what_has_expired_is_a_warning(tmp_path: Path) -> Non
     for start in (second, early):
         finding = only(table, "start", **start)
         assert (finding.level, finding.facts["next_snapshot"]) == (Level.WARNING, 3)
+
+
+def test_a_consumer_that_the_options_name_is_where_a_stream_goes_on(tmp_path: Path) -> None:
+    table = committed(tmp_path, 2)
+    save(table, 2)
+    named = {"consumer-id": "etl"}
+    assert only(table, "start").facts["next_snapshot"] == 3
+    assert only(table, "start", **named).facts["next_snapshot"] == 2
+    assert only(table, "start", **named, **{"consumer.ignore-progress": "true"}).facts["next_snapshot"] == 3
 
 
 def test_an_empty_table_waits(tmp_path: Path) -> None:
