@@ -17,6 +17,10 @@ from pypaimon.streaming.options.table_traits import TableTraits
 SMALL_SHARE = 10
 """A file is small below this part of the size that writers aim at."""
 
+# What is counted, and what tells files apart; the rest would take most of the memory.
+_COLUMNS = ["kind", "partition", "bucket", "level", "file_name", "file_size", "row_count", "extra_files"]
+_COLUMNS += ["embedded_index", "external_path"]
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -62,12 +66,12 @@ class Layout:
         """
         names = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
         manifests = pa.concat_tables(directory.manifests.manifest_lists(names))
-        entries = live(directory.manifests.entries(manifests, FILE_SCHEMA))
-        return Layout.of(entries, traits, target_bytes)
+        entries = directory.manifests.entries(manifests, FILE_SCHEMA, lambda found: found.select(_COLUMNS))
+        return Layout.of(live(entries), traits, target_bytes)
 
     @staticmethod
     def of(entries: pa.Table, traits: TableTraits, target_bytes: int) -> Layout:
-        """Of live entries (`FILE_SCHEMA`)."""
+        """Of live entries."""
         is_small = pc.less(entries["file_size"], target_bytes // SMALL_SHARE)
         level = entries["level"]
         # Each file of level 0 is a run; those of another level are one.
