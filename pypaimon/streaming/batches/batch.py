@@ -76,7 +76,10 @@ class _Rows:
 
     @property
     def schema(self) -> TableSchema:
-        """The schema that the rows were read with."""
+        """Paimon's schema of the table that the rows were read with, as pypaimon's `TableSchema`, with all its columns.
+
+        Arrow's, of the columns that are here, is `data.schema`.
+        """
         return self._chunk.plan.schema
 
     @property

@@ -116,6 +116,12 @@ class _BatchLoop(Generic[B]):
         """Whether `stop()` was called."""
         return self._stopping
 
+    def __repr__(self) -> str:
+        status = self._handover.state.status
+        after = "before the first batch" if status.snapshot_id is None else f"after snapshot {status.snapshot_id}"
+        name = self.scan.table.identifier.get_full_name()
+        return f"{type(self).__name__}({name}, {after}, {status.rows} rows)"
+
     def _end(self) -> None:
         self._over = True
         self._ahead.close()

@@ -54,6 +54,10 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         # pypaimon's own __init__ is not run: it makes a batch builder whose state would be a second truth.
         StreamAssembly.__init__(self, table, view, clock)
 
+    def __repr__(self) -> str:
+        view = "" if self._view is None else f", view {self._view}"
+        return f"{type(self).__name__}({self.table.identifier.get_full_name()}{view})"
+
     def new_streaming_scan(self) -> AsyncStreamingTableScan:
         """A scan with the settings as they are now.
 

@@ -29,6 +29,9 @@ class StreamScan:
         self.table = table
         self._driver = driver
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.table.identifier.get_full_name()})"
+
     # ---- driving ----
 
     def stream(self) -> PlanStream:

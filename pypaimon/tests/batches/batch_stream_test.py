@@ -98,6 +98,19 @@ async def test_batches_are_frames_of_other_libraries_too(tables: Any) -> None:
     assert repr(batch) == "Batch(3 rows, full of snapshot 1)"
 
 
+def test_builders_scans_and_streams_tell_whose_they_are(tables: Any) -> None:
+    table = numbers(tables, range(3))
+    builder = stream_read_builder(table).with_end(latest=True)
+    assert repr(builder) == "StreamReadBuilder(db.numbers)"
+    assert repr(stream_read_builder(table, "audit_log")) == "StreamReadBuilder(db.numbers, view audit_log)"
+    assert repr(builder.new_streaming_scan()) == "AsyncStreamingTableScan(db.numbers)"
+    with builder.open_sync() as stream:
+        assert repr(stream) == "BlockingBatchStream(db.numbers, before the first batch, 0 rows)"
+        batch = next(stream)
+        assert repr(stream) == "BlockingBatchStream(db.numbers, after snapshot 1, 3 rows)"
+    assert [field.name for field in batch.schema.fields] == batch.data.schema.names == ["n"]
+
+
 async def test_the_wrong_kind_of_with_says_which_is_right(tables: Any) -> None:
     builder = stream_read_builder(numbers(tables, range(3)))
     with pytest.raises(TypeError, match="async with"), builder.open():
