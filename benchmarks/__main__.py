@@ -115,7 +115,8 @@ up, stalls, commit to rows, Spark's rates) show, and rates that count processor 
 - Where requests take {following.LATENCY_MS} ms, and pypaimon is beside, every call of the FileIO sleeps so long on
   top of the local disk. Where it is not, an S3 server in a process of its own answers after that time, with at most
   {latency.MEGABYTES_PER_SECOND} MB/s on each connection, and the extra `fast` asks it.
-- Rows and entries per second are per second of processor time, of all threads together. Ratios to pyarrow and
+- Rows and entries per second are per second of processor time, of all threads together; where requests take
+  {latency.LATENCY_MS} ms, by the clock. Ratios to pyarrow and
   pypaimon-rust are medians over rounds in which both sides ran one right after the other.
 - Catching up is bound by the processor here, which the server shares.
 - pyarrow is `ParquetFile.read(use_threads=False)` of the same files and columns; ours runs on one thread as well.

@@ -17,8 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.measuring import Figure, timed
+from benchmarks import rust_peer
+from benchmarks.measuring import PEER, Figure, timed
 from benchmarks.planning import many_files
+from benchmarks.reading_lines import NATIVE, NATIVE_PEER
 from benchmarks.s3_server import COUNTS
 from benchmarks.tables import (
     add_compactions,
@@ -98,15 +100,20 @@ def _requests() -> list[Figure]:
             ours = _our_requests(warehouse, requests, table)
         with _switched("on"):
             fast = _our_requests(warehouse, requests, table)
-        peer = _peer_requests(warehouse, requests, table)
+        peers = {PEER: _peer_requests(warehouse, requests, table, {})}
+        if rust_peer.is_there():
+            peers[NATIVE_PEER] = _peer_requests(warehouse, requests, table, NATIVE)
     # Beside: the hint LATEST, the snapshot before each of three windows once more, and the end of the last window.
     behind = f"per snapshot, {BEHIND} behind"
     goals = {"idle poll": (1.0, 1.0), "one new snapshot": (7.0, 4.0), behind: (6 + 2 / BEHIND, 3 + 2 / BEHIND)}
     found = []
     for name, pair in goals.items():
         for counted, goal, extra in zip((ours, fast), pair, ("", ", extra fast"), strict=True):
-            value = counted[name]
-            found.append(Figure(f"HTTP requests, {name}{extra}", value, "", f"{goal:g}", value <= goal, peer[name]))
+            value, measure = counted[name], f"HTTP requests, {name}{extra}"
+            found += [
+                Figure(measure, value, "", f"{goal:g}", value <= goal, asked[name], peer)
+                for peer, asked in peers.items()
+            ]
     return found
 
 
@@ -144,17 +151,19 @@ def _our_requests(warehouse: Any, requests: Callable[[], int], table: Any) -> di
     return {"idle poll": idle, "one new snapshot": new, f"per snapshot, {BEHIND} behind": requests() / BEHIND}
 
 
-def _peer_requests(warehouse: Any, requests: Callable[[], int], table: Any) -> dict[str, float]:
+def _peer_requests(
+    warehouse: Any, requests: Callable[[], int], table: Any, options: dict[str, str]
+) -> dict[str, float]:
     latest = table.snapshot_manager().get_latest_snapshot().id
     counted: dict[str, float] = {}
-    with peer_plans(warehouse.get_table("db.t"), next_snapshot=latest + 1) as next_plan:
+    with peer_plans(warehouse.get_table("db.t").copy(options), next_snapshot=latest + 1) as next_plan:
         for number in range(BEHIND):
             commit(table, _row(number))
         requests()
         for _ in range(BEHIND):
             next_plan()
         counted[f"per snapshot, {BEHIND} behind"] = requests() / BEHIND
-    with peer_plans(warehouse.get_table("db.t"), next_snapshot=latest + BEHIND) as next_plan:
+    with peer_plans(warehouse.get_table("db.t").copy(options), next_snapshot=latest + BEHIND) as next_plan:
         requests()
         next_plan()
         # With nothing prefetched this is one look-ahead for the snapshot, and one for the next, which is idle.

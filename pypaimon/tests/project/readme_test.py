@@ -23,6 +23,10 @@ def test_its_commands_are_targets_of_the_makefile() -> None:
     assert {"demo", "test"} <= set(commands) <= set(targets)
 
 
+def test_it_is_read_in_a_minute() -> None:
+    assert README.count("\n") <= 100
+
+
 def test_its_links_into_the_repository_lead_somewhere() -> None:
     links = re.findall(r"]\((?!https?:)([^)#]+)", README)
     assert links
