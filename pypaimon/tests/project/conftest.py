@@ -10,13 +10,13 @@ from typing import Any
 import orders
 import pytest
 
+from pypaimon.streaming import example_tables
+
 
 @pytest.fixture
 def orders_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A warehouse with the tables of the examples, in a directory that a page may write to."""
-    catalog = orders.catalog(tmp_path / "warehouse")
-    orders.orders(catalog)
-    orders.events(catalog)
+    example_tables.main([str(tmp_path / "warehouse")])
     monkeypatch.chdir(tmp_path)
     return tmp_path / "warehouse"
 

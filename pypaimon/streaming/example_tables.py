@@ -1,0 +1,85 @@
+"""The tables of the documentation's examples: `python -m pypaimon.streaming.example_tables DIRECTORY` makes them.
+
+`db.orders` is a primary-key table whose writer says what each row is, `db.events` one to which rows are only appended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+
+ORDERS = pa.schema([("id", pa.int64()), ("status", pa.string()), ("amount", pa.float64()), ("kind", pa.string())])
+EVENTS = pa.schema([("day", pa.date32()), ("value", pa.int64())])
+
+
+def catalog(warehouse: Any) -> Any:
+    """A catalog over a directory, with a database `db`."""
+    found = CatalogFactory.create({"warehouse": str(warehouse)})
+    found.create_database("db", True)
+    return found
+
+
+def write(table: Any, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
+    """One commit."""
+    builder = table.new_batch_write_builder()
+    writer, commit = builder.new_write(), builder.new_commit()
+    writer.write_arrow(pa.Table.from_pylist(list(rows), schema=schema))
+    commit.commit(writer.prepare_commit())
+    writer.close()
+    commit.close()
+
+
+def create_orders(catalog: Any, name: str = "db.orders") -> Any:
+    """Orders by id in two buckets, without a snapshot; their writer says what each row is."""
+    options = {"bucket": "2", "changelog-producer": "input", "rowkind.field": "kind"}
+    catalog.create_table(name, Schema.from_pyarrow_schema(ORDERS, primary_keys=["id"], options=options), False)
+    return catalog.get_table(name)
+
+
+def change(table: Any, kind: str, *rows: tuple[int, str, float | None]) -> None:
+    """One commit of orders of one kind."""
+    write(table, [{"id": id_, "status": status, "amount": sum_, "kind": kind} for id_, status, sum_ in rows], ORDERS)
+
+
+def orders(catalog: Any, name: str = "db.orders") -> Any:
+    """Orders with four snapshots: two of them placed, one then paid, the other one deleted."""
+    table = create_orders(catalog, name)
+    change(table, "+I", (1, "placed", 1.5), (2, "placed", None))
+    change(table, "-U", (1, "placed", 1.5))
+    change(table, "+U", (1, "paid", 1.5))
+    change(table, "-D", (2, "placed", None))
+    return table
+
+
+def events(catalog: Any, name: str = "db.events", commits: int = 3, **options: str) -> Any:
+    """An append table, partitioned by day: each commit writes one value for each of three days."""
+    schema = Schema.from_pyarrow_schema(EVENTS, partition_keys=["day"], options=options)
+    catalog.create_table(name, schema, False)
+    table = catalog.get_table(name)
+    for number in range(commits):
+        append(table, number)
+    return table
+
+
+def append(table: Any, number: int) -> None:
+    """One commit of events more."""
+    write(table, [{"day": date(2026, 11, 20 + day), "value": number * 10 + day} for day in range(3)], EVENTS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make both tables in a warehouse."""
+    parser = argparse.ArgumentParser(prog="python -m pypaimon.streaming.example_tables", description=__doc__)
+    parser.add_argument("directory", help="the warehouse; it is made if it is not there")
+    warehouse = catalog(parser.parse_args(arguments).directory)
+    print(*(table.identifier.get_full_name() for table in (orders(warehouse), events(warehouse))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
