@@ -30,7 +30,7 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import IncrementalDiffScanner, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.options.between import MODE
 
-ONE_IN, ONE_IN_BY_SPARK = (1, 1) if os.environ.get("SOAK") else (12, 36)
+ONE_IN, ONE_IN_BY_SPARK = (1, 1) if os.environ.get("SOAK") else (16, 48)
 CHAIN_TABLES = ("chain_table", "chain_table_dv")
 Reader = Callable[..., BatchOutcome]
 

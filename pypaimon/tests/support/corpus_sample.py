@@ -9,7 +9,7 @@ from commit_seed import is_drawn
 from corpus_board import Case
 from corpus_cases import load
 
-ONE_IN = {"java-2.1": 10, "java-1.4": 8, "java-0.9": 8, "java-2.1-more": 24}
+ONE_IN = {"java-2.1": 14, "java-1.4": 10, "java-0.9": 10, "java-2.1-more": 32}
 """Each read of an archive is in the sample of one in so many commits."""
 
 
