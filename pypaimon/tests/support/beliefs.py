@@ -360,7 +360,10 @@ class Expectations:
         shared = self._table.start_of(self._settings.consumer)
         if shared is not None:
             yield Belief(*shared, self._schema)
-        elif not latest:
+            if shared[1] >= max(earliest, *later, 0):
+                return
+        # There is none yet, or it may have expired before it was protected: then another one is looked for.
+        if not latest:
             yield replace(belief, next=1)
         elif start == "latest" and belief.next:
             yield Belief("follow", 1, self._schema)
