@@ -18,12 +18,16 @@ README, BENCHMARKS, PICTURE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md
 BEGIN, END = "<!-- figures of docs/benchmarks.md, by `make readme` -->\n", "<!-- end of figures -->"
 SHOWN = (
     *("HTTP requests, idle poll, extra fast", "HTTP requests, one new snapshot, extra fast"),
-    *("40 snapshots behind, 20 ms per request", "read append", "read primary-key follow-ups", "read changelog"),
+    *("40 snapshots behind, 20 ms per request", "read append", "read primary-key follow-ups"),
     *("read changelog, 20 ms per request", "first plan, deduplicate", "first plan, aggregation"),
 )
 """Measures."""
-PEERS = {"pypaimon 2.1.0": "pypaimon 2.1", "pypaimon 2.1.0, native reader": "its native reader", "pyarrow": "pyarrow"}
-"""The columns: whose figures, and what stands above them."""
+PEERS = {
+    "pypaimon 2.1.0": "times pypaimon 2.1",
+    "pypaimon 2.1.0, native reader": "its native reader",
+    "pyarrow": "pyarrow",
+}
+"""The columns: beside whom, and what stands above them."""
 
 
 class Recorder:
@@ -70,12 +74,16 @@ def figures() -> str:
         if not found:
             raise LookupError(f"docs/benchmarks.md has no row '{measure}'; see SHOWN")
         (_, ours, *_), *_ = found.values()
-        beside = (f"{found[peer][3]} ({found[peer][4]})" if peer in found else "-" for peer in PEERS)
-        table.append([measure, ours, *beside])
-    missed = [f"{name} {ours} ({goal})" for name, ours, _, _, _, goal, met in rows if met == "no"]
-    text = f"Goals missed, {len(missed)} of {sum(row[-1] != '-' for row in rows)}, the goal in brackets: "
+        table.append([measure, ours, *(found[peer][4] if peer in found else "-" for peer in PEERS)])
+    missed = {
+        name: f"{name}: {ours}{'' if ratio == '-' else f', {ratio} {beside}'} ({goal})"
+        for name, ours, beside, _, ratio, goal, met in rows
+        if met == "no"
+    }
+    known = {row[0] for row in rows if row[-1] != "-"}
+    text = f"Missed, {len(missed)} of {len(known)} measures with a goal, which stands in brackets: "
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    return f"{drawn}\n\n{text}{'; '.join(missed) or 'none'}.\n"
+    return f"{drawn}\n\n{text}{'; '.join(missed.values()) or 'none'}.\n"
 
 
 def with_figures(readme: str) -> str:
