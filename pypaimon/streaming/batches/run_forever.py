@@ -54,13 +54,18 @@ def run_forever(
         longest_pause_seconds: They double up to it.
 
     Raises:
-        StreamConfigError: The handler is asynchronous, or a setting is none.
+        StreamConfigError: The handler or `dead_letter` is asynchronous, or a setting is none.
         PaimonStreamError: The stream failed for good.
     """
+
+    def put_aside(batch: BlockingBatch, error: Exception) -> Wait[object]:
+        assert dead_letter is not None
+        return Wait(lambda: _not_awaitable(dead_letter(batch, error)), _never)
+
     loop = _Loop(
         _blocking(stream, Patience(attempts, first_pause_seconds, longest_pause_seconds)),
         lambda batch: Wait(lambda: _not_awaitable(handle(batch)), _never),
-        None if dead_letter is None else lambda batch, error: Wait(lambda: dead_letter(batch, error), _never),
+        None if dead_letter is None else put_aside,
     )
     with on_sigterm(stream.stop):
         run(loop.steps())
@@ -236,10 +241,11 @@ def _never() -> Any:
 
 
 def _not_awaitable(answer: object) -> object:
-    """What a plain handler returned; a coroutine that nobody awaits would pass for work that was done."""
+    """What a plain function returned; a coroutine that nobody awaits would pass for work that was done."""
     if inspect.iscoroutine(answer):
         answer.close()
-        raise StreamConfigError("run_forever: the handler is asynchronous: use run_forever_async with builder.open()")
+        text = "run_forever: handler and dead_letter are not awaited: use run_forever_async with builder.open()"
+        raise StreamConfigError(text)
     return answer
 
 

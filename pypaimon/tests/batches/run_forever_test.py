@@ -312,6 +312,16 @@ def test_a_handler_of_the_wrong_kind_is_refused(table: Table) -> None:
         asyncio.run(plain())
 
 
+def test_a_dead_letter_that_nobody_would_await_is_refused(table: Table) -> None:
+    async def put_aside(batch: BlockingBatch, error: Exception) -> None:
+        raise AssertionError("never awaited")
+
+    builder = etl(table).with_end(latest=True)
+    with builder.open_sync() as stream, pytest.raises(StreamConfigError, match="run_forever_async"):
+        run_forever(stream, Handler(failing_at(1)), attempts=1, dead_letter=put_aside)
+    assert saved(table) == 1
+
+
 def test_pauses_double_up_to_the_longest(table: Table) -> None:
     bounds = [1, 2, 4, 8, 10, 10]
     pauses = list(islice(Patience(1, 1.0, 10.0).pauses(), len(bounds)))
