@@ -113,9 +113,12 @@ class RemoteFile(BinaryFile):
         """Have ranges on their way, in the order of their bytes, as far as bounds allow.
 
         Args:
-            ranges: First byte and length of each, in order; they do not overlap.
+            ranges: First byte and length of each, in order; they do not overlap. What lies behind the end of the file,
+                as one that is damaged may say, is left out.
         """
-        self._pieces = list(_cut(self._path, ranges))
+        size = sys.maxsize if self._size is None else self._size
+        inside = [(start, min(length, size - start)) for start, length in ranges if start < size]
+        self._pieces = list(_cut(self._path, inside))
         if len(self._pieces) > 1:
             self._lane.expect(self._pieces)
 
@@ -157,9 +160,12 @@ class RemoteFile(BinaryFile):
         return []
 
     def _join(self, pieces: Sequence[Piece], wanted: int) -> Any:
-        """Bytes from the position on that lie in pieces; the last one is kept, for the next bytes may lie in it."""
+        """Bytes from the position on that lie in pieces; the last one is kept, for the next bytes may lie in it.
+
+        Fewer than are wanted where the file ends.
+        """
         found: list[Any] = []
-        while wanted:
+        while wanted and len(found) < len(pieces):
             piece = pieces[len(found)]
             if self._block.start != piece.start or len(self._block.data) != piece.length:
                 answer = self._store.ahead.take(piece)

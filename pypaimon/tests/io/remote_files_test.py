@@ -23,7 +23,7 @@ from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.formats.library_files import local_copy
 from pypaimon.streaming.io import fetch_ahead, remote_files
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
-from pypaimon.streaming.io.remote_files import RemoteFile, open_remote
+from pypaimon.streaming.io.remote_files import RemoteFile, open_remote, read_part
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -196,6 +196,30 @@ def test_what_is_read_does_not_depend_on_what_was_announced(
             store.pool.run(lambda: None)
         assert (store.ahead.held_bytes, store.ahead._fetches, store.ahead._lanes) == (0, {}, [])
         assert ours._idle == []
+
+
+def of_bytes(data: bytes) -> Store:
+    """A store whose files all hold these."""
+    remote = RemoteStore()
+    remote.new_input_stream = lambda path: _Stream(remote, data)  # type: ignore[method-assign]
+    return store_of(remote)
+
+
+def test_what_a_damaged_footer_announces_ends_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_files, "_PIECE", 4_000)
+    ours = RemoteFile(of_bytes(bytes(10_000)), "remote://f")
+    ours.seek(0, io.SEEK_END)
+    ours.will_read([(2_000, 1_000_000), (20_000, 1_000_000)])
+    assert [(piece.start, piece.length) for piece in ours._pieces] == [(2_000, 4_000), (6_000, 4_000)]
+    ours.close()
+
+
+@pytest.mark.parametrize("start", [0, 9_000, 20_000])
+def test_a_large_part_of_a_file_that_ends_within_it_is_shorter(monkeypatch: pytest.MonkeyPatch, start: int) -> None:
+    monkeypatch.setattr(remote_files, "_PIECE", 4_000)
+    monkeypatch.setattr(remote_files, "WHOLE_BYTES", 4_000)
+    data = np.random.default_rng(0).bytes(10_000)
+    assert read_part(of_bytes(data), "remote://f", start, 20_000) == data[start:]
 
 
 class Held(RemoteStore):
