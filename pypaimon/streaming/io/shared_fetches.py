@@ -53,6 +53,7 @@ class _Whole:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._origin = Origin()
+        self._part: Part | None = None
         self._is_over = False
         self.wanted = 0
 
@@ -62,12 +63,14 @@ class _Whole:
         return self._origin.is_here and not self._is_over
 
     def __call__(self) -> Part:
-        try:
-            part: Part = self._answer()
-        except BaseException:
-            self._is_over = True
-            raise
-        return part
+        # Kept: of a request that failed each call would ask once more.
+        if self._part is None:
+            try:
+                self._part = self._answer()
+            except BaseException:
+                self._is_over = True
+                raise
+        return self._part
 
     def leave(self) -> None:
         """One fewer waits for it."""

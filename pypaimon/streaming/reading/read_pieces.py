@@ -16,6 +16,7 @@ from pypaimon.streaming.internals import DataFileMeta, TableSchema
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.fetch_ahead import Piece
 from pypaimon.streaming.io.remote_files import WHOLE_BYTES, is_read_whole
+from pypaimon.streaming.io.store import asked_ahead
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.reading.joined_rows import blob_fields, files_joined
@@ -61,7 +62,7 @@ class ReadPieces:
     def know_schemas(self, splits: Sequence[StreamSplit]) -> None:
         """Have schemas at hand by which joined files tell what they hold; what is wrong is told when they are read."""
         ids = {file.schema_id for split in splits if split.mode is SplitMode.EVOLUTION for file in split.files}
-        with suppress(PaimonStreamError, OSError):
+        with suppress(PaimonStreamError, OSError), asked_ahead():
             for schema_id in ids:
                 self._directory.schema(schema_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blob_tables import EVOLUTION, BlobTable
-from fault_file_io import FORBIDDEN, SCHEME, Call, FaultFileIO, Meeting
+from fault_file_io import FORBIDDEN, SCHEME, UNAVAILABLE, Call, FaultFileIO, Meeting
+from request_time import hang
 from stream_files import create, meta, put, reader, records, split
 
-from pypaimon.streaming import CorruptTableError
+from pypaimon.streaming import CorruptTableError, IOTimeoutError
 from pypaimon.streaming.io import fetch_ahead
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
+from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -118,6 +121,22 @@ def test_a_merged_changelog_that_fails_is_an_error_for_each_part(warehouse: Any,
     assert read.to_arrow(splits).num_rows == 2 * BUCKETS
 
 
+def test_a_merged_changelog_that_fails_for_now_is_asked_for_once_more(warehouse: Any, store: FaultFileIO) -> None:
+    read, names, splits = changelogs(warehouse, store)
+    left = set(names)
+
+    def fail_once(call: Call) -> Any:
+        if call.name in left:
+            left.remove(call.name)
+            raise UNAVAILABLE
+        return call.answer()
+
+    store.wherever(fail_once)
+    assert sorted(read.to_arrow(splits)["id"].to_pylist()) == list(range(2 * BUCKETS))
+    assert sorted(name for name in store.names("read") if name in names) == sorted([*names, *names])
+    assert is_idle(read)
+
+
 def test_who_stops_within_a_merged_changelog_leaves_nothing_behind(warehouse: Any, store: FaultFileIO) -> None:
     read, _, splits = changelogs(warehouse, store)
     batches = read.iter_batches(splits)
@@ -158,6 +177,25 @@ def test_files_of_columns_that_are_not_read_are_not_asked_for(warehouse: Any, st
     assert read.to_arrow(splits)["id"].to_pylist() == 3 * list(range(10))
     assert is_idle(read)
     assert sorted(name for name in store.names("read") if "parquet" in name) == [f"id-{i}.parquet" for i in range(3)]
+
+
+def test_a_schema_that_hangs_is_told_as_soon_as_without_fetching_ahead(warehouse: Any, store: FaultFileIO) -> None:
+    table, splits = joined(warehouse, store)
+    splits[0].files[0].schema_id = 1
+    over = threading.Event()
+
+    def hangs(call: Call) -> Any:
+        if call.name == "schema-1":
+            hang(over)
+        return call.answer()
+
+    store.wherever(hangs)
+    read = reader(table, include_row_kind=False)
+    with pytest.raises(IOTimeoutError):
+        read.to_arrow(splits)
+    over.set()
+    assert store.names("read").count("schema-1") == RetryPolicy().hung_attempts
+    assert is_idle(read)
 
 
 def test_indexes_of_blob_files_are_asked_for_with_the_files_they_belong_to(tmp_path: Path, store: FaultFileIO) -> None:
