@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import math
 import os
 import sys
 import threading
@@ -345,10 +346,13 @@ def calls_are_left() -> bool:
 
 
 def longest_wait() -> float:
-    """Seconds since the oldest request began that some pool waits for; 0 without any."""
+    """Seconds since the oldest request began that some pool waits for; 0 without any.
+
+    Calls without a time limit are none: they plan, say, or wait for requests of other pools.
+    """
     now = time.monotonic()
     waits = [0.0]
-    for pool in list(_pools):
+    for pool in [each for each in list(_pools) if math.isfinite(each.timeout)]:
         with pool._lock:
             waits += [now - call.request.since for call in pool._running.values() if call.request is not None]
     return max(waits)

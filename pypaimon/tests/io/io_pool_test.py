@@ -12,13 +12,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from weakref import WeakSet
 
 import pytest
 from pyarrow_exit import ends_with_s3_in_flight
 from request_time import FOR_EVER, hang, let_pass, takes
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
-from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.io import io_pool
+from pypaimon.streaming.io.io_pool import IOPool, longest_wait
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import step_by_step
 
@@ -227,6 +229,27 @@ def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
         assert pool.run(len, "mine") == 4
         assert isinstance(left.exception(0), IOTimeoutError)
     pool.close()
+
+
+def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited, unlimited = IOPool(1, LONG), IOPool(1, float("inf"))
+    monkeypatch.setattr(io_pool, "_pools", WeakSet([limited, unlimited]))
+    begun = threading.Barrier(2)
+
+    def waits(event: threading.Event) -> bool:
+        begun.wait(LONG)
+        return event.wait()
+
+    with gate() as event:
+        planning = unlimited.submit(waits, event)
+        begun.wait(LONG)
+        let_pass(9)
+        assert longest_wait() == 0
+        asking = limited.submit(waits, event)
+        begun.wait(LONG)
+        let_pass(7)
+        assert longest_wait() >= 7
+    assert unlimited.result(planning) and limited.result(asking)
 
 
 def test_while_too_many_calls_hang_others_fail_at_once_and_later_ones_succeed() -> None:
