@@ -14,7 +14,7 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.stream_options import StreamOptions
-from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import ShardFilter
 from pypaimon.streaming.planning.units import column
 
@@ -52,12 +52,7 @@ class EntrySelection:
 
     def of_first_plan(self, entries: pa.Table) -> _Mask:
         """Levels whose rows no later changelog repeats: lookup above 0, full-compaction the top only."""
-        lowest = 0
-        if self._traits.producer is ChangelogProducer.LOOKUP:
-            lowest = 1
-        elif self._traits.producer is ChangelogProducer.FULL_COMPACTION:
-            lowest = self._traits.num_levels - 1
-        kept: _Mask = column(entries, "level") >= lowest
+        kept: _Mask = column(entries, "level") >= self._traits.lowest_state_level
         return kept
 
     def of_places(self, entries: pa.Table, scan: Scan) -> _Mask:
