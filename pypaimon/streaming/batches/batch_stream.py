@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Generic, NoReturn, TypeVar
+
+import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk
@@ -13,7 +15,7 @@ from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
-from pypaimon.streaming.errors import EndOfScan, StreamConfigError
+from pypaimon.streaming.errors import EndOfScan, SchemaChangedError, StreamConfigError
 from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
@@ -285,6 +287,34 @@ class BlockingBatchStream(_BatchLoop[BlockingBatch]):
 
     def _new_batch(self, chunk: BatchChunk) -> BlockingBatch:
         return BlockingBatch(chunk, lambda chunk: run(self._commit(chunk)))
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """What is left of a stream with an end, as Arrow's reader, which pulls batches as a plain `for` does.
+
+        The schema is that of the table as it was when the stream was built. The stream ends with its last row, or when
+        the reader is given up.
+
+        Raises:
+            StreamConfigError: The stream has no end.
+            SchemaChangedError: By the reader, where the table's schema changes and the stream follows it.
+        """
+        if not self._driver.parts.get().options.is_bounded:
+            raise StreamConfigError(
+                "a reader of record batches needs a stream that ends: give it a with_end(...) or a between(...)"
+            )
+        return pa.RecordBatchReader.from_batches(schema := self._ahead.schema, self._record_batches(schema))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """`to_arrow_batch_reader()` for whatever takes Arrow's PyCapsules: `polars.DataFrame(stream)`."""
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    def _record_batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with self:
+            for batch in self:
+                if batch.data.schema != schema:
+                    text = "the schema of the table has changed, and a reader of record batches has one for all"
+                    raise SchemaChangedError(self.scan.table.table_schema.id, batch.schema.id, text)
+                yield from batch.data.to_batches()
 
     def lag(self) -> Lag:
         """How far the last batch is behind the table; before the first one, what is not read ahead yet.

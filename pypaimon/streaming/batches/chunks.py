@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pypaimon.streaming.batches.commit_columns import with_columns, with_fields
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -51,12 +52,16 @@ class ChunkReader:
         read: Reads them.
         chunk_bytes: A chunk is closed once it holds as much.
         timeout: Seconds that one request may take.
+        commit_columns: Rows tell their commit.
     """
 
-    def __init__(self, driver: ScanDriver, read: StreamRead, chunk_bytes: int, timeout: float) -> None:
+    def __init__(
+        self, driver: ScanDriver, read: StreamRead, chunk_bytes: int, timeout: float, commit_columns: bool = False
+    ) -> None:
         self._driver = driver
         self._read = read
         self._chunk_bytes = chunk_bytes
+        self._commit_columns = commit_columns
         self._pool = IOPool(1, timeout, "paimon-batches", marked=True)
         self._plans: BlockingPlanStream = BlockingPlanStream(driver)
         self._plan: Plan | None = None
@@ -67,6 +72,11 @@ class ChunkReader:
         self._given: pa.Schema | None = None
         self._given_rows = 0
         self._rows: _Rows | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows, with the table's schema that the stream was built with."""
+        return with_fields(self._read.schema) if self._commit_columns else self._read.schema
 
     def next(self) -> BatchChunk:
         """The next chunk. Blocks.
@@ -120,6 +130,8 @@ class ChunkReader:
         if batches:
             self._given = batches[0].schema
         data = self._empty(plan) if self._given is None else pa.Table.from_batches(batches, self._given)
+        if self._commit_columns and data is not None:
+            data = with_columns(data, plan)
         self._given_rows += sum(batch.num_rows for batch in batches)
         if last:
             self._plan = self._rows = None

@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
+import pyarrow as pa
+
 from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan
@@ -36,6 +38,11 @@ class ReadAhead:
         self._closed = False
         self._waiting: Future[None] | None = None
         self._origin = Origin()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows, with the table's schema that the stream was built with; asks the table where it is not known."""
+        return self._reader.schema
 
     def waiting_bytes(self, taken: BatchChunk | None = None) -> int:
         """Bytes that were read and not yet taken; without this chunk."""

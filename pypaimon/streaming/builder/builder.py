@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.options.arguments import at_least
+from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES, CommitMode
 from pypaimon.streaming.options.views import View, fields
 from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
@@ -87,6 +87,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         on_progress: Callable[[StreamStatus], None] | None = None,
+        commit_columns: bool = False,
     ) -> BatchStream:
         """The rows themselves, for `async with` and `async for`: scan and read in one, with these settings.
 
@@ -95,6 +96,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             batch_bytes: A plan with more bytes of rows comes as several batches.
             on_progress: Called with the status after each batch, by the one who asks for it. If it raises, the same
                 batch comes again.
+            commit_columns: Rows tell the commit that they came with: `_snapshot_id` (BIGINT) and `_commit_time`
+                (milliseconds, UTC), behind the row kind. Of a plan of several snapshots it is the last one.
 
         Raises:
             TableChangedError: The table is gone.
@@ -103,7 +106,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         """
         from pypaimon.streaming.batches.batch_stream import BatchStream
 
-        return BatchStream(*self._opened(read_ahead_bytes, batch_bytes), on_progress)
+        return BatchStream(*self._opened(read_ahead_bytes, batch_bytes, commit_columns), on_progress)
 
     def open_sync(
         self,
@@ -111,13 +114,16 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         on_progress: Callable[[StreamStatus], None] | None = None,
+        commit_columns: bool = False,
     ) -> BlockingBatchStream:
         """As `open`, for a plain `with` and `for`."""
         from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 
-        return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes), on_progress)
+        return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes, commit_columns), on_progress)
 
-    def _opened(self, read_ahead_bytes: int, batch_bytes: int) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
+    def _opened(
+        self, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
+    ) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
         from pypaimon.streaming.batches.chunks import ChunkReader
         from pypaimon.streaming.batches.read_ahead import ReadAhead
         from pypaimon.streaming.builder.scan import driven_scan
@@ -126,7 +132,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         size = at_least(1, "open: batch_bytes", batch_bytes)
         # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
         driver = self._scan_driver(CommitMode.MANUAL)
-        reader = ChunkReader(driver, self.new_read(), size, self._given.io_timeout)
+        told = typed(bool, "open: commit_columns", commit_columns)
+        reader = ChunkReader(driver, self.new_read(), size, self._given.io_timeout, told)
         return driven_scan(self.table, driver), driver, ReadAhead(reader, ahead)
 
     def new_predicate_builder(self) -> PredicateBuilder:

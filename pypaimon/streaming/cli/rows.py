@@ -21,7 +21,6 @@ from pypaimon.streaming.demo import KINDS
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
 FORMATS = ("table", "json", "csv", "arrow")
-_COMMITS = (pa.field("_snapshot_id", pa.int64()), pa.field("_commit_time", pa.timestamp("ms", "UTC")))
 _WIDEST = 60
 _QUOTED = re.compile(r'[",\r\n]')
 _CHUNK = 1000
@@ -50,33 +49,6 @@ def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
     if form == "csv":
         return CsvWriter(schema)
     return ArrowWriter(schema) if form == "arrow" else TableWriter(schema, console)
-
-
-class WithCommits:
-    """Adds the snapshot and its time to each row.
-
-    Args:
-        writer: Where the rows go then; made for `schema(...)`.
-    """
-
-    def __init__(self, writer: RowWriter) -> None:
-        self._writer = writer
-
-    @staticmethod
-    def schema(schema: pa.Schema) -> pa.Schema:
-        """That of rows with `_snapshot_id` and `_commit_time` behind their kinds."""
-        return pa.schema([schema.field(0), *_COMMITS, *list(schema)[1:]])
-
-    def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
-        """Print a batch."""
-        commit = zip((source.snapshot_id, source.commit_time), _COMMITS, strict=True)
-        added = [pa.repeat(pa.scalar(value, field.type), len(batch)) for value, field in commit]
-        columns = [batch.column(0), *added, *batch.columns[1:]]
-        self._writer.write(source, pa.RecordBatch.from_arrays(columns, schema=self.schema(batch.schema)))
-
-    def close(self) -> None:
-        """Print what ends the output."""
-        self._writer.close()
 
 
 class JsonWriter:

@@ -7,14 +7,14 @@ from contextlib import closing, contextmanager
 from typing import Literal
 
 import click
-import pyarrow as pa
 from rich.console import Console
 
+from pypaimon.streaming.batches.commit_columns import with_fields
 from pypaimon.streaming.batches.run_forever import waiting_out
 from pypaimon.streaming.builder.chain_tables import followed_table
 from pypaimon.streaming.cli.catching_up import CatchingUp
 from pypaimon.streaming.cli.output import console
-from pypaimon.streaming.cli.rows import FORMATS, RowWriter, WithCommits, row_writer
+from pypaimon.streaming.cli.rows import FORMATS, row_writer
 from pypaimon.streaming.cli.settings import configure, save_progress, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.concurrency.termination import on_sigterm
@@ -98,14 +98,15 @@ def tail(
         builder.with_poll_interval_ms(max(1, round(poll * 1000)))
     save_progress(builder, consumer_id)
     schema = builder.new_read().schema
+    schema = with_fields(schema) if commits else schema
     latest = TableDirectory.of(followed_table(table)[0]).snapshots.latest_id
     # Who wants few rows needs none that were read ahead.
     ahead = DEFAULT_READ_AHEAD_BYTES if most is None else 0
     with (
-        builder.open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES) as stream,
+        builder.open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES, commit_columns=commits) as stream,
         on_sigterm(stream.stop),
         _bar(form) as (stdout, bar),
-        closing(_writer(form, schema, stdout, commits)) as writer,
+        closing(row_writer(form, schema, stdout)) as writer,
     ):
         for batch in waiting_out(stream) if retry else stream:
             for rows in batch.data.to_batches():
@@ -117,12 +118,6 @@ def tail(
                 bar.reached(batch.snapshot_id, status.rows, latest)
             else:
                 bar.rows(status.rows, status.scan.records)
-
-
-def _writer(form: str, schema: pa.Schema, stdout: Console, commits: bool) -> RowWriter:
-    if not commits:
-        return row_writer(form, schema, stdout)
-    return WithCommits(row_writer(form, WithCommits.schema(schema), stdout))
 
 
 @contextmanager

@@ -167,6 +167,11 @@ class StreamOptions:
     split_open_bytes: int = 4 << 20
     chain: ChainBranches | None = None
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the stream has an end."""
+        return not (self.end is None and self.between is None and self.end_watermark is None)
+
 
 @dataclass(frozen=True, slots=True)
 class GivenOptions:
