@@ -16,14 +16,15 @@ from corpus_outcome import Outcome
 from corpus_sample import ONE_IN, is_sampled
 
 
-def test_every_read_is_drawn_by_some_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_are_drawn_by_some_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """No name of a read falls in step with the sample, and each commit draws its share."""
     for archive in ARCHIVES:
         cases, samples = corpus_board.select([archive]), []
-        for seed in range(12 * ONE_IN[archive]):
+        for seed in range(3 * ONE_IN[archive]):
             monkeypatch.setattr(commit_seed, "commit_seed", partial(int, seed))
             samples.append({case for case in cases if commit_seed.is_drawn(str(case), ONE_IN[archive])})
-        assert set.union(*samples) == set(cases)
+        # Drawn at random that is one in twenty.
+        assert len(set(cases) - set.union(*samples)) < 0.07 * len(cases)
         share = len(cases) / ONE_IN[archive]
         # Five standard deviations of what is drawn at random.
         assert all(abs(len(sample) - share) < 5 * share**0.5 for sample in samples)

@@ -20,6 +20,8 @@ from typing import Any
 from repository import ROOT
 from spark_session import ATTEMPTS, NO_WORKER
 
+from pypaimon.streaming.cli.app import run
+
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
 ON_SPARK = [page for page in PAGES if page.stem.startswith("spark")]
@@ -104,10 +106,15 @@ def run_commands(text: str, where: str, warehouse: Path) -> str:
         if line.startswith("paimon-stream "):
             if not config.exists():
                 config.write_text(f"warehouse: {warehouse}\n")
-            command = [sys.executable, "-m", "pypaimon.streaming.cli", *shlex.split(line, comments=True)[1:]]
-            result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-            assert result.returncode == 0, f"{where}: {line}\n{result.stderr}"
-            printed += result.stdout
+            out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = run(shlex.split(line, comments=True)[1:])
+            outputs = []
+            for each in (out, err):
+                each.seek(0)
+                outputs.append(each.read())
+            assert code == 0, f"{where}: {line}\n{outputs[1]}"
+            printed += outputs[0]
         else:
             assert _NOT_RUN.match(line), f"{where}: {line} is never run"
     return printed
