@@ -40,9 +40,10 @@ def _divided(df: DataFrame, options: Mapping[str, str], num_partitions: int | No
     from pyspark.sql import functions as functions
 
     from pypaimon.spark.options.sink_options import parse_sink
-    from pypaimon.spark.write.bucket_hash import BucketKeys
-    from pypaimon.spark.write.row_layout import SchemaMismatchError
-    from pypaimon.spark.write.sink_table import check_writable, load_sink_table
+    from pypaimon.spark.write.sink_table import load_sink_table
+    from pypaimon.streaming.writing.bucket_hash import BucketKeys
+    from pypaimon.streaming.writing.row_layout import SchemaMismatchError
+    from pypaimon.streaming.writing.writable_tables import check_writable
 
     parsed = parse_sink(options)
     table = load_sink_table(parsed)

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.spark.internals import DataFileMeta
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 

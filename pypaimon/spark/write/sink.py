@@ -8,14 +8,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
-from pypaimon.spark.write.commit import Assumption, CommitReport, commit_batch, commit_once, discard, discard_unfinished
 from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
-from pypaimon.spark.write.record_writer import RecordWriter
-from pypaimon.spark.write.row_layout import RowLayout, row_layout
-from pypaimon.spark.write.schema_pin import SchemaPin
-from pypaimon.spark.write.sink_table import kind_column, kind_rules, load_sink_table, prepare_sink_table
-from pypaimon.spark.write.write_state import WriteState, write_state
+from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.writing.commit.exactly_once import (
+    Assumption,
+    CommitReport,
+    commit_batch,
+    commit_once,
+    discard,
+    discard_unfinished,
+)
+from pypaimon.streaming.writing.record_writer import RecordWriter
+from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
+from pypaimon.streaming.writing.schema_pin import SchemaPin
+from pypaimon.streaming.writing.writable_tables import kind_rules
+from pypaimon.streaming.writing.write_state import WriteState, write_state
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,9 +21,9 @@ else:
     import tomli as tomllib
 
 SOURCES = sorted(path for folder in ("streaming", "spark") for path in (ROOT / "pypaimon" / folder).rglob("*.py"))
-ADAPTERS = {"internals.py", "filter_internals.py", "read_internals.py", "install.py", "tables.py"} | {
-    "demo.py",
-    "example_tables.py",
+ADAPTERS = {
+    *("internals.py", "filter_internals.py", "read_internals.py", "write_internals.py"),
+    *("install.py", "tables.py", "demo.py", "example_tables.py"),
 }
 """Modules that may import from pypaimon itself; the last two write with its public face, `tables` makes catalogs."""
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 from mortal_file_io import Killed, MortalFileIO
 from pypaimon import CatalogFactory, Schema
 
-from pypaimon.spark.write.commit import Assumption, CommitReport, commit_once
-from pypaimon.spark.write.commit_ledger import CommitUnknownError
-from pypaimon.spark.write.record_writer import RecordWriter
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.model.system_columns import VALUE_KIND
+from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError
+from pypaimon.streaming.writing.commit.exactly_once import Assumption, CommitReport, commit_once
+from pypaimon.streaming.writing.record_writer import RecordWriter
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 OTHER = -1

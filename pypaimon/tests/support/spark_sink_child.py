@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 from spark_session import new_session
 
 from pypaimon.spark.source import PaimonDataSource
-from pypaimon.spark.write.fenced_commit import FencedSnapshotCommit
 from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.stream_writer import PaimonStreamWriter, TaskMessage
+from pypaimon.streaming.writing.commit.fenced_commit import FencedSnapshotCommit
 
 JOB = "SINK_TEST_JOB"
 

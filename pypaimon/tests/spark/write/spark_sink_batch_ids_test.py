@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 from mortal_file_io import Killed, MortalFileIO
 from sink_world import World, write
 
-from pypaimon.spark.write.batch_ids import BatchIds
-from pypaimon.spark.write.commit import Assumption, CommitFailedError, CommitReport, commit_once
-from pypaimon.spark.write.commit_ledger import BatchOrderError, CommitLedger, CommitUnknownError, QueryReusedError
-from pypaimon.spark.write.ledger_record import Record
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.writing.commit.commit_ids import BatchIds
+from pypaimon.streaming.writing.commit.commit_ledger import (
+    BatchOrderError,
+    CommitLedger,
+    CommitUnknownError,
+    QueryReusedError,
+)
+from pypaimon.streaming.writing.commit.exactly_once import Assumption, CommitFailedError, CommitReport, commit_once
+from pypaimon.streaming.writing.commit.ledger_record import Record
 
 SNAPSHOTS = 1001
 

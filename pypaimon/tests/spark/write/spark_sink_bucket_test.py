@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
 
-from pypaimon.spark.write.bucket_hash import BucketKeys
+from pypaimon.streaming.writing.bucket_hash import BucketKeys
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "b": (pa.bool_(), st.booleans()),

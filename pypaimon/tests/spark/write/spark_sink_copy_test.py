@@ -13,9 +13,9 @@ from pypaimon import CatalogFactory, Schema
 from spark_session import ATTEMPTS
 from spark_sink_application import POINTS, Application
 
-from pypaimon.spark.write.commit import commit_batch
-from pypaimon.spark.write.record_writer import RecordWriter
 from pypaimon.streaming.model.system_columns import VALUE_KIND
+from pypaimon.streaming.writing.commit.exactly_once import commit_batch
+from pypaimon.streaming.writing.record_writer import RecordWriter
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 

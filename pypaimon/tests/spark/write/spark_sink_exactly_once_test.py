@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mortal_file_io import Killed, MortalFileIO
 from sink_world import OTHER, World, applied, write
 
-from pypaimon.spark.write.commit import Assumption, commit_once
-from pypaimon.spark.write.commit_ledger import CommitLedger, CommitUnknownError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitUnknownError
+from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
 
 EXAMPLES = 500 if os.environ.get("SOAK") else 20
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}

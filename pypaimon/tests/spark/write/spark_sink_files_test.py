@@ -26,15 +26,15 @@ from spark_driver import batch_tasks
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.spark.write.batch_writer import BatchTaskMessage, PaimonBatchWriter
 from pypaimon.spark.write.key_ownership import KeyOwnersError
-from pypaimon.spark.write.record_writer import RecordWriter
 from pypaimon.spark.write.sink import Sink
-from pypaimon.spark.write.write_state import write_state
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
+from pypaimon.streaming.writing.record_writer import RecordWriter
+from pypaimon.streaming.writing.write_state import write_state
 
 KEYED = pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("v", pa.int64())])
 ROWS = StructType([StructField("id", LongType()), StructField("day", DateType()), StructField("v", StringType())])

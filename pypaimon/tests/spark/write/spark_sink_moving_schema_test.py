@@ -21,10 +21,10 @@ from pyspark import TaskContext
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pypaimon.spark.write.batch_writer import PaimonBatchWriter
-from pypaimon.spark.write.row_layout import SchemaMismatchError
 from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.stream_writer import PaimonStreamWriter
 from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
+from pypaimon.streaming.writing.row_layout import SchemaMismatchError
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("w", pa.int32())])
 ROWS = StructType([StructField("id", LongType()), StructField("v", StringType())])

@@ -11,9 +11,16 @@ from pypaimon import Schema
 from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.spark.options.sink_options import parse_sink
-from pypaimon.spark.write.row_layout import BadRowError, KindRules, RowLayout, SchemaMismatchError, fits, row_layout
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.system_columns import VALUE_KIND
+from pypaimon.streaming.writing.row_layout import (
+    BadRowError,
+    KindRules,
+    RowLayout,
+    SchemaMismatchError,
+    fits,
+    row_layout,
+)
 
 APPEND = KindRules(False, frozenset(), "deduplicate", False, False)
 KEYED = KindRules(True, frozenset({1, 3}), "deduplicate", False, False)

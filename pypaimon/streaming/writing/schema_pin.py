@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.spark.internals import FileStoreTable
 from pypaimon.streaming.errors import TableChangedError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import FileStoreTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
 
-from pypaimon.spark.internals import BucketMode, GenericRowDeserializer
 from pypaimon.streaming.concurrency.forking import cache_lock
+from pypaimon.streaming.internals import GenericRowDeserializer
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import BucketMode
 
 NO_SEQUENCE = -1
 """What is before the first sequence number."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.spark.internals import StreamTableCommit
-from pypaimon.spark.write.commit_ledger import BatchOrderError, CommitLedger, CommitStatus, CommitUnknownError
-from pypaimon.spark.write.fenced_commit import Claim, FencedSnapshotCommit
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import StreamTableCommit
+from pypaimon.streaming.writing.commit.commit_ledger import (
+    BatchOrderError,
+    CommitLedger,
+    CommitStatus,
+    CommitUnknownError,
+)
+from pypaimon.streaming.writing.commit.fenced_commit import Claim, FencedSnapshotCommit
 
 _LOG = StreamLog(__name__)
 _WHOLE_TABLE: dict[str, Any] = {}
@@ -88,6 +93,8 @@ def commit_once(
     ordered: bool = True,
     origin: str | None = None,
     schema_id: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    keep_empty: bool = False,
 ) -> CommitReport:
     """Commit a batch unless it is in the table.
 
@@ -103,6 +110,8 @@ def commit_once(
             the table is committed, whatever was committed before.
         origin: What counts the batches, where that is known: Spark's id of the streaming query.
         schema_id: The table's latest schema, which its snapshots name; None: that of `table`.
+        properties: What its snapshot says beside, under `properties`.
+        keep_empty: Whether a batch without files leaves a snapshot, as progress needs it.
 
     Raises:
         CommitUnknownError: It cannot be known whether the batch was committed before.
@@ -116,7 +125,7 @@ def commit_once(
         status = ledger.status(batch)
         if batch in status.batches:
             return _repeated(table, status.snapshot, messages)
-        if not overwrite and not any(not message.is_empty() for message in messages):
+        if not (overwrite or keep_empty or any(not message.is_empty() for message in messages)):
             return CommitReport(None, Written.of(messages))
         try:
             if _is_assumed(user, batch, status, assumption):
@@ -126,7 +135,8 @@ def commit_once(
             ledger.begin(batch, status)
         except ChangedFileError:
             continue
-        return _commit(table, Claim(user, batch, status.examined, ordered, schema_id), messages, overwrite)
+        claim = Claim(user, batch, status.examined, ordered, schema_id, dict(properties or {}), keep_empty)
+        return _commit(table, claim, messages, overwrite)
     raise StoreError(f"Batch {batch} of '{user}': other jobs of the same query keep writing its record; try again")
 
 
@@ -211,6 +221,8 @@ def _publish(
     Raises:
         CommitFailedError: pypaimon gave up; where the commit surely is not there, its files are deleted.
     """
+    if claim.keep_empty:
+        table = table.copy_without_time_travel({"snapshot.ignore-empty-commit": "false"})
     commit = StreamTableCommit(table, claim.user)
     if overwrite:
         commit.overwrite_partition = _WHOLE_TABLE
@@ -218,7 +230,7 @@ def _publish(
     commit.file_store_commit.snapshot_commit = fence
     try:
         # Properties, though none: without them pypaimon may publish past the fence, through its native library.
-        commit.commit(list(messages), claim.batch, {})
+        commit.commit(list(messages), claim.batch, claim.properties)
     except Exception as error:
         raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, fence, messages, advice)}") from error
     finally:

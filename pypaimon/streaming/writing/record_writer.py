@@ -8,7 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.spark.internals import (
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.internals import CoreOptions, GenericRow, GenericRowSerializer, RowKind
+from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.merge.merge_on_read import merge_records
+from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
+from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.options.table_traits import merge_engine_of
+from pypaimon.streaming.write_internals import (
     AppendOnlyDataWriter,
     BucketMode,
     ChangelogProducer,
@@ -17,17 +24,9 @@ from pypaimon.spark.internals import (
     FixedBucketRowKeyExtractor,
     KeyValueDataWriter,
     PostponeDataWriter,
-    RowKind,
 )
-from pypaimon.spark.write.bucket_hash import BucketKeys
-from pypaimon.spark.write.write_state import NO_SEQUENCE, WriteState, write_state
-from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import CoreOptions, GenericRow, GenericRowSerializer
-from pypaimon.streaming.merge.engines.factory import merge_engine
-from pypaimon.streaming.merge.merge_on_read import merge_records
-from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
-from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
-from pypaimon.streaming.options.table_traits import merge_engine_of
+from pypaimon.streaming.writing.bucket_hash import BucketKeys
+from pypaimon.streaming.writing.write_state import NO_SEQUENCE, WriteState, write_state
 
 _NEWEST = {"merge-engine": "deduplicate"}
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from pypaimon.spark.internals import JSON, RenamingSnapshotCommit, SnapshotCommit
-from pypaimon.spark.write.commit_ledger import BatchOrderError
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import local_path
+from pypaimon.streaming.internals import JSON, local_path
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import RenamingSnapshotCommit, SnapshotCommit
+from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Claim:
         examined: Snapshots up to this one do not hold it; None: nobody else commits it, so that none need be looked at.
         ordered: Whether the user's batches are committed in order, so that none may follow a later one.
         schema_id: The table's latest schema, which the snapshot is to name as in Java; None: leave it as it is.
+        properties: What the snapshot says beside.
+        keep_empty: Whether a commit without files leaves a snapshot.
     """
 
     user: str
@@ -34,6 +36,8 @@ class Claim:
     examined: int | None
     ordered: bool
     schema_id: int | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    keep_empty: bool = False
 
 
 class FencedSnapshotCommit(SnapshotCommit):

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pypaimon.spark.write.batch_ids import BatchIds
-from pypaimon.spark.write.ledger_record import Record
 from pypaimon.streaming.consumers.consumer_manager import Consumer, consumers_of
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.writing.commit.commit_ids import BatchIds
+from pypaimon.streaming.writing.commit.ledger_record import Record
 
 _WINDOW = 32
 _MAX_RANGES = 4096
@@ -115,7 +115,7 @@ class CommitLedger:
     Two drivers of the same query may be alive for a while, as when a cluster lost sight of the first, and jobs that
     name their batches may run side by side. Whoever finds that the other one has written the record meanwhile looks at
     the table again: what it had found may have been rolled back. Who publishes first wins, see
-    `pypaimon.spark.write.fenced_commit`.
+    `pypaimon.streaming.writing.commit.fenced_commit`.
 
     Args:
         directory: The table.

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.spark.write.batch_ids import BatchIds
+from pypaimon.streaming.writing.commit.commit_ids import BatchIds
 
 _VERSION = 2
 

@@ -1,0 +1,1 @@
+"""Writing tables: rows into files, files into snapshots."""

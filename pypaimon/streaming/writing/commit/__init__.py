@@ -1,0 +1,1 @@
+"""From files to a snapshot, exactly once per commit user and commit identifier."""

@@ -1,0 +1,69 @@
+"""Which tables can be written exactly; the others are refused by name, before the first row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import (
+    SNAPSHOT_ORDERING,
+    BucketFunctionType,
+    bucket_function_of,
+    merge_engine_of,
+)
+from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.writing.record_writer import RecordWriter
+from pypaimon.streaming.writing.row_layout import KindRules
+
+_REFUSED_TYPES = ("BLOB", "VARIANT", "MULTISET", "VECTOR")
+
+
+def check_writable(table: Any, name: str, overwrite: bool) -> None:
+    """Refuse by name what cannot be written exactly.
+
+    Raises:
+        UnsupportedTableError: The table's buckets, types or merge engine.
+    """
+    mode = table.bucket_mode()
+    if mode == BucketMode.HASH_DYNAMIC:
+        raise UnsupportedTableError(
+            f"{name} has dynamic buckets ('bucket' = '-1' with a primary key): one assigner must know every key of a "
+            "bucket, and Spark's tasks do not know of each other. Use a fixed number of buckets, or postponed ones "
+            "('bucket' = '-2')."
+        )
+    if mode == BucketMode.CROSS_PARTITION:
+        raise UnsupportedTableError(
+            f"{name} has a primary key without all partition columns (cross-partition update): that needs an index of "
+            "all keys. Put the partition columns into the primary key."
+        )
+    function = bucket_function_of(table.options.options.to_map())
+    if mode == BucketMode.HASH_FIXED and function is not BucketFunctionType.DEFAULT:
+        raise UnsupportedTableError(f"{name}: 'bucket-function.type': expected 'default', got {function.value!r}.")
+    if OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False):
+        raise UnsupportedTableError(
+            f"{name} has '{SNAPSHOT_ORDERING}': commits must note their snapshot in each file, which pypaimon does not."
+        )
+    for field in table.fields:
+        kind = str(field.type).upper()
+        if any(refused in kind for refused in _REFUSED_TYPES):
+            raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
+    try:
+        writer = RecordWriter(table, "check", overwrite)
+        writer.check()
+    except (NotImplementedError, ValueError) as error:
+        raise UnsupportedTableError(f"{name} cannot be written: {error}") from error
+
+
+def kind_rules(table: Any) -> KindRules:
+    """What the table makes of row kinds."""
+    raw = table.options.options.to_map()
+    keyed = bool(table.is_primary_key_table)
+    return KindRules(
+        keyed=keyed,
+        retractions=merge_engine(table.table_schema).retractions if keyed else frozenset(),
+        engine=merge_engine_of(raw).value,
+        ignore_deletes=bool(table.options.ignore_delete()),
+        ignore_before=OptionValues(raw).boolean("ignore-update-before", False),
+    )
