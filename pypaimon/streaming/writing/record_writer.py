@@ -61,9 +61,14 @@ class RecordWriter:
         for partition, bucket, rows in self._router.extract_partition_bucket_groups(batch):
             self._write.write(partition, bucket, batch if rows is None else batch.take(rows))
 
-    def prepare(self, batch: int) -> list[Any]:
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the rows that are held in memory, in no file yet: as Arrow counts them."""
+        return sum(writer.buffered_bytes for writer in self._write.data_writers.values())
+
+    def prepare(self, identifier: int) -> list[Any]:
         """Finish the files: pypaimon's commit messages, which own them from now on."""
-        messages: list[Any] = self._write.prepare_commit(batch)
+        messages: list[Any] = self._write.prepare_commit(identifier)
         return messages
 
     def close(self) -> None:
@@ -148,6 +153,10 @@ class _FileStoreWrite(FileStoreWrite):
 
 class _PathsOfJava(DataWriter):
     """Puts files where Java looks for them, also below partitions that pypaimon spells otherwise."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        return int(self._buffer.nbytes)
 
     def _generate_file_path(self, file_name: str) -> str:
         row = GenericRow(list(self.partition), self.table.partition_keys_fields)
