@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,16 +83,26 @@ def _hashes(columns: Sequence[pa.Array], kinds: Sequence[str]) -> _Words:
     """Hash of each row. Rows whose texts take as many words are serialised and hashed together."""
     count = len(columns[0])
     texts = {index: _Text(columns[index]) for index, kind in enumerate(kinds) if kind in _TEXTS}
-    # Words of the variable part, by column: rows that agree in them have the same layout.
-    sizes = np.zeros((count, len(columns)), dtype=np.int64)
-    for index, text in texts.items():
-        sizes[:, index] = np.where(text.lengths > _INLINE, (text.lengths + 7) // 8 * 8, 0)
     result = np.empty(count, dtype=np.uint32)
-    layouts, which = np.unique(sizes, axis=0, return_inverse=True)
-    for number, layout in enumerate(layouts):
-        rows = np.flatnonzero(which.reshape(-1) == number)
-        result[rows] = _murmur(_serialised(columns, kinds, texts, rows, layout))
+    for rows, sizes in _layouts(texts, len(columns), count):
+        result[rows] = _murmur(_serialised(columns, kinds, texts, rows, sizes))
     return result
+
+
+def _layouts(texts: dict[int, _Text], width: int, count: int) -> Iterator[tuple[_Longs, _Longs]]:
+    """Rows that are serialised alike, and the bytes of the variable part that each of their columns takes."""
+    same = np.zeros(count, dtype=np.int64)
+    parts = {}
+    for index, text in texts.items():
+        parts[index] = np.where(text.lengths > _INLINE, (text.lengths + 7) // 8 * 8, 0)
+        # One number for the sizes of all columns so far; numbered anew each time, so that it stays small.
+        _, same = np.unique(same * (parts[index].max(initial=0) + 1) + parts[index], return_inverse=True)
+    order = np.argsort(same, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(same[order])) + 1) if count else ():
+        sizes = np.zeros(width, dtype=np.int64)
+        for index, part in parts.items():
+            sizes[index] = part[rows[0]]
+        yield rows, sizes
 
 
 def _serialised(
