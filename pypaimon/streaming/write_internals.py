@@ -1,6 +1,8 @@
 """What writes tables in pypaimon and is used here; importing it costs all of pypaimon's write path."""
 
+from pypaimon.catalog.catalog_exception import ColumnAlreadyExistException
 from pypaimon.common.options.core_options import ChangelogProducer
+from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.snapshot.renaming_snapshot_commit import RenamingSnapshotCommit
 from pypaimon.snapshot.snapshot_commit import SnapshotCommit
 from pypaimon.table.bucket_mode import BucketMode
@@ -17,6 +19,7 @@ __all__ = [
     "AppendOnlyDataWriter",
     "BucketMode",
     "ChangelogProducer",
+    "ColumnAlreadyExistException",
     "DataWriter",
     "FileStoreTable",
     "FileStoreWrite",
@@ -24,6 +27,7 @@ __all__ = [
     "KeyValueDataWriter",
     "PostponeDataWriter",
     "RenamingSnapshotCommit",
+    "SchemaChange",
     "SnapshotCommit",
     "StreamTableCommit",
 ]

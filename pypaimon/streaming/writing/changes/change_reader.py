@@ -1,0 +1,178 @@
+"""`read_changes`: change records to rows with kinds; `to_arrow`: those rows in the types of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
+from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.writing.changes.canal_json import CanalJson
+from pypaimon.streaming.writing.changes.debezium_json import DebeziumJson
+from pypaimon.streaming.writing.changes.maxwell_json import MaxwellJson
+from pypaimon.streaming.writing.changes.records import (
+    BadChangeError,
+    ChangeFormat,
+    Declared,
+    Record,
+    Row,
+    UnreadableError,
+    parsed,
+)
+from pypaimon.streaming.writing.changes.times import zone_of
+from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
+
+ChangeFormatName = Literal["debezium-json", "canal-json", "maxwell-json"]
+TimeUnit = Literal["ms", "us", "ns"]
+
+_FORMATS: Mapping[str, type[ChangeFormat]] = {
+    "debezium-json": DebeziumJson,
+    "canal-json": CanalJson,
+    "maxwell-json": MaxwellJson,
+}
+
+
+@dataclass(slots=True)
+class Changes:
+    """Rows that follow each other, whose columns are of the same types.
+
+    Attributes:
+        declared: What the records say of the columns, by name.
+        silent: What holds of the others.
+        kinds: Codes of row kinds, one for each row.
+        rows: Values as JSON has them, by column.
+        records: The number of the record of each row, from 1.
+        names: All columns that a row has.
+    """
+
+    declared: Mapping[str, Declared]
+    silent: Declared
+    kinds: list[int] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)
+    names: dict[str, None] = field(default_factory=dict)
+
+    def says_of(self, name: str) -> Declared:
+        """What is known of a column."""
+        return self.declared.get(name, self.silent)
+
+    def values(self, name: str) -> list[Any]:
+        """The values of a column; None where a row does not have it."""
+        return [row.get(name) for row in self.rows]
+
+
+def check_format(name: str) -> None:
+    """Raise StreamConfigError unless it is a format of change records."""
+    if name not in _FORMATS:
+        raise StreamConfigError(f"format: expected {', '.join(map(repr, _FORMATS))}, got {name!r}")
+
+
+def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
+    """What a caller says of times; raises StreamConfigError if it is no unit, or no zone."""
+    if time_unit is not None and time_unit not in get_args(TimeUnit):
+        raise StreamConfigError(f"time_unit: expected 'ms', 'us' or 'ns', got {time_unit!r}")
+    try:
+        return Reading(time_unit, zone_of(time_zone))
+    except ValueError as error:
+        raise StreamConfigError(f"time_zone: {error}") from error
+
+
+def read_changes(records: Iterable[Record], form: str, keys: Sequence[str]) -> list[Changes]:
+    """The rows that change records tell of, in their order.
+
+    An update whose key changes is a delete and an insert, so that the old row goes also where only what is new is
+    looked at.
+
+    Args:
+        records: One message each.
+        form: A name of `ChangeFormatName`.
+        keys: The primary key of the table.
+
+    Raises:
+        StreamConfigError: There is no such format.
+        BadChangeError: A record cannot be read; says which and why.
+    """
+    check_format(form)
+    reader = _FORMATS[form]()
+    found: list[Changes] = []
+    types: Any = None
+    for number, record in enumerate(records, 1):
+        try:
+            content = parsed(record)
+            if content is None:
+                continue
+            event = reader.read(content)
+            if event.changes and (not found or event.types != types):
+                types = event.types
+                found.append(Changes(reader.declared(types), reader.silent))
+        except UnreadableError as error:
+            raise BadChangeError(number, error.column, str(error)) from None
+        for kind, row in _kept_apart(event.changes, keys):
+            now = found[-1]
+            now.kinds.append(kind)
+            now.rows.append(row)
+            now.records.append(number)
+            if row.keys() != now.names.keys():
+                now.names.update(dict.fromkeys(row))
+    return found
+
+
+def to_arrow(changes: Changes, fields: Sequence[DataField], reading: Reading, keyed: bool) -> pa.Table:
+    """Rows in the types of a table: its columns, of which those that no row has are left out, then `_row_kind`.
+
+    Columns that the table lacks are left out. A table without a primary key gets no kinds.
+
+    Raises:
+        BadChangeError: A value does not fit, or the table can only take inserts.
+    """
+    columns, names = [], []
+    for each in fields:
+        if each.name not in changes.names:
+            continue
+        if each.default_value is not None:
+            _check_complete(changes, each)
+        try:
+            columns.append(column_of(changes.values(each.name), each.type, changes.says_of(each.name), reading))
+        except BadValueError as error:
+            raise BadChangeError(changes.records[error.index], each.name, str(error)) from error
+        except ValueError as error:
+            raise BadChangeError(changes.records[0], each.name, str(error)) from error
+        names.append(each.name)
+    if keyed:
+        columns.append(pa.array(NAMES).take(pa.array(changes.kinds, pa.int8())))
+        names.append(ROW_KIND)
+    else:
+        _check_inserts(changes)
+    return pa.Table.from_arrays(columns, names)
+
+
+def _kept_apart(changes: list[tuple[int, Row]], keys: Sequence[str]) -> Iterable[tuple[int, Row]]:
+    """Updates that change the key as deletes and inserts."""
+    if len(changes) < 2 or not keys or changes[0][0] != UPDATE_BEFORE:
+        return changes
+    found = []
+    for (old_kind, old), (new_kind, new) in zip(changes[::2], changes[1::2], strict=True):
+        moved = any(old.get(key) != new.get(key) for key in keys)
+        found += [(DELETE, old), (INSERT, new)] if moved else [(old_kind, old), (new_kind, new)]
+    return found
+
+
+def _check_inserts(changes: Changes) -> None:
+    for kind, record in zip(changes.kinds, changes.records, strict=True):
+        if kind != INSERT:
+            raise BadChangeError(
+                record,
+                None,
+                f"it changes a row ({NAMES[kind]}), and to a table without a primary key rows can only be added",
+            )
+
+
+def _check_complete(changes: Changes, column: DataField) -> None:
+    for row, record in zip(changes.rows, changes.records, strict=True):
+        if column.name not in row:
+            raise BadChangeError(record, column.name, "the row lacks it, and its default value is not filled in here")

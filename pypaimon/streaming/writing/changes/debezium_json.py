@@ -1,0 +1,121 @@
+"""Debezium's change events as JSON, with and without Kafka Connect's schema around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from pypaimon.streaming.writing.changes.records import Declared, Event, Row, UnreadableError, needed_row, row_of
+
+_UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+_TYPES = {
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "float32": "FLOAT",
+    "double": "DOUBLE",
+    "float64": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "bytes": "BYTES",
+}
+_MEANINGS: dict[Any, Declared] = {
+    "io.debezium.time.Date": Declared("DATE", "d"),
+    "io.debezium.time.Time": Declared("TIME(3)", "ms"),
+    "io.debezium.time.MicroTime": Declared("TIME(3)", "us"),
+    "io.debezium.time.NanoTime": Declared("TIME(3)", "ns"),
+    "io.debezium.time.Timestamp": Declared("TIMESTAMP(3)", "ms"),
+    "io.debezium.time.MicroTimestamp": Declared("TIMESTAMP(6)", "us"),
+    "io.debezium.time.NanoTimestamp": Declared("TIMESTAMP(9)", "ns"),
+    "io.debezium.time.ZonedTimestamp": Declared("TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+    "org.apache.kafka.connect.data.Date": Declared("DATE", "d"),
+    "org.apache.kafka.connect.data.Time": Declared("TIME(3)", "ms"),
+    "org.apache.kafka.connect.data.Timestamp": Declared("TIMESTAMP(3)", "ms"),
+}
+_MOST_DIGITS = 38
+
+
+class DebeziumJson:
+    """Events of Debezium: `op` is c (create), r (read in a snapshot), u (update) or d (delete).
+
+    An update without the row before (PostgreSQL's REPLICA IDENTITY DEFAULT) becomes +U alone. Messages of the
+    database's log (op m) change no row. Tombstones are passed over: the delete before them said it.
+    """
+
+    silent = Declared()
+
+    def read(self, record: Row) -> Event:
+        """What an event says. See `ChangeFormat`."""
+        payload: Any = record
+        if "payload" in record and "op" not in record:
+            payload = record["payload"]
+            if payload is None:
+                return Event([])
+            if not isinstance(payload, Mapping):
+                raise UnreadableError(f"expected an object, got {type(payload).__name__}", "payload")
+        types = _row_fields(record.get("schema"))
+        op = payload.get("op")
+        if op in ("c", "r"):
+            return Event([(INSERT, _available(needed_row(payload, "after")))], types)
+        if op == "u":
+            after, before = _available(needed_row(payload, "after")), row_of(payload, "before")
+            changes = [(UPDATE_AFTER, after)]
+            return Event([(UPDATE_BEFORE, before), *changes] if before is not None else changes, types)
+        if op == "d":
+            return Event([(DELETE, needed_row(payload, "before"))], types)
+        if op == "m":
+            return Event([])
+        if op == "t":
+            raise UnreadableError("the table was truncated, which is no change of single rows: overwrite the target")
+        if op is None:
+            raise UnreadableError(
+                "it has no field 'op', so it is no change event of Debezium: rows alone, schema changes, heartbeats "
+                "and marks of transactions are not read"
+            )
+        raise UnreadableError(f"expected c, r, u, d, m or t, got {op!r}", "op")
+
+    def declared(self, types: Any) -> Mapping[str, Declared]:
+        """What Connect's schema says of the columns."""
+        return {field["field"]: _declared(field) for field in types or () if "field" in field}
+
+
+def _row_fields(schema: Any) -> Sequence[Mapping[str, Any]] | None:
+    """Connect's schema of a row, out of the one of the event."""
+    fields = schema.get("fields") if isinstance(schema, Mapping) else None
+    for field in fields or ():
+        if isinstance(field, Mapping) and field.get("field") == "after" and isinstance(field.get("fields"), list):
+            return [each for each in field["fields"] if isinstance(each, Mapping)]
+    return None
+
+
+def _declared(field: Mapping[str, Any]) -> Declared:
+    name, kind = field.get("name"), field.get("type")
+    if name in _MEANINGS:
+        return _MEANINGS[name]
+    if name == "org.apache.kafka.connect.data.Decimal":
+        parameters = field.get("parameters") or {}
+        scale = int(parameters.get("scale", 0))
+        digits = int(parameters.get("connect.decimal.precision", _MOST_DIGITS))
+        fits = 0 <= scale <= digits <= _MOST_DIGITS
+        return Declared(f"DECIMAL({digits}, {scale})" if fits else "STRING", scale=scale)
+    # Arrays, maps and structs become text too, as their JSON.
+    return Declared(_TYPES.get(str(kind), "STRING"))
+
+
+def _available(row: Row) -> Row:
+    """The row, if the event holds all of it.
+
+    Raises:
+        UnreadableError: PostgreSQL left a value out that did not change; a placeholder stands there.
+    """
+    for column, value in row.items():
+        found = value[0] if isinstance(value, list) and len(value) == 1 else value
+        if isinstance(found, str) and found in _UNAVAILABLE:
+            raise UnreadableError(
+                "the database did not say the value, for it did not change (a placeholder of Debezium stands there): "
+                "set REPLICA IDENTITY FULL on the source table",
+                column,
+            )
+    return row

@@ -1,0 +1,224 @@
+"""What a table lacks of the columns of change records, and how it gets them: columns added, types made wider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.internals import AtomicType, DataField, PyarrowFieldParser, dynamic_options
+from pypaimon.streaming.model.data_types import parameter, root
+from pypaimon.streaming.write_internals import ColumnAlreadyExistException, SchemaChange
+from pypaimon.streaming.writing.changes.change_reader import Changes
+from pypaimon.streaming.writing.changes.records import BadChangeError
+from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of, converter
+
+OnNewColumn = Literal["fail", "add", "ignore"]
+
+_INTEGERS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
+_UNLIMITED = {"CHAR": "STRING", "VARCHAR": "STRING", "BINARY": "BYTES", "VARBINARY": "BYTES"}
+_MOST_DIGITS = 38
+_ANY_NUMBER = AtomicType("DECIMAL(38, 0)")
+_MOST_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One change of a table.
+
+    Attributes:
+        column: Its name.
+        type: The type that it gets, as text, without NOT NULL.
+        present: The type that it has; None: there is no such column.
+    """
+
+    column: str
+    type: str
+    present: AtomicType | None = None
+
+
+def check_policy(on_new_column: str) -> None:
+    """Raise StreamConfigError unless it is one of the policies."""
+    if on_new_column not in get_args(OnNewColumn):
+        raise StreamConfigError(f"on_new_column: expected 'fail', 'add' or 'ignore', got {on_new_column!r}")
+
+
+def refuse_new_columns(found: Sequence[Changes], fields: Sequence[DataField], table: str) -> None:
+    """Raise BadChangeError if a row has a column that the table lacks."""
+    known = {field.name for field in fields}
+    for changes in found:
+        new = next((name for name in changes.names if name not in known), None)
+        if new is not None:
+            record = next(number for number, row in zip(changes.records, changes.rows, strict=True) if new in row)
+            raise BadChangeError(
+                record,
+                new,
+                f"{table} has no such column. Add it, or choose on_new_column='add', which adds it by itself, or "
+                "on_new_column='ignore', which leaves it out",
+            )
+
+
+def alterations(
+    found: Sequence[Changes], fields: Sequence[DataField], keys: Iterable[str], reading: Reading
+) -> list[Alteration]:
+    """What a table must become so that change records fit.
+
+    A column that it lacks is added once a row has a value in it: with the type that the records declare, else as
+    BOOLEAN or BIGINT where all values are such, else as STRING, which loses nothing. A type is made wider where a value
+    does not fit it: whole numbers up to BIGINT, decimals up to 38 digits, text and bytes of limited length to STRING
+    and BYTES. Key columns keep their types, for they decide where rows lie.
+
+    Args:
+        found: The rows.
+        fields: Columns of the table.
+        keys: Columns of its primary key, partitions and buckets.
+        reading: How values are read.
+    """
+    known = {field.name for field in fields}
+    added = {
+        name: type_text
+        for name in dict.fromkeys(name for changes in found for name in changes.names if name not in known)
+        if (type_text := _new_type(name, found)) is not None
+    }
+    wider = [
+        Alteration(field.name, type_text, field.type)
+        for field in fields
+        if field.name not in keys and isinstance(field.type, AtomicType)
+        if (type_text := _wider_type(field, found, reading)) is not None
+    ]
+    return [*(Alteration(name, type_text) for name, type_text in added.items()), *wider]
+
+
+def altered(table: Any, wanted: Sequence[Alteration]) -> Any:
+    """A table after its alterations, as a fresh handle with the options of the one that is given.
+
+    Raises:
+        StreamConfigError: The handle does not know its catalog.
+        SchemaChangeRefusedError: The catalog refuses.
+    """
+    loader = table.catalog_environment.catalog_loader
+    if loader is None:
+        raise StreamConfigError(
+            "on_new_column='add' needs a table of a catalog, which alters it: catalog.get_table(...)"
+        )
+    catalog = loader.load()
+    for _ in range(_MOST_ATTEMPTS):
+        fresh = catalog.get_table(table.identifier)
+        missing = _missing(wanted, fresh.fields)
+        if not missing:
+            return fresh.copy(options) if (options := dynamic_options(table)) else fresh
+        try:
+            catalog.alter_table(table.identifier, [_schema_change(each) for each in missing])
+        except (ColumnAlreadyExistException, RuntimeError, ValueError) as error:
+            # Another writer may have altered it at the same time.
+            if _missing(wanted, catalog.get_table(table.identifier).fields) == missing:
+                raise SchemaChangeRefusedError(
+                    f"{table.identifier.get_full_name()} could not get {_listed(missing)}: {error}"
+                ) from error
+    raise SchemaChangeRefusedError(f"{table.identifier.get_full_name()} is altered by others all the time")
+
+
+class SchemaChangeRefusedError(PaimonStreamError):
+    """The catalog refuses to alter the table for the columns of change records. Nothing of the call was written."""
+
+
+def _missing(wanted: Sequence[Alteration], fields: Sequence[DataField]) -> list[Alteration]:
+    """What of the alterations is still to be made; a column that others altered meanwhile stays as they left it."""
+    now = {field.name: field.type for field in fields}
+    return [each for each in wanted if now.get(each.column) == each.present]
+
+
+def _schema_change(each: Alteration) -> Any:
+    if each.present is None:
+        return SchemaChange.add_column(each.column, AtomicType(each.type))
+    return SchemaChange.update_column_type(each.column, AtomicType(each.type, each.present.nullable))
+
+
+def _listed(wanted: Sequence[Alteration]) -> str:
+    return ", ".join(f"column '{each.column}' as {each.type}" for each in wanted)
+
+
+def _new_type(name: str, found: Sequence[Changes]) -> str | None:
+    """The type of a column that the table lacks; None: it has no value yet."""
+    values = [value for changes in found for value in changes.values(name) if value is not None]
+    if not values:
+        return None
+    declared = {changes.says_of(name).type for changes in found if name in changes.names}
+    if len(declared) == 1 and (only := declared.pop()) is not None:
+        return only
+    kinds = set(map(type, values))
+    if kinds == {bool}:
+        return "BOOLEAN"
+    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in values):
+        return "BIGINT"
+    return "STRING"
+
+
+def _wider_type(field: DataField, found: Sequence[Changes], reading: Reading) -> str | None:
+    """The type that holds the values that a column cannot hold; None: it holds them, or there is no such type."""
+    name = root(field.type)
+    if name in _UNLIMITED:
+        limit = parameter(field.type)
+        return _UNLIMITED[name] if limit is not None and _longest(field, found, reading) > limit else None
+    if name not in _INTEGERS and name != "DECIMAL":
+        return None
+    if all(_holds(field, changes, reading) for changes in found if field.name in changes.names):
+        return None
+    numbers = _numbers(field.name, found, reading)
+    if numbers is None:
+        return None
+    if name == "DECIMAL":
+        return _decimal_type(field, numbers)
+    for wider, bits in _INTEGERS.items():
+        if bits > _INTEGERS[name] and all(_is_whole(number, bits) for number in numbers):
+            return wider
+    return None
+
+
+def _holds(field: DataField, changes: Changes, reading: Reading) -> bool:
+    try:
+        column_of(changes.values(field.name), field.type, changes.says_of(field.name), reading)
+    except BadValueError:
+        return False
+    return True
+
+
+def _numbers(name: str, found: Sequence[Changes], reading: Reading) -> list[Decimal] | None:
+    """The values of a column as numbers of any size; None if one is no number."""
+    numbers = []
+    try:
+        for changes in found:
+            convert = converter(_ANY_NUMBER, changes.says_of(name), reading)
+            numbers += [convert(value) for value in changes.values(name) if value is not None]
+    except (ValueError, ArithmeticError):
+        return None
+    return numbers
+
+
+def _is_whole(number: Decimal, bits: int) -> bool:
+    return -(2**bits) <= number < 2**bits and number == int(number)
+
+
+def _decimal_type(field: DataField, numbers: Iterable[Decimal]) -> str | None:
+    present = PyarrowFieldParser.from_paimon_type(field.type)
+    whole, scale = present.precision - present.scale, present.scale
+    for number in numbers:
+        scale = max(scale, -int(number.as_tuple().exponent))
+        whole = max(whole, number.adjusted() + 1)
+    return f"DECIMAL({whole + scale}, {scale})" if whole + scale <= _MOST_DIGITS else None
+
+
+def _longest(field: DataField, found: Sequence[Changes], reading: Reading) -> int:
+    """Length of the longest value of a column of text (characters) or bytes."""
+    unlimited = AtomicType(_UNLIMITED[root(field.type)])
+    longest = 0
+    for changes in found:
+        if field.name in changes.names:
+            try:
+                column = column_of(changes.values(field.name), unlimited, changes.says_of(field.name), reading)
+            except BadValueError:
+                continue
+            longest = max([longest, *(len(value) for value in column.to_pylist() if value is not None)])
+    return longest

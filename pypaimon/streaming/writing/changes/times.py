@@ -1,0 +1,160 @@
+"""Moments, days and times of day out of text and whole numbers, exactly: what would be cut is refused."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_NANOS = 10**9
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1)
+_TIME = r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"
+_DAY_TEXT = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T]00:00:00(?:\.0{1,9})?)?")
+_TIME_TEXT = re.compile(_TIME)
+_MOMENT_TEXT = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)(?:[ T]{_TIME})?\s*(Z|UTC|[+-]\d\d(?::?\d\d)?)?")
+
+
+def zone_of(name: str | None) -> tzinfo | None:
+    """A time zone by its name.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if name is None:
+        return None
+    try:
+        return timezone.utc if name == "UTC" else ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"there is no time zone {name!r}") from None
+
+
+def day(value: Any) -> int:
+    """Days since 1970 of ISO text, of a `date`, or of a number of days.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.toordinal() - _EPOCH_DAY
+    if _is_whole(value):
+        return int(value)
+    match = _DAY_TEXT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("expected a day as 2026-11-21, or days since 1970")
+    return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - _EPOCH_DAY
+
+
+def time_of_day(value: Any, unit: str | None) -> int:
+    """Milliseconds since midnight of `12:34:56.789`, or of a number of `unit`.
+
+    Raises:
+        ValueError: It is none, or finer than a millisecond.
+    """
+    if _is_whole(value):
+        nanos = int(value) * (_NANOS // _PER_SECOND[_known(unit)])
+    else:
+        match = _TIME_TEXT.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError("expected a time of day as 12:34:56.789")
+        nanos = _nanos(match.groups())
+    if not 0 <= nanos < 86_400 * _NANOS:
+        raise ValueError("it is no time of a day")
+    if nanos % 10**6:
+        raise ValueError("it is finer than a millisecond, and Paimon's files hold times of day in milliseconds")
+    return nanos // 10**6
+
+
+def moment(value: Any, unit: str | None, *, target: str, local: bool, zone: tzinfo | None) -> int:
+    """A moment in units since 1970: of the clock on the wall, or of UTC.
+
+    Args:
+        value: ISO text, a `datetime`, or a number of `unit` since 1970.
+        unit: Of whole numbers.
+        target: Unit of the result: `s`, `ms`, `us` or `ns`.
+        local: Whether the column is TIMESTAMP WITH LOCAL TIME ZONE: the result counts from 1970 in UTC.
+        zone: In which zone clocks on the wall are; None: nobody said.
+
+    Raises:
+        ValueError: It is none, is finer than `target`, or lacks a zone, or has one, and `zone` is not known.
+    """
+    if _is_whole(value):
+        nanos = int(value) * (_NANOS // _PER_SECOND[_known(unit)])
+    else:
+        wall, offset = _wall(value)
+        nanos = _in_zone(wall, offset, local, zone)
+    step = _NANOS // _PER_SECOND[target]
+    if nanos % step:
+        raise ValueError(f"it is finer than the column, which holds {target}")
+    return nanos // step
+
+
+def _wall(value: Any) -> tuple[int, int | None]:
+    """Nanoseconds since 1970 of the clock on the wall, and how many seconds it is ahead of UTC."""
+    if isinstance(value, datetime):
+        offset = value.utcoffset()
+        gone = value.replace(tzinfo=None) - _EPOCH
+        seconds = None if offset is None else int(offset.total_seconds())
+        return (gone.days * 86_400 + gone.seconds) * _NANOS + gone.microseconds * 1000, seconds
+    match = _MOMENT_TEXT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("expected a moment as 2026-11-21 12:34:56.789, or as 2026-11-21T12:34:56Z")
+    year, month, number, *time, zone = match.groups()
+    days = date(int(year), int(month), int(number)).toordinal() - _EPOCH_DAY
+    return days * 86_400 * _NANOS + _nanos(time), None if zone is None else _offset(zone)
+
+
+def _in_zone(wall: int, offset: int | None, local: bool, zone: tzinfo | None) -> int:
+    if offset is None:
+        if not local:
+            return wall
+        if zone is None:
+            raise ValueError("it has no time zone, and the column needs one: say it with time_zone=...")
+        return wall - _ahead(_EPOCH + timedelta(microseconds=wall // 1000), zone) * _NANOS
+    instant = wall - offset * _NANOS
+    if local:
+        return instant
+    if zone is None:
+        raise ValueError(
+            "it has a time zone, and the column has none: make the column TIMESTAMP WITH LOCAL TIME ZONE, or say with "
+            "time_zone=... in which zone its clock is"
+        )
+    there = (_EPOCH.replace(tzinfo=timezone.utc) + timedelta(microseconds=instant // 1000)).astimezone(zone)
+    return instant + _ahead(there.replace(tzinfo=None, fold=there.fold), zone) * _NANOS
+
+
+def _ahead(wall: datetime, zone: tzinfo) -> int:
+    """Seconds that a zone is ahead of UTC at a time of its own clock."""
+    offset = wall.replace(tzinfo=zone).utcoffset()
+    return int((offset or timedelta()).total_seconds())
+
+
+def _offset(zone: str) -> int:
+    if zone in ("Z", "UTC"):
+        return 0
+    digits = zone[1:].replace(":", "")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:] or 0) * 60
+    return -seconds if zone[0] == "-" else seconds
+
+
+def _nanos(parts: Any) -> int:
+    hour, minute, second, fraction = parts
+    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
+    if hours > 23 or minutes > 59 or seconds > 59:
+        raise ValueError("it is no time of a day")
+    return (hours * 3600 + minutes * 60 + seconds) * _NANOS + int((fraction or "").ljust(9, "0"))
+
+
+def _known(unit: str | None) -> str:
+    if unit not in _PER_SECOND:
+        raise ValueError(
+            "a number does not say its unit: send the schema with the records, or say it with time_unit='ms', 'us' or "
+            "'ns'"
+        )
+    return unit
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

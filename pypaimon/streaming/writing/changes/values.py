@@ -1,0 +1,268 @@
+"""`column_of`: values as JSON has them into a column of a table's type. Nothing is cut, rounded or guessed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, PyarrowFieldParser, RowType
+from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.writing.changes.records import Declared
+from pypaimon.streaming.writing.changes.times import day, moment, time_of_day
+
+Convert = Callable[[Any], Any]
+
+_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+_WHOLE = re.compile(r"[+-]?\d{1,40}")
+_BEYOND = 10**20
+_GREATEST = {"FLOAT": 3.4028235677973366e38, "DOUBLE": math.inf}
+_TRUTHS = {True: True, False: False, "1": True, "0": False, "true": True, "false": False, "t": True, "f": False}
+_NO_NUMBERS = ("nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
+
+
+class BadValueError(ValueError):
+    """A value does not fit.
+
+    Attributes:
+        index: Which one.
+    """
+
+    def __init__(self, index: int, detail: str) -> None:
+        self.index = index
+        super().__init__(detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the caller says of all columns.
+
+    Attributes:
+        unit: Of whole numbers that stand for moments and times of day, where the records do not say it.
+        zone: In which zone clocks on the wall are.
+    """
+
+    unit: str | None = None
+    zone: tzinfo | None = None
+
+
+def column_of(values: Sequence[Any], kind: DataType, declared: Declared, reading: Reading) -> pa.Array:
+    """A column.
+
+    Args:
+        values: As JSON has them, fractions as `Decimal`; None is null.
+        kind: Type of the table's column.
+        declared: What the records say of it.
+        reading: What the caller says.
+
+    Raises:
+        BadValueError: A value does not fit the type.
+    """
+    target = PyarrowFieldParser.from_paimon_type(kind)
+    if _are_already(values, kind):
+        try:
+            return pa.array(values, target)
+        except (pa.ArrowInvalid, OverflowError):
+            pass  # said below, of the value that it is
+    convert = converter(kind, declared, reading)
+    try:
+        return pa.array([None if value is None else convert(value) for value in values], target)
+    except (ValueError, OverflowError, TypeError, ArithmeticError):
+        return pa.array(_one_by_one(values, convert, kind, target), target)
+
+
+def _are_already(values: Sequence[Any], kind: DataType) -> bool:
+    """Whether Arrow takes the values as they are, checking that they fit."""
+    name = root(kind) if isinstance(kind, AtomicType) else ""
+    wanted = int if name in _INTEGERS else str if name in ("VARCHAR", "CHAR") else bool if name == "BOOLEAN" else None
+    return wanted is not None and set(map(type, values)) <= {wanted, type(None)}
+
+
+def _one_by_one(values: Sequence[Any], convert: Convert, kind: DataType, target: pa.DataType) -> list[Any]:
+    """The converted values; the first one that cannot be is the error."""
+    found: list[Any] = []
+    try:
+        for value in values:
+            each = None if value is None else convert(value)
+            pa.array([each], target)
+            found.append(each)
+    except (ValueError, OverflowError, TypeError, ArithmeticError) as error:
+        raise BadValueError(len(found), f"{_shown(value)} does not fit {kind}: {error}") from error
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if isinstance(value, Decimal) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def converter(kind: DataType, declared: Declared, reading: Reading) -> Convert:
+    """How one value becomes one that Arrow takes for a type of Paimon. It raises ValueError where it cannot."""
+    inner = partial(converter, declared=Declared(latin=declared.latin), reading=reading)
+    if isinstance(kind, ArrayType):
+        return partial(_list, _null_safe(inner(kind.element)))
+    if isinstance(kind, MapType):
+        return partial(_map, inner(kind.key), _null_safe(inner(kind.value)))
+    if isinstance(kind, RowType):
+        return partial(_struct, {field.name: _null_safe(inner(field.type)) for field in kind.fields})
+    return _atomic(kind, declared, reading)
+
+
+def _atomic(kind: DataType, declared: Declared, reading: Reading) -> Convert:
+    name = root(kind) if isinstance(kind, AtomicType) else ""
+    unit = declared.unit or reading.unit
+    if name in _INTEGERS:
+        return _integer
+    if name == "BOOLEAN":
+        return _boolean
+    if name in _GREATEST:
+        return partial(_float, _GREATEST[name])
+    if name == "DECIMAL":
+        return _decimal if declared.scale is None else partial(_unscaled, declared.scale)
+    if name in ("VARCHAR", "CHAR"):
+        return _text if declared.scale is None else lambda value: str(_unscaled(declared.scale or 0, value))
+    if name in ("VARBINARY", "BINARY"):
+        return _latin if declared.latin else _base64
+    if name == "DATE":
+        return day
+    if name == "TIME":
+        return partial(time_of_day, unit=unit)
+    if name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        target = PyarrowFieldParser.from_paimon_type(kind).unit
+        return partial(moment, unit=unit, target=target, local=name == "TIMESTAMP_LTZ", zone=reading.zone)
+    raise ValueError(f"change records cannot fill a column of type {kind}")
+
+
+def _null_safe(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        return int(value)
+    # The digits first: the whole number of 1E+999999999 fills the memory.
+    if isinstance(value, (Decimal, float)) and -_BEYOND < value < _BEYOND and value == (whole := int(value)):
+        return whole
+    raise ValueError("expected a whole number")
+
+
+def _boolean(value: Any) -> bool:
+    found = _TRUTHS.get(value.lower() if isinstance(value, str) else value) if _is_scalar(value) else None
+    if found is None:
+        raise ValueError("expected true, false, 0 or 1")
+    return found
+
+
+def _float(greatest: float, value: Any) -> float:
+    if isinstance(value, bool) or not _is_scalar(value):
+        raise ValueError("expected a number")
+    found = float(value)
+    if abs(found) >= greatest and str(value).lower() not in _NO_NUMBERS:
+        raise ValueError("it is out of range")
+    return found
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, Mapping) and set(value) == {"scale", "value"}:
+        return _unscaled(_integer(value["scale"]), value["value"])
+    if isinstance(value, bool) or not _is_scalar(value):
+        raise ValueError("expected a number")
+    try:
+        found = Decimal(repr(value) if isinstance(value, float) else value)
+    except InvalidOperation:
+        raise ValueError(
+            "expected a number (base64 comes with the schema, or as text with 'decimal.handling.mode' = 'string')"
+        ) from None
+    if not found.is_finite():
+        raise ValueError("expected a finite number")
+    return found
+
+
+def _unscaled(scale: int, value: Any) -> Decimal:
+    """A decimal out of base64 of its unscaled value, the most significant byte first."""
+    if not isinstance(value, (str, bytes)):
+        return _decimal(value)
+    number = int.from_bytes(value if isinstance(value, bytes) else _base64(value), "big", signed=True)
+    sign, digits = int(number < 0), tuple(map(int, str(abs(number))))
+    return Decimal((sign, digits, -scale))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float, Decimal)):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_number_of_json)
+
+
+def _number_of_json(value: Any) -> float:
+    """A number inside of JSON; a double if that has all its digits."""
+    if isinstance(value, Decimal) and Decimal(repr(number := float(value))) == value:
+        return number
+    raise ValueError("a number in it has more digits than a double")
+
+
+def _latin(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("expected bytes as text")
+    return value.encode("latin-1")
+
+
+def _base64(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("expected bytes as base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"expected bytes as base64 ({error})") from None
+
+
+def _list(item: Convert, value: Any) -> list[Any]:
+    found = _of_json(value)
+    if not isinstance(found, list):
+        raise ValueError("expected a list")
+    return [item(each) for each in found]
+
+
+def _map(key: Convert, item: Convert, value: Any) -> list[tuple[Any, Any]]:
+    found = _of_json(value)
+    pairs = list(found.items()) if isinstance(found, Mapping) else found
+    if not isinstance(pairs, list) or not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
+        raise ValueError("expected an object, or a list of pairs")
+    return [(key(left), item(right)) for left, right in pairs]
+
+
+def _struct(fields: Mapping[str, Convert], value: Any) -> dict[str, Any]:
+    found = _of_json(value)
+    if not isinstance(found, Mapping):
+        raise ValueError("expected an object")
+    if unknown := [name for name in found if name not in fields]:
+        raise ValueError(f"the type has no field {', '.join(map(repr, unknown))}")
+    return {name: convert(found.get(name)) for name, convert in fields.items()}
+
+
+def _of_json(value: Any) -> Any:
+    """Nested values may come as text of JSON, which is all that some formats have."""
+    return json.loads(value, parse_float=Decimal) if isinstance(value, str) else value
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (str, int, float, Decimal))
