@@ -1,131 +1,142 @@
-"""`RecordWriter`: Arrow batches with row kinds into new files of a table, through pypaimon's writers."""
+"""`RecordWriter`: Arrow batches with row kinds into new files of a table, in bounded memory."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import CoreOptions, GenericRow, GenericRowSerializer, RowKind
 from pypaimon.streaming.merge.engines.factory import merge_engine
-from pypaimon.streaming.merge.merge_on_read import merge_records
-from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
-from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
-from pypaimon.streaming.options.table_traits import merge_engine_of
-from pypaimon.streaming.write_internals import (
-    AppendOnlyDataWriter,
-    BucketMode,
-    ChangelogProducer,
-    DataWriter,
-    FileStoreWrite,
-    FixedBucketRowKeyExtractor,
-    KeyValueDataWriter,
-    PostponeDataWriter,
-)
-from pypaimon.streaming.writing.bucket_hash import BucketKeys
-from pypaimon.streaming.writing.write_state import NO_SEQUENCE, WriteState, write_state
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import ChangelogProducer, changelog_producer_of, merge_engine_of
+from pypaimon.streaming.write_internals import BucketMode, CommitMessage
+from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
+from pypaimon.streaming.writing.files.bucket_files import BucketFiles
+from pypaimon.streaming.writing.files.file_options import FileOptions
+from pypaimon.streaming.writing.files.keyed_bucket import KeyedBucket
+from pypaimon.streaming.writing.files.system_columns import Records
+from pypaimon.streaming.writing.routing import Router
+from pypaimon.streaming.writing.write_state import WriteState, write_state
 
-_NEWEST = {"merge-engine": "deduplicate"}
-_RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
+_BUFFER_BYTES = 256 << 20
+_MOST_OPEN_FILES = 100
+_MOST_WRITERS = 1 << 31
+
+_Bucket = AppendBucket | KeyedBucket
 
 
 class RecordWriter:
-    """Writes the rows of one task. Not for several threads.
+    """Writes the rows of one commit, or of one task of it. Not for several threads.
 
     Args:
         table: pypaimon's table.
         user: Commit user.
         overwrite: Whether what is written replaces what is there.
         state: What is there already; None: it is found out when the first row comes.
+        buffer_bytes: Bytes of rows, as Arrow counts them, that are held in memory; what is more goes to files. None:
+            what the table says (`write-buffer-size`), else 256 MB. While a bucket is written out, about twice its
+            rows are in memory beside.
+
+    Raises:
+        UnsupportedTableError: Files of the table's format, or its merge engine, are not written here.
+        StreamConfigError: An option of the table cannot be read.
     """
 
-    def __init__(self, table: Any, user: str, overwrite: bool, state: WriteState | None = None) -> None:
-        keys = BucketKeys.of(table)
-        self._router = _Router(table.table_schema, keys) if keys else table.create_row_key_extractor(overwrite)
-        self._write = _FileStoreWrite(table, user, overwrite, state)
-
-    def check(self) -> None:
-        """Find out early what cannot be merged.
-
-        Raises:
-            PaimonStreamError: The merge engine, or an option of it.
-        """
-        if self._write.table.is_primary_key_table:
-            merge_engine(self._write.table.table_schema)
+    def __init__(
+        self, table: Any, user: str, overwrite: bool, state: WriteState | None = None, buffer_bytes: int | None = None
+    ) -> None:
+        options = OptionValues(table.options.options.to_map())
+        self._table = table
+        self._overwrite = overwrite
+        self._state = state
+        self._bound = options.size_bytes("write-buffer-size", _BUFFER_BYTES) if buffer_bytes is None else buffer_bytes
+        self._options = FileOptions.of(table, user, random.randrange(_MOST_WRITERS))
+        self._engine = merge_engine(table.table_schema) if table.is_primary_key_table else None
+        self._router = Router(table)
+        self._buckets: dict[tuple[Any, ...], _Bucket] = {}
+        self._places: dict[tuple[Any, ...], tuple[tuple[Any, ...], int]] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows: the table's columns, and for a primary-key table `VALUE_KIND` behind them."""
-        for partition, bucket, rows in self._router.extract_partition_bucket_groups(batch):
-            self._write.write(partition, bucket, batch if rows is None else batch.take(rows))
+        """Write rows: the table's columns, and for a primary-key table `VALUE_KIND` behind them.
+
+        Raises:
+            UnsupportedTableError: A partition cannot be written.
+            StoreError: A file cannot be written.
+        """
+        for partition, bucket, rows in self._router.parts(batch):
+            self._bucket(partition, bucket).add(rows)
+        if self.buffered_bytes > self._bound:
+            self._make_room()
+        if sum(bucket.open_files for bucket in self._buckets.values()) > _MOST_OPEN_FILES:
+            for each in self._buckets.values():
+                each.end_files()
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of the rows that are held in memory, in no file yet: as Arrow counts them."""
-        return sum(writer.buffered_bytes for writer in self._write.data_writers.values())
+        return sum(bucket.buffered_bytes for bucket in self._buckets.values())
 
     def prepare(self, identifier: int) -> list[Any]:
-        """Finish the files: pypaimon's commit messages, which own them from now on."""
-        messages: list[Any] = self._write.prepare_commit(identifier)
-        return messages
+        """Finish the files: pypaimon's commit messages, which own them from now on.
+
+        Raises:
+            StoreError: A file cannot be written; the other ones still belong to the writer.
+        """
+        for bucket in self._buckets.values():
+            bucket.end_files()
+        taken = [(self._places[key], bucket.take()) for key, bucket in self._buckets.items()]
+        return [
+            CommitMessage(partition=partition, bucket=number, new_files=data, changelog_files=changelog)
+            for (partition, number), (data, changelog) in taken
+            if data or changelog
+        ]
 
     def close(self) -> None:
         """Forget everything; to be called after `prepare` or `abort`."""
-        self._write.data_writers.clear()
+        self._buckets.clear()
 
     def abort(self) -> None:
         """Delete the files that no message owns. None of them was ever handed out."""
-        self._write.abort()
+        for bucket in self._buckets.values():
+            bucket.abort()
+        self._buckets.clear()
 
+    def _make_room(self) -> None:
+        """Write buckets out, those with most rows first, until half of the room is free."""
+        for bucket in sorted(self._buckets.values(), key=lambda each: each.buffered_bytes, reverse=True):
+            if self.buffered_bytes <= self._bound // 2:
+                break
+            bucket.flush()
 
-class _Router(FixedBucketRowKeyExtractor):
-    """Routes rows to buckets, hashing in bulk."""
+    def _bucket(self, partition: tuple[Any, ...], bucket: int) -> _Bucket:
+        key = (*map(_distinct, partition), bucket)
+        found = self._buckets.get(key)
+        if found is None:
+            self._check_overwrite(partition)
+            self._places[key] = (partition, bucket)
+            found = self._buckets[key] = self._made(BucketFiles(self._table, self._options, partition, bucket))
+        return found
 
-    def __init__(self, schema: Any, keys: BucketKeys) -> None:
-        super().__init__(schema)
-        self._keys = keys
-
-    def _extract_buckets_batch(self, batch: pa.RecordBatch) -> Any:
-        return self._keys.buckets_of([batch.column(name) for name in self._keys.names])
-
-
-class _FileStoreWrite(FileStoreWrite):
-    def __init__(self, table: Any, user: str, overwrite: bool, state: WriteState | None) -> None:
-        # pypaimon refuses tables that it does not merge; here they are merged by this library.
-        merged_here = table.is_primary_key_table and not merge_engine_of(table.options.options.to_map()).keeps_newest
-        super().__init__(table.copy_without_time_travel(_NEWEST) if merged_here else table, user)
-        if merged_here:
-            self.table, self.options = table, CoreOptions.copy(table.options)
-            self._configure_data_file_prefix(user)
-        self._overwrite = overwrite
-        self._state = state
-        if overwrite:
-            # An overwrite has no changelog, as in Java.
-            self.changelog_producer = ChangelogProducer.NONE
-
-    def _create_data_writer(self, partition: tuple[Any, ...], bucket: int, options: Any) -> Any:
-        mode = self.table.bucket_mode()
-        self._check_overwrite(partition)
-        settings: dict[str, Any] = {
-            "table": self.table,
-            "partition": partition,
-            "bucket": bucket,
-            "options": options,
-            "changelog_producer": self.changelog_producer,
-        }
+    def _made(self, files: BucketFiles) -> _Bucket:
+        mode = self._table.bucket_mode()
+        keys = self._table.trimmed_primary_keys
+        options = self._table.options.options.to_map()
         if mode == BucketMode.BUCKET_UNAWARE:
-            return _AppendWriter(max_seq_number=0, **settings)
+            return AppendBucket(files, 0, tracked=OptionValues(options).boolean("row-tracking.enabled", False))
         if mode == BucketMode.POSTPONE_MODE:
-            return _PostponedWriter(max_seq_number=NO_SEQUENCE, **settings)
-        last = self._last_sequence(partition)
-        if not self.table.is_primary_key_table:
-            return _BucketedWriter(max_seq_number=last + 1, **settings)
-        return _KeyedWriter(max_seq_number=last, **settings)
+            return PostponedBucket(files, Records(keys, 0))
+        first = self._last_sequence(files.partition) + 1
+        if self._engine is None:
+            return AppendBucket(files, first)
+        # An overwrite has no changelog, as in Java.
+        changelog = not self._overwrite and changelog_producer_of(options) is ChangelogProducer.INPUT
+        newest = merge_engine_of(options).keeps_newest
+        return KeyedBucket(files, self._engine, newest, Records(keys, first), changelog)
 
     def _check_overwrite(self, partition: tuple[Any, ...]) -> None:
-        by_partition = self._overwrite and self.table.options.dynamic_partition_overwrite()
+        by_partition = self._overwrite and self._table.options.dynamic_partition_overwrite()
         if by_partition and any(value != value for value in partition):
             raise UnsupportedTableError(
                 "A partition of NaN cannot be overwritten: pypaimon finds no rows of it to replace, since NaN is not "
@@ -139,99 +150,18 @@ class _FileStoreWrite(FileStoreWrite):
             UnsupportedTableError: The rows of the partition are divided into another number of buckets.
         """
         if self._state is None:
-            self._state = write_state(self.table)
+            self._state = write_state(self._table)
         buckets = self._state.rescaled.get(partition)
         if buckets is not None and not self._overwrite:
-            values = dict(zip(self.table.partition_keys, partition, strict=True))
+            values = dict(zip(self._table.partition_keys, partition, strict=True))
             raise UnsupportedTableError(
                 f"The rows of partition {values} are divided into {buckets} buckets, and the table's option 'bucket' "
-                f"is {self.table.total_buckets}: rows of one key would lie in two buckets. Overwrite the partition "
+                f"is {self._table.total_buckets}: rows of one key would lie in two buckets. Overwrite the partition "
                 "with its own rows first (INSERT OVERWRITE), or set 'bucket' back."
             )
         return self._state.sequence
 
 
-class _PathsOfJava(DataWriter):
-    """Puts files where Java looks for them, also below partitions that pypaimon spells otherwise."""
-
-    @property
-    def buffered_bytes(self) -> int:
-        return int(self._buffer.nbytes)
-
-    def _generate_file_path(self, file_name: str) -> str:
-        row = GenericRow(list(self.partition), self.table.partition_keys_fields)
-        paths = FilePaths.of(self.table.table_path, self.table.table_schema)
-        (directory,) = paths.partitions(pa.array([GenericRowSerializer.to_bytes(row)], pa.binary()))
-        path = paths.data_file(directory, self.bucket, file_name)
-        if self.external_path_provider or not isinstance(path, SpelledPath):
-            return str(super()._generate_file_path(file_name))
-        return str(path)
-
-
-class _AppendWriter(_PathsOfJava, AppendOnlyDataWriter):
-    pass
-
-
-class _BucketedWriter(_AppendWriter):
-    """Numbers the rows of a bucket of an append table in their order, as Java does: so files are read and compacted."""
-
-    def _write_data_to_file(self, data: pa.Table) -> None:
-        numbers = self.sequence_generator
-        numbers.current = numbers.start + data.num_rows - 1
-        super()._write_data_to_file(data)
-        numbers.start = numbers.current = numbers.current + 1
-
-
-class _KindsInColumn(_PathsOfJava, KeyValueDataWriter):
-    """Takes the row kind from a column that the table lacks."""
-
-    def _add_system_fields(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        kinds = data.column(VALUE_KIND)
-        values = data.drop_columns([VALUE_KIND])
-        first = self.sequence_generator.current + 1
-        self.sequence_generator.current += data.num_rows
-        sequence = pa.array(np.arange(first, first + data.num_rows, dtype=np.int64))
-        names = {name: KEY_PREFIX + name for name in self.trimmed_primary_keys}
-        keys = {copy: values.schema.field(name).with_name(copy) for name, copy in names.items()}
-        system = [pa.field(SEQUENCE_NUMBER, pa.int64(), False), pa.field(VALUE_KIND, pa.int8(), False)]
-        return pa.RecordBatch.from_arrays(
-            [*(values.column(name) for name in self.trimmed_primary_keys), sequence, kinds, *values.columns],
-            schema=pa.schema([*keys.values(), *system, *values.schema]),
-        )
-
-
-class _KeyedWriter(_KindsInColumn):
-    def _merge_pending_by_pk(self, data: pa.Table) -> pa.Table:
-        if data.num_rows < 2:
-            return data
-        if not merge_engine_of(self.options.options.to_map()).keeps_newest:
-            return self._merged(data)
-        # Sorted by key and sequence: the last row of each key stays.
-        last = np.zeros(data.num_rows, dtype=bool)
-        last[-1] = True
-        for name in self.trimmed_primary_keys:
-            column = data.column(name).combine_chunks()
-            same = pc.equal(column.slice(0, len(column) - 1), column.slice(1))
-            last[:-1] |= ~pc.fill_null(same, False).to_numpy(zero_copy_only=False)
-        return data.filter(pa.array(last))
-
-    def _merged(self, data: pa.Table) -> pa.Table:
-        """One record per key, as the merge engine makes it."""
-        records = data.combine_chunks().drop_columns([KEY_PREFIX + name for name in self.trimmed_primary_keys])
-        merged = merge_records(records.to_batches()[0], merge_engine(self.table.table_schema))
-        keys = {KEY_PREFIX + name: name for name in self.trimmed_primary_keys}
-        return pa.Table.from_arrays(
-            [merged.column(keys.get(each, each)) for each in data.schema.names], schema=data.schema
-        )
-
-    def _write_data_to_file(self, data: pa.Table) -> None:
-        files, changelogs = len(self.committed_files), len(self.committed_changelog_files)
-        super()._write_data_to_file(data)
-        # A reader must know of deletes: without them it takes a file without merging it.
-        deletes = int(pc.sum(pc.is_in(data.column(VALUE_KIND), _RETRACTS)).as_py() or 0)
-        for file in (*self.committed_files[files:], *self.committed_changelog_files[changelogs:]):
-            file.delete_row_count = deletes
-
-
-class _PostponedWriter(_KindsInColumn, PostponeDataWriter):
-    pass
+def _distinct(value: Any) -> Any:
+    """A partition's value as a key of a dict: NaN is not equal to itself, and zeros are, whatever their sign."""
+    return repr(value) if isinstance(value, float) else value

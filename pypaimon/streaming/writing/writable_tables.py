@@ -50,8 +50,7 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
         if any(refused in kind for refused in _REFUSED_TYPES):
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
     try:
-        writer = RecordWriter(table, "check", overwrite)
-        writer.check()
+        RecordWriter(table, "check", overwrite)
     except (NotImplementedError, ValueError) as error:
         raise UnsupportedTableError(f"{name} cannot be written: {error}") from error
 

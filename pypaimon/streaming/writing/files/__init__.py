@@ -1,0 +1,1 @@
+"""Rows of one bucket into new files, as Java writes them."""

@@ -1,0 +1,59 @@
+"""`BucketFiles`: where the new files of one bucket lie, and what they are called."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
+from pypaimon.streaming.write_internals import canonical_data_file_path
+from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
+
+
+class BucketFiles:
+    """Paths of new files of one bucket of one partition.
+
+    Args:
+        table: pypaimon's table.
+        options: What its options say about new files.
+        partition: Values of the partition columns.
+        bucket: The bucket; -2 is the postponed one.
+
+    Attributes:
+        table: pypaimon's table.
+        options: As above.
+        partition: As above.
+        bucket: As above.
+    """
+
+    def __init__(self, table: Any, options: FileOptions, partition: tuple[Any, ...], bucket: int) -> None:
+        self.table = table
+        self.options = options
+        self.partition = partition
+        self.bucket = bucket
+        self._paths = FilePaths.of(str(table.table_path), table.table_schema)
+        row = GenericRow(list(partition), table.partition_keys_fields)
+        (self._directory,) = self._paths.partitions(pa.array([GenericRowSerializer.to_bytes(row)], pa.binary()))
+        self._external = table.path_factory().create_external_path_provider(partition, bucket, canonical_partition=True)
+        self._unique = uuid4()
+        self._count = 0
+
+    @property
+    def external(self) -> bool:
+        """Whether files lie outside of the table's directory, so that their metadata must tell where."""
+        return self._external is not None
+
+    def new_path(self, kind: FileKind) -> tuple[str, str]:
+        """Name and path of another file."""
+        name = f"{kind.prefix}{self._unique}-{self._count}{kind.suffix}"
+        self._count += 1
+        if self._external is not None:
+            return name, str(self._external.get_next_external_data_path(name))
+        path = self._paths.data_file(self._directory, self.bucket, name)
+        if not isinstance(path, SpelledPath):
+            # pypaimon's own, which knows how a local URI must be spelled.
+            path = canonical_data_file_path(self.table, self.partition, self.bucket, name)
+        return name, str(path)

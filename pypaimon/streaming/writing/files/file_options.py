@@ -1,0 +1,133 @@
+"""`FileOptions`: what a table's options say about the files that a writer makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.writing.files.stats_modes import StatsModes
+
+FORMATS = ("parquet", "orc", "avro")
+
+_DATA_PREFIX, _CHANGELOG_PREFIX = "data-", "changelog-"
+_TARGET_KEYED, _TARGET_APPEND = 128 << 20, 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """How the files of one kind (data, changelog) are made.
+
+    Attributes:
+        format: `parquet`, `orc` or `avro`.
+        compression: Name of the codec, in lower case.
+        prefix: What their names begin with.
+        stats: What is told of each column.
+        suffix: What their names end with, behind the number.
+    """
+
+    format: str
+    compression: str
+    prefix: str
+    stats: StatsModes
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """The options of one table's new files.
+
+    Attributes:
+        data: Data files.
+        changelog: Changelog files.
+        zstd_level: Level of the codec zstd.
+        target_bytes: A file ends once it has this many bytes.
+        target_rows: A file ends once it has this many rows; None: there is no such bound.
+        thin: Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`).
+        page_index: Whether Parquet files have a page index.
+    """
+
+    data: FileKind
+    changelog: FileKind
+    zstd_level: int
+    target_bytes: int
+    target_rows: int | None
+    thin: bool
+    page_index: bool
+
+    @staticmethod
+    def of(table: Any, user: str, writer: int) -> FileOptions:
+        """The options of a table.
+
+        Args:
+            table: pypaimon's table.
+            user: Commit user; files of postponed buckets carry it in their names.
+            writer: Number of the writer, likewise.
+
+        Raises:
+            UnsupportedTableError: Files of such a format or codec are not written here.
+            StreamConfigError: An option cannot be read.
+        """
+        options = OptionValues(table.options.options.to_map())
+        keyed, postponed = bool(table.is_primary_key_table), table.options.bucket() == -2
+        prefix = options.text("data-file.prefix") or _DATA_PREFIX
+        if postponed:
+            prefix = f"{prefix}-u-{user}-s-{writer}-w-"
+        # Java looks at what a level has of its own in primary-key tables only; what is new is level 0.
+        of_level = _of_first_level if keyed and not postponed else lambda options, key: None
+        format_ = of_level(options, "file.format.per.level") or options.text("file.format")
+        format_ = _format(format_ or ("avro" if postponed else "parquet"), "file.format")
+        compression = of_level(options, "file.compression.per.level") or options.text("file.compression") or "zstd"
+        stats = "none" if postponed else of_level(options, "metadata.stats-mode.per.level")
+        data = _kind(options, table, format_, compression, prefix, stats)
+        changelog = _kind(
+            options,
+            table,
+            _format(options.text("changelog-file.format") or format_, "changelog-file.format"),
+            options.text("changelog-file.compression") or compression,
+            options.text("changelog-file.prefix") or _CHANGELOG_PREFIX,
+            options.text("changelog-file.stats-mode") or stats,
+        )
+        rows = options.integer("target-file-row-num")
+        if rows is not None and rows < 1:
+            raise StreamConfigError(f"'target-file-row-num': expected at least 1, got {rows}.")
+        return FileOptions(
+            data,
+            changelog,
+            _zstd_level(options),
+            options.size_bytes("target-file-size", _TARGET_KEYED if keyed else _TARGET_APPEND),
+            rows,
+            keyed and options.boolean("data-file.thin-mode", False),
+            options.boolean("parquet.write-page-index.enabled", True),
+        )
+
+
+def _kind(
+    options: OptionValues, table: Any, format_: str, compression: str, prefix: str, stats: str | None
+) -> FileKind:
+    codec = compression.strip().lower()
+    between = f".{codec}" if options.boolean("file.suffix.include.compression", False) else ""
+    modes = StatsModes.of(options, [field.name for field in table.fields], stats)
+    return FileKind(format_, codec, prefix, modes, f"{between}.{format_}")
+
+
+def _format(text: str, key: str) -> str:
+    name = text.strip().lower()
+    if name not in FORMATS:
+        raise UnsupportedTableError(f"'{key}' = '{name}' is not written here. Set one of {', '.join(FORMATS)}.")
+    return name
+
+
+def _zstd_level(options: OptionValues) -> int:
+    level = options.integer("file.compression.zstd-level")
+    return 1 if level is None else level
+
+
+def _of_first_level(options: OptionValues, key: str) -> str | None:
+    """What an option such as `0:avro,3:parquet` says of level 0."""
+    for part in (options.text(key) or "").split(","):
+        level, found, value = part.partition(":")
+        if found and level.strip() == "0":
+            return value.strip()
+    return None

@@ -1,0 +1,125 @@
+"""`KeyedBucket`: records of one bucket of a primary-key table, sorted and merged, and all of them as changelog."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.merge.engines.base import MergeEngine
+from pypaimon.streaming.merge.merge_on_read import merge_records
+from pypaimon.streaming.merge.ordering import Codes, KeyCodec, ranks
+from pypaimon.streaming.model.system_columns import KEY_PREFIX
+from pypaimon.streaming.writing.files.bucket_files import BucketFiles
+from pypaimon.streaming.writing.files.record_facts import KeyedFacts
+from pypaimon.streaming.writing.files.rolling_files import RollingFiles
+from pypaimon.streaming.writing.files.system_columns import Records
+
+_MOST_FLUSH_BYTES = 512 << 20
+"""Bytes of records that are sorted at once, whatever the bound of the writer: texts of a column stay below 2 GB."""
+
+
+class KeyedBucket:
+    """Writes the records of one bucket, as Java's `MergeTreeWriter` does: each flush is files of its own, of level 0.
+
+    Args:
+        files: Where they belong.
+        engine: How the records of a key become one.
+        newest: Whether the newest record of a key is its row, so that nothing is combined.
+        records: Gives them their system columns.
+        changelog: Whether every record goes to changelog files too (producer `input`).
+
+    Attributes:
+        buffered_bytes: Bytes of the rows that are in no file yet.
+        open_files: How many files are open; none between two calls.
+    """
+
+    open_files = 0
+
+    def __init__(
+        self, files: BucketFiles, engine: MergeEngine, newest: bool, records: Records, changelog: bool
+    ) -> None:
+        self._engine = engine
+        self._newest = newest
+        self._records = records
+        self._keys = files.table.trimmed_primary_keys
+        fields = files.table.trimmed_primary_keys_fields
+        thin = files.options.thin
+        self._data = RollingFiles(files, files.options.data, lambda: KeyedFacts(fields, thin))
+        self._changelog = (
+            RollingFiles(files, files.options.changelog, lambda: KeyedFacts(fields, thin)) if changelog else None
+        )
+        self._pending: list[pa.RecordBatch] = []
+        self.buffered_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows; they stay in memory until there are very many, or `flush`."""
+        self._pending.append(batch)
+        self.buffered_bytes += batch.nbytes
+        if self.buffered_bytes >= _MOST_FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held into files: sorted by key, sequence fields and number; the data merged."""
+        if not self._pending:
+            return
+        rows = pa.Table.from_batches(self._pending)
+        self._pending, self.buffered_bytes = [], 0
+        records, last = self._sorted(self._records.of(rows))
+        if self._changelog is not None:
+            self._changelog.write(records)
+            self._changelog.end_file()
+        self._data.write(self._merged(records, last))
+        self._data.end_file()
+
+    def end_files(self) -> None:
+        """As `flush`."""
+        self.flush()
+
+    def take(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+        """All files, data and changelog, which belong to the caller from now on."""
+        self.flush()
+        return self._data.take(), self._changelog.take() if self._changelog is not None else []
+
+    def abort(self) -> None:
+        """Delete all files that were not taken, and forget the rows."""
+        self._pending, self.buffered_bytes = [], 0
+        self._data.abort()
+        if self._changelog is not None:
+            self._changelog.abort()
+
+    def _sorted(self, records: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """The records in the order of files, and which of them is the last of its key."""
+        keys = [records[name].combine_chunks() for name in self._keys]
+        codec = KeyCodec(len(keys))
+        codec.fit(keys)
+        codes = codec.encode(keys)
+        order = self._order(codes, records)
+        ordered = codes[order]
+        last = np.ones(len(ordered), dtype=np.bool_)
+        last[:-1] = ordered[1:] != ordered[:-1]
+        return records.take(pa.array(order)), last
+
+    def _order(self, codes: Codes, records: pa.Table) -> npt.NDArray[np.int64]:
+        if not self._engine.sequence:
+            return np.argsort(codes, kind="stable")
+        fields: list[Codes] = []
+        for name in self._engine.sequence:
+            ranked = ranks(records[name].combine_chunks())
+            # A null is the oldest in either direction.
+            fields.append(ranked if self._engine.ascending else np.where(ranked == 0, np.iinfo(np.int64).min, -ranked))
+        # The last one counts most; what is equal in all of them stays in the order of the numbers.
+        return np.lexsort((*reversed(fields), codes))
+
+    def _merged(self, records: pa.Table, last: npt.NDArray[np.bool_]) -> pa.Table:
+        """One record of each key."""
+        if last.all():
+            return records
+        if self._newest:
+            return records.filter(pa.array(last))
+        copies = {KEY_PREFIX + name: name for name in self._keys}
+        (batch,) = records.drop_columns(list(copies)).combine_chunks().to_batches()
+        merged = merge_records(batch, self._engine)
+        columns = [merged.column(copies.get(name, name)) for name in records.schema.names]
+        return pa.Table.from_arrays(columns, schema=records.schema)

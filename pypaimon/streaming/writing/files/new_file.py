@@ -1,0 +1,125 @@
+"""`NewFile`: one data or changelog file from its first row to its metadata."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import StoreError
+from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
+from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.writing.files.bucket_files import BucketFiles
+from pypaimon.streaming.writing.files.encoders import encoder
+from pypaimon.streaming.writing.files.file_options import FileKind
+from pypaimon.streaming.writing.files.record_facts import RecordFacts
+from pypaimon.streaming.writing.files.statistics import FileStatistics
+
+_APPEND_SOURCE = 0
+
+
+class NewFile:
+    """A file that is being written. Whoever makes it calls `close` or `abort`.
+
+    Args:
+        files: Where it belongs.
+        kind: What kind of file it is.
+        schema: Schema of the rows that come; the file may have fewer columns.
+        facts: What must be found out about its records.
+
+    Raises:
+        StoreError: It cannot be written. What there is of it is deleted.
+    """
+
+    def __init__(self, files: BucketFiles, kind: FileKind, schema: pa.Schema, facts: RecordFacts) -> None:
+        self._files = files
+        self._facts = facts
+        self._name, self.path = files.new_path(kind)
+        self._columns = facts.stored(schema)
+        self._values = FileStatistics(files.table.fields, schema, kind.stats)
+        self._keys = FileStatistics.of_keys(facts.key_fields, schema)
+        self.rows = 0
+        stored = pa.schema([schema.field(name) for name in self._columns])
+        options = files.options
+        self._stream: Any = None
+        self._encoder: Any = None
+        with self._guarded():
+            self._stream = files.table.file_io.new_output_stream(self.path)
+        with self._guarded():
+            self._encoder = encoder(
+                kind.format, self._stream, stored, kind.compression, options.zstd_level, page_index=options.page_index
+            )
+
+    @property
+    def full(self) -> bool:
+        """Whether it is as large as files become."""
+        options = self._files.options
+        return self._encoder.size() >= options.target_bytes or self.rows_left == 0
+
+    @property
+    def rows_left(self) -> int | None:
+        """How many rows it can still take; None: any number."""
+        most = self._files.options.target_rows
+        return None if most is None else most - self.rows
+
+    def write(self, data: pa.Table) -> None:
+        """Add rows."""
+        with self._guarded():
+            self._encoder.write(data.select(self._columns))
+        self.rows += data.num_rows
+        self._facts.add(data)
+        self._values.add(data)
+        self._keys.add(data)
+
+    def close(self) -> DataFileMeta:
+        """Finish it: its metadata."""
+        with self._guarded():
+            self._encoder.close()
+            self._stream.close()
+            size = self._files.table.file_io.get_file_size(self.path)
+        first, last = self._facts.sequence_range()
+        key_fields = self._facts.key_fields
+        least, greatest = self._facts.key_range()
+        return DataFileMeta.create(
+            file_name=self._name,
+            file_size=size,
+            row_count=self.rows,
+            min_key=least or GenericRow([], key_fields),
+            max_key=greatest or GenericRow([], key_fields),
+            key_stats=self._keys.result(),
+            value_stats=self._values.result(),
+            min_sequence_number=first,
+            max_sequence_number=last,
+            schema_id=self._files.table.table_schema.id,
+            level=0,
+            extra_files=[],
+            creation_time=Timestamp.now(),
+            delete_row_count=self._facts.deletes,
+            file_source=_APPEND_SOURCE,
+            value_stats_cols=self._values.names,
+            external_path=self.path if self._files.external else None,
+            file_path=self.path,
+        )
+
+    def abort(self) -> None:
+        """Delete it."""
+        with contextlib.suppress(Exception):
+            self._encoder.close()
+        with contextlib.suppress(Exception):
+            self._stream.close()
+        self._files.table.file_io.delete_quietly(self.path)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Any:
+        """Errors of the store as this library's; the file does not outlive one."""
+        try:
+            yield
+        except (OSError, RuntimeError, pa.ArrowException) as error:
+            self.abort()
+            if isinstance(error, OSError):
+                raise translated(self.path, error) from error
+            raise StoreError(f"{self.path} cannot be written: {error}") from error
+        except BaseException:
+            self.abort()
+            raise

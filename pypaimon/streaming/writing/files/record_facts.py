@@ -1,0 +1,136 @@
+"""What the metadata of a file tells of its records beside its columns: numbers, keys, how many take rows back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.internals import BinaryRow, GenericRow, GenericRowSerializer, RowKind
+from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+
+_RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
+
+
+class RecordFacts(Protocol):
+    """What must be found out about the records of one file.
+
+    Attributes:
+        key_fields: pypaimon's fields of the key.
+        deletes: How many records take rows back, so far.
+    """
+
+    key_fields: Sequence[Any]
+    deletes: int
+
+    def stored(self, schema: pa.Schema) -> list[str]:
+        """Which columns are in the file."""
+
+    def add(self, data: pa.Table) -> None:
+        """Look at more records."""
+
+    def sequence_range(self) -> tuple[int, int]:
+        """Their least and greatest sequence number."""
+
+    def key_range(self) -> tuple[Any, Any]:
+        """The least and the greatest key as rows; None twice: there are no keys."""
+
+
+@dataclass(slots=True)
+class Counter:
+    """The sequence number of the next row of a bucket of an append table."""
+
+    next: int
+
+
+class AppendedFacts:
+    """Rows without key: they take the next numbers, in the order in which they come."""
+
+    key_fields: Sequence[Any] = ()
+    deletes = 0
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._first = counter.next
+
+    def stored(self, schema: pa.Schema) -> list[str]:
+        """All of them."""
+        return list(schema.names)
+
+    def add(self, data: pa.Table) -> None:
+        """Number the rows."""
+        self._counter.next += data.num_rows
+
+    def sequence_range(self) -> tuple[int, int]:
+        """From the number of the first row to that of the last."""
+        return self._first, self._counter.next - 1
+
+    def key_range(self) -> tuple[Any, Any]:
+        """There are none."""
+        return None, None
+
+
+class KeyedFacts:
+    """Records with system columns.
+
+    Args:
+        key_fields: pypaimon's fields of the key.
+        thin: Whether the file leaves out the copies of the key.
+    """
+
+    def __init__(self, key_fields: Sequence[Any], thin: bool) -> None:
+        self.key_fields: Sequence[Any] = list(key_fields)
+        self.deletes = 0
+        self._thin = thin
+        self._sequence: list[int] = []
+        self._keys: list[pa.Table] = []
+
+    def stored(self, schema: pa.Schema) -> list[str]:
+        """All but the copies of the key, if they are left out."""
+        copies = {KEY_PREFIX + field.name for field in self.key_fields} if self._thin else set()
+        return [name for name in schema.names if name not in copies]
+
+    def add(self, data: pa.Table) -> None:
+        """Look at more records, in the order of the file."""
+        bounds = pc.min_max(data[SEQUENCE_NUMBER])
+        self._sequence += [bounds["min"].as_py(), bounds["max"].as_py()]
+        self.deletes += int(pc.sum(pc.is_in(data[VALUE_KIND], _RETRACTS)).as_py() or 0)
+        names = [field.name for field in self.key_fields]
+        if not self._keys:
+            self._keys = [data.select(names).slice(0, 1)]
+        self._keys[1:] = [data.select(names).slice(data.num_rows - 1)]
+
+    def sequence_range(self) -> tuple[int, int]:
+        """Of all records."""
+        return min(self._sequence), max(self._sequence)
+
+    def key_range(self) -> tuple[Any, Any]:
+        """The keys of the first and the last record."""
+        first, last = (key_row(key, self.key_fields) for key in self._keys)
+        return first, last
+
+
+def key_row(key: pa.Table, fields: Sequence[Any]) -> Any:
+    """A table of one row as pypaimon's row, exact also where that holds microseconds only."""
+    nanos = {}
+    values = []
+    for index, field in enumerate(fields):
+        column = key[field.name].combine_chunks()
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and column[0].is_valid:
+            micros, nanos[index] = divmod(column[0].value, 1000)
+            column = pa.array([micros], pa.timestamp("us", column.type.tz))
+        values.append(column[0].as_py())
+    row = GenericRow(values, list(fields))
+    if not any(nanos.values()):
+        return row
+    data = bytearray(GenericRowSerializer.to_bytes(row))
+    # Behind the arity: header and null bits, then a slot for each field. That of such a timestamp holds, in its lower
+    # half, the nanoseconds of the millisecond.
+    slots = 4 + (len(fields) + 63 + 8) // 64 * 8
+    for index, more in nanos.items():
+        place = slice(slots + 8 * index, slots + 8 * index + 4)
+        data[place] = (int.from_bytes(data[place], "little") + more).to_bytes(4, "little")
+    return BinaryRow(bytes(data), list(fields))

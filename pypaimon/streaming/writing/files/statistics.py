@@ -1,0 +1,125 @@
+"""`ColumnBounds`, `FileStatistics`: least and greatest values and nulls of columns, so that no filter loses a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.internals import GenericRow, SimpleStats
+from pypaimon.streaming.writing.files.stats_modes import FULL, StatsMode, StatsModes
+
+_SURROGATES = (0xD800, 0xE000)
+_LAST_CHARACTER = 0x10FFFF
+
+
+class ColumnBounds:
+    """Least and greatest value of one column, chunk by chunk."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        # Of these nothing is told, as Java tells nothing of them: a reader takes any value for possible.
+        self._unknown = not _has_bounds(kind)
+        self._found: list[pa.Scalar] = []
+        self.nulls = 0
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Look at more values."""
+        self.nulls += column.null_count
+        if self._unknown or column.null_count == len(column):
+            return
+        if pa.types.is_floating(self._kind) and pc.any(pc.is_nan(column)).as_py():
+            # NaN is greater than all in Java, and equal to none in SQL.
+            self._unknown = True
+            return
+        bounds = pc.min_max(column)
+        self._found += [bounds["min"], bounds["max"]]
+
+    def values(self, mode: StatsMode) -> tuple[Any, Any]:
+        """The bounds, as Python's values; None twice: unknown."""
+        if self._unknown or not self._found or not mode.bounds:
+            return None, None
+        bounds = pc.min_max(pa.array(self._found, self._kind))
+        try:
+            least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+        except (ValueError, OverflowError):
+            # A date that Python cannot hold.
+            return None, None
+        if pa.types.is_floating(self._kind):
+            # Zeros differ in their sign for Java, and are equal in SQL.
+            return (-0.0 if least == 0 else least), (0.0 if greatest == 0 else greatest)
+        if mode.length is None or not isinstance(least, (str, bytes)):
+            return least, greatest
+        greatest = _cut_above(greatest, mode.length)
+        return (None, None) if greatest is None else (least[: mode.length], greatest)
+
+
+class FileStatistics:
+    """What the metadata of one file tells of its columns.
+
+    Args:
+        fields: pypaimon's fields of the columns.
+        schema: Arrow's fields of the file, among them those columns.
+        modes: What is told of each.
+    """
+
+    def __init__(self, fields: Sequence[Any], schema: pa.Schema, modes: StatsModes) -> None:
+        self._modes = modes
+        self._fields = [field for field in fields if modes.modes[field.name].counts or not modes.dense]
+        self._all = len(self._fields) == len(fields)
+        self._columns = {
+            field.name: ColumnBounds(schema.field(field.name).type)
+            for field in self._fields
+            if modes.modes[field.name].counts
+        }
+
+    @staticmethod
+    def of_keys(fields: Sequence[Any], schema: pa.Schema) -> FileStatistics:
+        """Those of the key, which are told whole."""
+        return FileStatistics(fields, schema, StatsModes({field.name: FULL for field in fields}, True))
+
+    @property
+    def names(self) -> list[str] | None:
+        """The columns that are told of; None: all of them."""
+        return None if self._all else [field.name for field in self._fields]
+
+    def add(self, data: pa.Table) -> None:
+        """Look at more rows."""
+        for name, bounds in self._columns.items():
+            bounds.add(data[name])
+
+    def result(self) -> SimpleStats:
+        """As pypaimon has them."""
+        least, greatest, nulls = [], [], []
+        for field in self._fields:
+            bounds = self._columns.get(field.name)
+            low, high = (None, None) if bounds is None else bounds.values(self._modes.modes[field.name])
+            least.append(low)
+            greatest.append(high)
+            nulls.append(None if bounds is None else bounds.nulls)
+        return SimpleStats(GenericRow(least, self._fields), GenericRow(greatest, self._fields), nulls)
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind) or pa.types.is_large_binary(kind):
+        return False
+    # A row of pypaimon's holds microseconds, so that the greatest value would come out too small.
+    return not (pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def _cut_above(value: str | bytes, length: int) -> str | bytes | None:
+    """The value if it is short enough, else the least short one above it; None if there is none."""
+    if len(value) <= length:
+        return value
+    if isinstance(value, bytes):
+        cut = value[:length].rstrip(b"\xff")
+        return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+    for position in range(length - 1, -1, -1):
+        following = ord(value[position]) + 1
+        if following == _SURROGATES[0]:
+            following = _SURROGATES[1]
+        if following <= _LAST_CHARACTER:
+            return value[:position] + chr(following)
+    return None

@@ -1,0 +1,40 @@
+"""`Records`: rows with their kinds as the records of primary-key files: key, sequence number, kind, values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+
+
+class Records:
+    """Numbers the rows of one bucket in the order in which they come.
+
+    Args:
+        keys: Columns of the key.
+        next_number: The sequence number of the first row.
+    """
+
+    def __init__(self, keys: Sequence[str], next_number: int) -> None:
+        self._keys = tuple(keys)
+        self._next = next_number
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The records: `_KEY_<k>` columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the columns of the table.
+
+        Args:
+            rows: The columns of the table, and `_VALUE_KIND` (int8).
+        """
+        kinds = rows[VALUE_KIND]
+        values = rows.drop_columns([VALUE_KIND])
+        numbers = pa.array(np.arange(self._next, self._next + rows.num_rows, dtype=np.int64))
+        self._next += rows.num_rows
+        keys = [values.schema.field(name).with_name(KEY_PREFIX + name) for name in self._keys]
+        system = [pa.field(SEQUENCE_NUMBER, pa.int64(), False), pa.field(VALUE_KIND, pa.int8(), False)]
+        return pa.Table.from_arrays(
+            [*(values[name] for name in self._keys), numbers, kinds, *values.columns],
+            schema=pa.schema([*keys, *system, *values.schema]),
+        )
