@@ -66,6 +66,17 @@ if TYPE_CHECKING:
     from pypaimon.streaming.scanning.lag import Lag as Lag
     from pypaimon.streaming.scanning.metrics import ScanMetrics as ScanMetrics
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
+    from pypaimon.streaming.writing.builder import StreamWriteBuilder as StreamWriteBuilder
+    from pypaimon.streaming.writing.builder import stream_write_builder as stream_write_builder
+    from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError as CommitUnknownError
+    from pypaimon.streaming.writing.commit.exactly_once import CommitFailedError as CommitFailedError
+    from pypaimon.streaming.writing.commit.exactly_once import CommitReport as CommitReport
+    from pypaimon.streaming.writing.row_layout import BadRowError as BadRowError
+    from pypaimon.streaming.writing.row_layout import SchemaMismatchError as SchemaMismatchError
+    from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
+    from pypaimon.streaming.writing.stream_writer import StreamWriter as StreamWriter
+    from pypaimon.streaming.writing.table_writer import WriterClosedError as WriterClosedError
+    from pypaimon.streaming.writing.table_writer import WriterConflictError as WriterConflictError
 
 _EXPORTS = {
     "apply_changes": (
@@ -116,6 +127,12 @@ _EXPORTS = {
     "scanning.lag": ("Lag",),
     "scanning.metrics": ("ScanMetrics",),
     "telemetry": ("StreamMetrics",),
+    "writing.builder": ("StreamWriteBuilder", "stream_write_builder"),
+    "writing.commit.commit_ledger": ("CommitUnknownError",),
+    "writing.commit.exactly_once": ("CommitFailedError", "CommitReport"),
+    "writing.row_layout": ("BadRowError", "SchemaMismatchError"),
+    "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),
+    "writing.table_writer": ("WriterClosedError", "WriterConflictError"),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 

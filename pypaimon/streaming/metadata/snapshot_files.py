@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -51,6 +51,9 @@ class Snapshot:
         watermark: Event-time watermark, epoch milliseconds.
         uuid: Unique id of the snapshot (newest releases).
         is_changelog: It was read from `changelog/`: its snapshot has expired.
+        statistics: Name of the file of table statistics, or None.
+        next_row_id: The first row id that is free, in tables with row tracking.
+        properties: What the committer noted beside.
     """
 
     id: int
@@ -69,6 +72,9 @@ class Snapshot:
     watermark: int | None
     uuid: str | None
     is_changelog: bool = False
+    statistics: str | None = None
+    next_row_id: int | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def fingerprint(self) -> str:
@@ -103,6 +109,9 @@ class Snapshot:
             watermark=None if watermark == _NO_WATERMARK else watermark,
             uuid=_optional(value, "uuid", str),
             is_changelog=is_changelog,
+            statistics=_optional(value, "statistics", str),
+            next_row_id=_optional(value, "nextRowId", int),
+            properties=_optional(value, "properties", dict) or {},
         )
 
 

@@ -157,8 +157,10 @@ def test_what_older_releases_do_not_write_is_none() -> None:
         "commit_kind",
         "time_millis",
         "is_changelog",
+        "properties",
     }
     assert {getattr(snapshot, name) for name in optional} == {None}
+    assert snapshot.properties == {}
     nulls = {**old, "changelogManifestList": None, "watermark": None, "uuid": None, "logOffsets": {}, "unknown": [1]}
     assert Snapshot.from_json(json.dumps(nulls)) == snapshot
 

@@ -96,6 +96,7 @@ class CommitStatus:
         mark: Tells that snapshot from another one of its id; None if there is none.
         seen: The record's file as it was read; None if there was none.
         origin: What counted the batches so far, where that is known.
+        newest: The snapshot of the newest batch that was found since the record was written; None if none was.
     """
 
     batches: BatchIds
@@ -107,6 +108,7 @@ class CommitStatus:
     mark: str | None
     seen: Seen | None = None
     origin: str | None = None
+    newest: int | None = None
 
 
 class CommitLedger:
@@ -188,8 +190,18 @@ class CommitLedger:
         unknown = _greatest(status.unknown, left_out)
         record = Record(status.examined + 1, batches, unknown, attempt, origin, status.mark)
         self._directory.store.replace(self._record_path, record.to_json(), status.seen)
-        # Also the snapshot before, by which a rollback is told.
-        self._consumers.write(ConsumerName(self._user), Consumer(max(status.examined, 1)))
+        self._consumers.write(ConsumerName(self._user), Consumer(self._kept_from(status)))
+
+    def _kept_from(self, status: CommitStatus) -> int:
+        """The first snapshot to keep: that of the newest batch, which says where a copy stands.
+
+        Thereby also the last that was examined, by which a rollback is told.
+        """
+        if status.newest is not None:
+            return status.newest
+        first = max(status.examined, 1)
+        kept = None if status.seen is None else self._consumers.read(ConsumerName(self._user))
+        return first if kept is None else min(first, kept.next_snapshot)
 
     def _check_origin(self, batch: int, record: Record | None) -> None:
         if record is not None and self._origin is not None and record.origin not in (None, self._origin):
@@ -243,6 +255,7 @@ class CommitLedger:
             found.get(batch),
             0 if latest is None else latest.id,
             None if latest is None else latest.fingerprint,
+            newest=max((each.id for each in found.values()), default=None),
         )
 
     def _backwards(self, latest: int, first: int, window: int = 1) -> Iterator[tuple[int, Snapshot | None]]:

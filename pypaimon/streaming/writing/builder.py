@@ -1,0 +1,87 @@
+"""`StreamWriteBuilder`: settings of one writer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from pypaimon.streaming.consumers.consumer_names import check_consumer_id
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
+from pypaimon.streaming.writing.table_writer import WriterSettings
+
+
+def stream_write_builder(table: Any) -> StreamWriteBuilder:
+    """A builder of writers of a table, which write it commit by commit, each of them once.
+
+    Args:
+        table: pypaimon's table, as `catalog.get_table(...)` gives it.
+    """
+    return StreamWriteBuilder(table)
+
+
+class StreamWriteBuilder:
+    """Settings of a writer. Each call returns the builder.
+
+    Args:
+        table: pypaimon's table.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self._settings = WriterSettings(_new_user(table))
+
+    def with_commit_user(self, user: str) -> StreamWriteBuilder:
+        """Under whom the writer commits.
+
+        A program that is to go on after a restart names it, the same each time and no other program's: by it the table
+        tells what was committed. Without this call it is a new one each time, `commit.user-prefix` in front.
+
+        The table keeps the snapshots from the user's newest commit on, by a consumer of that name; delete it
+        (`paimon-stream consumers`) when nobody writes under it any more.
+
+        Raises:
+            StreamConfigError: It cannot be the name of a file.
+        """
+        check_consumer_id(user)
+        self._settings = replace(self._settings, user=user)
+        return self
+
+    def with_overwrite(self) -> StreamWriteBuilder:
+        """Have each commit replace what is there: in a partitioned table the partitions that it has rows of, else all.
+
+        As Java's and pypaimon's, the table's option `dynamic-partition-overwrite` (`true` unless set) decides: with
+        `false` the whole table is replaced.
+        """
+        self._settings = replace(self._settings, overwrite=True)
+        return self
+
+    def with_row_kind_column(self, name: str) -> StreamWriteBuilder:
+        """The column of what is written that holds row kinds, `+I -U +U -D`. Default: `_row_kind`, if there is one."""
+        self._settings = replace(self._settings, kind_column=name)
+        return self
+
+    def with_memory_limit(self, bytes_held: int) -> StreamWriteBuilder:
+        """Bytes of rows that wait in memory at most; beyond them they go into files. Default: `write-buffer-size`.
+
+        Raises:
+            StreamConfigError: It is no positive number.
+        """
+        if isinstance(bytes_held, bool) or not isinstance(bytes_held, int) or bytes_held < 1:
+            raise StreamConfigError(f"with_memory_limit: expected a number of bytes above 0, got {bytes_held!r}.")
+        self._settings = replace(self._settings, memory_limit=bytes_held)
+        return self
+
+    def open(self) -> StreamWriter:
+        """A writer for `async with`. The table is asked for when it is entered."""
+        return StreamWriter(self._table, self._settings)
+
+    def open_sync(self) -> BlockingStreamWriter:
+        """A writer for `with`."""
+        return BlockingStreamWriter(self._table, self._settings)
+
+
+def _new_user(table: Any) -> str:
+    prefix = table.options.options.to_map().get("commit.user-prefix")
+    return str(uuid4()) if prefix is None else f"{prefix}_{uuid4()}"

@@ -1,0 +1,216 @@
+"""`StreamWriter` and `BlockingStreamWriter`: rows into a table, commit by commit, each of them once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, NoReturn, TypeVar
+
+from pypaimon.streaming.concurrency.bridge import wait_for_future
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.writing.commit.exactly_once import CommitReport
+from pypaimon.streaming.writing.table_writer import TableWriter, WriterSettings
+
+T = TypeVar("T")
+
+
+class _Writer:
+    """What both faces share. Made by `StreamWriteBuilder`, opened by `async with` or `with`."""
+
+    def __init__(self, table: Any, settings: WriterSettings) -> None:
+        self._given = table
+        self._settings = settings
+        self._writer: TableWriter | None = None
+
+    @property
+    def commit_user(self) -> str:
+        """Under whom it commits. A program that is restarted names it, so that its next writer goes on."""
+        return self._settings.user
+
+    @property
+    def last_committed(self) -> int | None:
+        """Identifier of the newest commit of this commit user that the table holds; None: there is none. No IO."""
+        last = self._opened.last
+        return None if last is None else last.identifier
+
+    @property
+    def position(self) -> Position | None:
+        """Where the source goes on, as the newest commit notes it: what was given to `commit`. No IO."""
+        return self._opened.position
+
+    @property
+    def committed_properties(self) -> Mapping[str, str]:
+        """What the newest commit notes beside, such as offsets of its source; empty if there is none. No IO."""
+        last = self._opened.last
+        return {} if last is None else dict(last.properties)
+
+    @property
+    def _opened(self) -> TableWriter:
+        if self._writer is None:
+            raise StreamConfigError("the writer is not open: use it as `with` or `async with` says")
+        return self._writer
+
+    def _check_new(self) -> None:
+        if self._writer is not None:
+            raise StreamConfigError("a writer is opened once: ask the builder for another one")
+
+    def __repr__(self) -> str:
+        state = "not open" if self._writer is None else "open" if self._writer.is_open else "ended"
+        return f"{type(self).__name__}({self._given.identifier.get_full_name()}, {self.commit_user!r}, {state})"
+
+
+class BlockingStreamWriter(_Writer):
+    """Writes a table, blocking. See `StreamWriter`, whose calls it has without `await`. For one thread at a time."""
+
+    def write(self, data: Any) -> None:
+        """As `StreamWriter.write`; blocks."""
+        self._opened.write(data)
+
+    def commit(
+        self,
+        point: int | Position | None = None,
+        *,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitReport:
+        """As `StreamWriter.commit`; blocks."""
+        return self._opened.commit(point, watermark=watermark, properties=properties)
+
+    def abort(self) -> None:
+        """As `StreamWriter.abort`; blocks."""
+        self._opened.abort()
+
+    def close(self) -> None:
+        """End; what was not committed is deleted. Idempotent."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def __enter__(self) -> BlockingStreamWriter:
+        self._check_new()
+        self._writer = TableWriter(self._given, self._settings)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> NoReturn:
+        raise TypeError("open_sync() is for `with`; with asyncio it is `async with builder.open()`")
+
+    async def __aexit__(self, *_: object) -> None:
+        """Never reached; `async with` asks for it before it enters."""
+
+
+class StreamWriter(_Writer):
+    """Writes a table without holding up the event loop: what blocks runs on a thread.
+
+    Rows go into files as they come, and become visible with `commit`, all at once. Leaving the context without it
+    deletes them. For one task at a time; a second call while one is under way is refused.
+
+    A call that is cancelled goes on behind, and the writer ends: every later call raises `WriterClosedError`, and
+    leaving the context waits until the call has ended. A commit that was cancelled may have come about or not; the next
+    writer of the same commit user knows, by `last_committed` and `position`.
+    """
+
+    def __init__(self, table: Any, settings: WriterSettings) -> None:
+        super().__init__(table, settings)
+        self._pool = IOPool(1, math.inf, "paimon-writer")
+        self._running: Future[Any] | None = None
+        self._is_closed = False
+
+    async def write(self, data: Any) -> None:
+        """Take rows. Returns when no more bytes wait in memory than the writer may hold; others are in files by then.
+
+        Columns are matched by name. A column that the table has and the rows lack becomes null, if it may be. Row kinds
+        (`+I`, `-U`, `+U`, `-D`) come from the column that the builder or the table's `rowkind.field` names, else from
+        `_row_kind`, as streams of this library have it; without one every row is `+I`.
+
+        Args:
+            data: A pyarrow Table or RecordBatch, a pandas or polars DataFrame, or a `Batch` of a stream: checked wholly
+                before the first row is taken. Or a RecordBatchReader, or anything with `__arrow_c_stream__`: checked
+                as it is read.
+
+        Raises:
+            SchemaMismatchError: The columns do not fit. Nothing was taken; the writer goes on.
+            BadRowError: A row does not fit: null where none may be, a value out of range, a row kind that the table
+                does not take. Nothing was taken and the writer goes on; in the midst of a reader the writer ends.
+            StreamConfigError: It is no rows, or another call is under way. Nothing was taken; the writer goes on.
+            WriterClosedError: The writer has ended.
+            PaimonStreamError, OSError: Files could not be written. The writer ends; nothing is visible of what was not
+                committed, and its files are deleted.
+        """
+        await self._call(self._opened.write, data)
+
+    async def commit(
+        self,
+        point: int | Position | None = None,
+        *,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitReport:
+        """Make all that was written visible, in one snapshot.
+
+        Without rows there is a snapshot only where a position, a watermark or properties are to be noted.
+
+        Args:
+            point: An identifier of the caller's own counting, which must grow: one that the table holds already is not
+                committed again, and what was written for it is deleted (`CommitReport.repeated`). Or the position of
+                the source behind these rows, noted in the same snapshot (`position` tells it). None: neither. Without
+                an identifier the writer counts by itself.
+            watermark: Event time up to which rows are complete, epoch milliseconds.
+            properties: What the snapshot notes beside.
+
+        Raises:
+            StreamConfigError: An argument is none, or another call is under way. The writer goes on.
+            TableChangedError: The table was dropped, made anew or rolled back. The writer ends; nothing was committed.
+            WriterConflictError: Another writer of this commit user committed meanwhile. Ends; nothing was committed.
+            CommitFailedError: It was not committed, or that is not known. Ends; the next writer of the user knows.
+            CommitUnknownError: What would tell whether this identifier was committed before has gone. Ends.
+            WriterClosedError: The writer has ended.
+        """
+        return await self._call(lambda: self._opened.commit(point, watermark=watermark, properties=properties))
+
+    async def abort(self) -> None:
+        """Delete what was written since the last commit. The writer goes on."""
+        await self._call(self._opened.abort)
+
+    async def close(self) -> None:
+        """End; what was not committed is deleted, behind a call that is under way. Idempotent."""
+        if self._writer is None or self._is_closed:
+            return
+        self._is_closed = True
+        closing = self._pool.submit(self._writer.close)
+        self._pool.close()
+        await wait_for_future(closing)
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        self._opened.check_open()
+        if self._running is not None and not self._running.done():
+            raise StreamConfigError("this writer is in use by another call; open one writer per task")
+        return await self._awaited(self._pool.submit(function, *arguments))
+
+    async def _awaited(self, running: Future[T]) -> T:
+        self._running = running
+        try:
+            return await wait_for_future(running)
+        except BaseException as error:
+            if not (running.done() and running.exception() is error) and self._writer is not None:
+                # Nobody knows what became of the call: the writer ends behind it.
+                self._writer.end_behind("a call was cancelled")
+            raise
+
+    async def __aenter__(self) -> StreamWriter:
+        self._check_new()
+        self._writer = await self._awaited(self._pool.submit(TableWriter, self._given, self._settings))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError("open() is for `async with`; without asyncio it is `with builder.open_sync()`")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; `with` asks for it before it enters."""

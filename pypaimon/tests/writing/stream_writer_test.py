@@ -1,0 +1,358 @@
+"""A writer: what it was given is in the table once it was committed, and only then, each commit once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas
+import polars
+import pyarrow as pa
+import pytest
+from written_tables import Written, changes, rows
+
+from pypaimon.streaming import (
+    BadRowError,
+    Position,
+    SchemaMismatchError,
+    StreamConfigError,
+    TableChangedError,
+    UnsupportedTableError,
+    WriterClosedError,
+    WriterConflictError,
+    stream_write_builder,
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Written:
+    return Written(tmp_path)
+
+
+def test_rows_are_visible_once_they_are_committed(table: Written) -> None:
+    with table.writer().open_sync() as writer:
+        writer.write(rows(1, 2))
+        assert table.ids() == []
+        report = writer.commit()
+        assert (report.snapshot, report.written.rows, report.repeated) == (1, 2, False)
+        writer.write(changes(("-D", 1, "v1"), ("+U", 2, "new"), ("+I", 3, "v3")))
+        assert table.rows() == [(1, "v1"), (2, "v2")]
+        writer.commit()
+    assert table.rows() == [(2, "new"), (3, "v3")]
+
+
+def test_commits_are_counted_and_a_new_writer_goes_on(table: Written) -> None:
+    for number in range(3):
+        with table.writer().open_sync() as writer:
+            assert writer.last_committed == (None if number == 0 else 2 * number - 1)
+            for _ in range(2):
+                writer.write(rows(number))
+                writer.commit()
+            assert writer.last_committed == 2 * number + 1
+    assert [table.snapshot(each)["commitIdentifier"] for each in table.ids()] == [0, 1, 2, 3, 4, 5]
+    assert {table.snapshot(each)["commitUser"] for each in table.ids()} == {"writer"}
+
+
+def test_an_identifier_that_the_table_holds_is_not_committed_again(table: Written) -> None:
+    for _ in range(2):
+        with table.writer().open_sync() as writer:
+            for identifier in (7, 9):
+                writer.write(rows(identifier))
+                report = writer.commit(identifier)
+    assert report.repeated
+    assert table.ids() == [1, 2]
+    assert len(table.data_files()) == 2, "what was written again is deleted"
+
+
+def test_position_and_rows_are_one_commit(table: Written) -> None:
+    position = Position("source", 7, "print")
+    with table.writer().open_sync() as writer:
+        assert writer.position is None
+        writer.write(rows(1))
+        writer.commit(position)
+        writer.write(rows(2))
+        writer.commit(properties={"offsets": "12"})
+        assert writer.position == position, "it stays, where a commit names none"
+    with table.writer().open_sync() as writer:
+        assert (writer.position, writer.last_committed) == (position, 1)
+        assert writer.committed_properties["offsets"] == "12"
+        writer.commit(Position("source", 8))
+        assert writer.position == Position("source", 8)
+    assert len(table.ids()) == 3, "a position is noted without rows too"
+    assert table.rows() == [(1, "v1"), (2, "v2")]
+
+
+def test_nothing_is_committed_of_nothing(table: Written) -> None:
+    with table.writer().open_sync() as writer:
+        assert writer.commit().snapshot is None
+        writer.write(rows())
+        assert writer.commit(3).snapshot is None
+        assert writer.last_committed is None
+    assert table.ids() == []
+
+
+@pytest.mark.parametrize("leave", ["abort", "close", "error"])
+def test_what_is_not_committed_is_deleted(table: Written, leave: str) -> None:
+    builder = table.writer().with_memory_limit(1)
+    with pytest.raises(KeyError), builder.open_sync() as writer:
+        writer.write(rows(1, 2, 3))
+        assert table.data_files(), "rows beyond the limit are in files"
+        if leave == "abort":
+            writer.abort()
+            assert table.data_files() == []
+            writer.write(rows(4))
+            writer.commit()
+        if leave != "error":
+            writer.close()
+        raise KeyError
+    assert len(table.data_files()) == (leave == "abort")
+    assert table.ids() == ([1] if leave == "abort" else [])
+
+
+def test_rows_beyond_the_memory_limit_are_in_files_and_later_ones_win(table: Written) -> None:
+    with table.writer().with_memory_limit(1).open_sync() as writer:
+        for value in "abc":
+            writer.write(rows(1, 2, value=value))
+        assert len(table.data_files()) >= 3
+        writer.commit()
+        writer.write(rows(1, value="d"))
+        writer.commit()
+    assert table.rows() == [(1, "d1"), (2, "c2")]
+
+
+def test_later_commits_win_whoever_commits_between(table: Written) -> None:
+    with table.writer().open_sync() as mine, table.writer("other").open_sync() as other:
+        for number in range(6):
+            writer = (mine, mine, other)[number % 3]
+            writer.write(rows(1, value=str(number)))
+            writer.commit()
+            assert table.rows() == [(1, f"{number}1")]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda given: given,
+        lambda given: given.to_batches()[0],
+        lambda given: given.to_reader(),
+        lambda given: given.to_pandas(),
+        polars.DataFrame,
+        lambda given: given.set_column(1, "v", given["v"].dictionary_encode()),
+        lambda given: given.set_column(1, "v", given["v"].cast(pa.large_string())),
+        lambda given: given.select(["v", "k"]),
+    ],
+    ids=["table", "record batch", "reader", "pandas", "polars", "dictionary", "large text", "other order"],
+)
+def test_what_it_takes(table: Written, make: Any) -> None:
+    with table.writer().open_sync() as writer:
+        writer.write(make(rows(1, 2)))
+        writer.commit()
+    assert table.rows() == [(1, "v1"), (2, "v2")]
+
+
+def test_it_takes_batches_of_a_stream_with_their_kinds(table: Written, tmp_path: Path) -> None:
+    with table.writer().open_sync() as writer:
+        writer.write(rows(1, 2))
+        writer.commit()
+        writer.write(changes(("-D", 1, "v1")))
+        writer.commit()
+    copy = Written(tmp_path / "copy")
+    source = table.builder().with_start("earliest").with_end(latest=True)
+    with source.open_sync() as stream, copy.writer().open_sync() as writer:
+        for batch in stream:
+            writer.write(batch)
+        writer.commit()
+    assert copy.rows() == [(2, "v2")]
+
+
+def test_integers_of_other_libraries_are_narrowed_where_they_fit(table: Written) -> None:
+    small = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int8())])
+    table.catalog.create_table("db.small", pypaimon_schema(small), False)
+    handle = table.catalog.get_table("db.small")
+    with stream_write_builder(handle).open_sync() as writer:
+        writer.write(pandas.DataFrame({"k": [1, 2], "v": [3, -128]}))
+        with pytest.raises(BadRowError, match="'v' holds a value out of the range of int8"):
+            writer.write(pa.table({"k": [3, 4], "v": [1, 128]}))
+        writer.commit()
+    builder = handle.new_read_builder()
+    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    assert found.to_pydict() == {"k": [1, 2], "v": [3, -128]}
+
+
+def pypaimon_schema(schema: pa.Schema) -> Any:
+    from pypaimon import Schema
+
+    return Schema.from_pyarrow_schema(schema)
+
+
+# ---- what does not fit ----
+
+
+BAD = {
+    "column too many": (rows(1).append_column("x", pa.array([1])), SchemaMismatchError, "no column 'x'"),
+    "column missing": (rows(1).drop_columns("k"), SchemaMismatchError, "column 'k'.* is missing"),
+    "type": (pa.table({"k": [1.5], "v": ["a"]}), SchemaMismatchError, "column 'k' is double"),
+    "null in the key": (pa.table({"k": pa.array([None], pa.int64()), "v": ["a"]}), BadRowError, "holds null"),
+    "kind": (changes(("+I", 1, "a"), ("*", 2, "b")), BadRowError, r"expected \+I, -U, \+U or -D, got '\*'"),
+    "no rows": ([{"k": 1}], StreamConfigError, "got list"),
+}
+
+
+@pytest.mark.parametrize("which", BAD)
+def test_what_does_not_fit_is_refused_and_the_writer_goes_on(table: Written, which: str) -> None:
+    bad, error, text = BAD[which]
+    with table.writer().open_sync() as writer:
+        writer.write(rows(1))
+        with pytest.raises(error, match=text):
+            writer.write(bad)
+        writer.write(rows(2))
+        writer.commit()
+    assert table.rows() == [(1, "v1"), (2, "v2")]
+
+
+def test_of_a_table_with_a_bad_row_nothing_is_taken(table: Written) -> None:
+    """Also where it comes in several record batches, of which the first ones fit."""
+    bad = pa.concat_tables([changes(("+I", 5, "a")), changes(("+I", 6, "a")), changes(("*", 7, "a"))])
+    with table.writer().open_sync() as writer:
+        with pytest.raises(BadRowError):
+            writer.write(bad)
+        writer.write(rows(1))
+        writer.commit()
+    assert table.rows() == [(1, "v1")]
+
+
+def test_a_bad_row_in_the_midst_of_a_reader_ends_the_writer(table: Written) -> None:
+    bad = pa.concat_tables([changes(("+I", 5, "a")), changes(("*", 7, "a"))])
+    with table.writer().with_memory_limit(1).open_sync() as writer:
+        writer.write(rows(1))
+        with pytest.raises(BadRowError):
+            writer.write(bad.to_reader())
+        assert table.data_files() == []
+        with pytest.raises(WriterClosedError, match="an error while rows were written"):
+            writer.commit()
+    assert table.ids() == []
+
+
+def test_kinds_that_the_merge_engine_cannot_take(tmp_path: Path) -> None:
+    table = Written(tmp_path, merge_engine="first-row")
+    with table.writer().open_sync() as writer, pytest.raises(BadRowError, match="first-row"):
+        writer.write(changes(("-D", 1, "a")))
+
+
+def test_kinds_in_a_column_that_is_named(table: Written) -> None:
+    named = changes(("+I", 1, "a"), ("-D", 1, "a"), ("+I", 2, "b")).rename_columns(["op", "k", "v"])
+    with table.writer().with_row_kind_column("op").open_sync() as writer:
+        writer.write(named)
+        writer.commit()
+    assert table.rows() == [(2, "b")]
+
+
+def test_settings_that_cannot_work_are_refused(table: Written, tmp_path: Path) -> None:
+    builder = table.writer()
+    for call in (lambda: builder.with_commit_user("a/b"), lambda: builder.with_memory_limit(0)):
+        with pytest.raises(StreamConfigError):
+            call()
+    with builder.open_sync() as writer:
+        for point in (-1, True, "3", 2**63 - 1):
+            with pytest.raises(StreamConfigError, match="commit"):
+                writer.commit(point)  # type: ignore[arg-type]
+        with pytest.raises(StreamConfigError, match="properties"):
+            writer.commit(properties={"pypaimon.source-position": "x"})
+    dynamic = Written(tmp_path / "dynamic", bucket="-1")
+    with pytest.raises(UnsupportedTableError, match="dynamic buckets"):
+        dynamic.writer().open_sync().__enter__()
+
+
+# ---- what becomes of the table meanwhile ----
+
+
+def test_overwrite_replaces(table: Written) -> None:
+    for key in (1, 2):
+        with table.writer().with_overwrite().open_sync() as writer:
+            writer.write(rows(key))
+            writer.commit()
+        assert table.rows() == [(key, f"v{key}")]
+
+
+def test_a_table_that_is_dropped_or_made_anew(table: Written) -> None:
+    with table.writer().open_sync() as writer:
+        writer.write(rows(1))
+        table.drop()
+        table.create()
+        with pytest.raises(TableChangedError, match="made anew"):
+            writer.commit()
+        with pytest.raises(WriterClosedError):
+            writer.write(rows(1))
+    assert table.ids() == []
+
+
+def test_a_table_that_is_rolled_back(table: Written) -> None:
+    with table.writer().open_sync() as writer:
+        for key in (1, 2, 3):
+            writer.write(rows(key))
+            writer.commit(Position("source", key))
+        table.rollback(1)
+        writer.write(rows(4))
+        with pytest.raises(TableChangedError, match="rolled back behind snapshot 3"):
+            writer.commit(Position("source", 4))
+    with table.writer().open_sync() as writer:
+        assert writer.position == Position("source", 1), "the table tells what it holds now"
+        writer.write(rows(5))
+        writer.commit()
+    assert table.rows() == [(1, "v1"), (5, "v5")]
+
+
+def test_a_table_that_is_altered_is_written_under_the_schema_of_the_writer(table: Written) -> None:
+    from pypaimon.schema.schema_change import SchemaChange
+
+    with table.writer().open_sync() as writer:
+        writer.write(rows(1))
+        table.catalog.alter_table(table.name, [SchemaChange.rename_column("v", "w")], False)
+        writer.commit()
+        writer.write(rows(2))
+        writer.commit()
+    assert table.rows() == [(1, "v1"), (2, "v2")]
+
+
+def test_two_writers_of_one_commit_user(table: Written) -> None:
+    with table.writer().open_sync() as first, table.writer().open_sync() as second:
+        first.write(rows(1))
+        first.commit(Position("source", 2))
+        second.write(rows(2))
+        with pytest.raises(WriterConflictError, match="from another writer"):
+            second.commit(Position("source", 3))
+        first.write(rows(3))
+        first.commit(Position("source", 4))
+    assert table.rows() == [(1, "v1"), (3, "v3")]
+
+
+def test_the_snapshot_that_tells_the_position_is_kept(table: Written) -> None:
+    """Whatever others commit, and though a later commit was begun and died."""
+    with table.writer().open_sync() as writer:
+        writer.write(rows(1))
+        writer.commit(Position("source", 1))
+        with table.writer("other").open_sync() as other:
+            for key in (2, 3):
+                other.write(rows(key))
+                other.commit()
+        writer.write(rows(4))
+        _break_publishing(writer)
+        with pytest.raises(Exception, match="publishing fails"):
+            writer.commit(Position("source", 2))
+    from pypaimon.streaming import ConsumerManager
+
+    handle = table.handle()
+    kept = ConsumerManager(handle.file_io, handle.table_path).consumers()
+    assert kept["writer"] == 1
+    with table.writer().open_sync() as writer:
+        assert writer.position == Position("source", 1)
+
+
+def _break_publishing(writer: Any) -> None:
+    """From now on no snapshot is published."""
+    environment = writer._writer._table.catalog_environment
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("publishing fails")
+
+    environment.snapshot_commit = broken
