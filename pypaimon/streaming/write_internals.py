@@ -1,23 +1,31 @@
 """What writes tables in pypaimon and is used here; importing it costs all of pypaimon's write path."""
 
 from pypaimon.catalog.catalog_exception import ColumnAlreadyExistException
+from pypaimon.manifest import avro_codec
+from pypaimon.manifest.index_manifest_file import INDEX_MANIFEST_ENTRY_SCHEMA
+from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
+from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.snapshot.renaming_snapshot_commit import RenamingSnapshotCommit
-from pypaimon.snapshot.snapshot_commit import SnapshotCommit
+from pypaimon.snapshot.snapshot import Snapshot as PaimonSnapshot
+from pypaimon.snapshot.snapshot_commit import PartitionStatistics
 from pypaimon.table.bucket_mode import BucketMode
 from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.utils.file_store_path_factory import canonical_data_file_path
 from pypaimon.write.commit_message import CommitMessage
-from pypaimon.write.table_commit import StreamTableCommit
 
 __all__ = [
+    "INDEX_MANIFEST_ENTRY_SCHEMA",
+    "MANIFEST_ENTRY_SCHEMA",
+    "MANIFEST_FILE_META_SCHEMA",
     "BucketMode",
     "ColumnAlreadyExistException",
     "CommitMessage",
     "FileStoreTable",
+    "PaimonSnapshot",
+    "PartitionStatistics",
     "RenamingSnapshotCommit",
     "SchemaChange",
-    "SnapshotCommit",
-    "StreamTableCommit",
+    "avro_codec",
     "canonical_data_file_path",
 ]

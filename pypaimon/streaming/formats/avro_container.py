@@ -59,12 +59,12 @@ class Container:
     def plain(self) -> bytes:
         """The container again, without compression and as one block, which readers in bulk read fastest."""
         header = {"avro.schema": self.schema, "avro.codec": b"null"}
-        metadata = (part for key, value in header.items() for part in (_bytes(key.encode()), _bytes(value)))
+        fields = [encoded_bytes(key.encode()) + encoded_bytes(value) for key, value in header.items()]
         # Any 16 bytes may be the marker between blocks.
         sync = bytes(_SYNC_SIZE)
         records = self.records
-        block = (_long(self.count), _long(len(records)), records, sync) if self.count else ()
-        return b"".join((_MAGIC, _long(len(header)), *metadata, _long(0), sync, *block))
+        block = (encoded_long(self.count), encoded_long(len(records)), records, sync) if self.count else ()
+        return b"".join((_MAGIC, encoded_long(len(header)), *fields, encoded_long(0), sync, *block))
 
 
 def parse(data: bytes) -> Container:
@@ -96,7 +96,7 @@ def parse(data: bytes) -> Container:
             raise ValueError(f"an Avro block of {len(block)} bytes announces {announced} records")
         size += len(block)
         blocks.append((announced, block))
-    return Container(_stored_types(header["avro.schema"]), tuple(blocks))
+    return Container(stored_types(header["avro.schema"]), tuple(blocks))
 
 
 def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.Table | None:
@@ -207,7 +207,8 @@ class _Cursor:
         return entries
 
 
-def _long(value: int) -> bytes:
+def encoded_long(value: int) -> bytes:
+    """A number as Avro has it."""
     value = (value << 1) ^ (value >> 63)
     encoded = bytearray()
     while value > 0x7F:
@@ -217,12 +218,14 @@ def _long(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _bytes(value: bytes) -> bytes:
-    return _long(len(value)) + value
+def encoded_bytes(value: bytes) -> bytes:
+    """Bytes, or a text in UTF-8, as Avro has them."""
+    return encoded_long(len(value)) + value
 
 
 @lru_cache(maxsize=64)
-def _stored_types(schema: bytes) -> bytes:
+def stored_types(schema: bytes) -> bytes:
+    """A schema without logical types, as `Container.schema` has it; raises as `parse`."""
     try:
         stored = _without_logical_types(json.loads(schema))
     except RecursionError as error:

@@ -100,6 +100,34 @@ class ObjectReads:
             _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=str(refused))
             otherwise()
 
+    def creates(self, path: str) -> bool:
+        """Whether `create` will make a file there, for all that is known."""
+        served = self._client(path)
+        return served is not None and served[0].trusted and served[0].compares
+
+    def create(self, path: str, data: bytes) -> bool | None:
+        """Write an object if none is there, in one request that the store decides.
+
+        Returns:
+            Whether it was written; None if the store cannot be asked so, and nothing was tried.
+
+        Raises:
+            OSError: The request failed; the object may have been written.
+        """
+        served = self._client(path)
+        if served is None or not self.creates(path):
+            return None
+        client, key = served
+        try:
+            with one_request():
+                client.put(key, data, None)
+        except FileExistsError:
+            return False
+        except NotServedError:
+            client.compares = False
+            return None
+        return True
+
     def _ask(self, path: str, request: Callable[[ObjectClient, str], T], otherwise: Callable[[], T]) -> T:
         served = self._client(path)
         if served is None:

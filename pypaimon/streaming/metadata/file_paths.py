@@ -166,6 +166,16 @@ class FilePaths:
         rows_of_names = zip(*levels, strict=True) if levels else [()] * len(rows)
         return [_spelled(directory, names) for names in rows_of_names]
 
+    def values(self, row: bytes) -> dict[str, str]:
+        """The values of a partition (a serialised row) by column, as Java's catalogs name them; see `partitions`."""
+        rows = pa.array([row], pa.binary())
+        found = {}
+        for index, column in enumerate(self.partition_fields):
+            (value,) = binary_row.decode_column(rows, index, column.type)
+            text = _text(value, str(column.type).upper(), self.legacy_names) if value.is_valid else ""
+            found[column.name] = self.default_name if _is_blank_in_java(text) else text
+        return found
+
     def data_file(self, partition: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
         """Full path of a data or changelog file, as recorded; see `merged_changelog_range`.
 

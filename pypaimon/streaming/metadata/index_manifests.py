@@ -60,16 +60,21 @@ class IndexEntry:
     external_path: str | None
 
 
+def index_records(data: bytes) -> list[dict[str, Any]]:
+    """The records of an index manifest, with every field as it is stored; raises as `parse_index_manifest`."""
+    parsed = record_files.parse(data)
+    if record_files.size(parsed) > _MOST_BYTES + _MOST_PER_BYTE * len(data):
+        raise ValueError(f"the index manifest of {len(data)} bytes holds {record_files.size(parsed)} decompressed")
+    return record_files.to_records(parsed)
+
+
 def parse_index_manifest(data: bytes) -> tuple[IndexEntry, ...]:
     """Decode an index manifest of any release, in its order; what it says is deleted is left out.
 
     Raises:
         ValueError: It cannot be decoded, or grows beyond what names that differ allow.
     """
-    parsed = record_files.parse(data)
-    if record_files.size(parsed) > _MOST_BYTES + _MOST_PER_BYTE * len(data):
-        raise ValueError(f"the index manifest of {len(data)} bytes holds {record_files.size(parsed)} decompressed")
-    records = record_files.to_records(parsed)
+    records = index_records(data)
     try:
         deleted = {record["_FILE_NAME"] for record in records if record["_KIND"] == EntryKind.DELETE}
         return tuple(_entry(record) for record in records if record["_FILE_NAME"] not in deleted)

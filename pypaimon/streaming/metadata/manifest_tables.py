@@ -193,6 +193,22 @@ def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table
     ]
 
 
+def entry_records(entries: pa.Table) -> list[dict[str, Any]]:
+    """The records of entries, as a manifest holds them: the other way round than `manifest_parser`.
+
+    Args:
+        entries: Rows of `ENTRY_SCHEMA`.
+    """
+    columns = [(path.split("."), entries[name].to_pylist()) for name, path, _, _ in _ENTRY_COLUMNS]
+    records: list[dict[str, Any]] = [{} for _ in range(entries.num_rows)]
+    for (*outer, last), values in columns:
+        for record, value in zip(records, values, strict=True):
+            for name in outer:
+                record = record.setdefault(name, {})
+            record[last] = value
+    return records
+
+
 def _column(table: pa.Table, path: str, type_: pa.DataType, required: bool) -> pa.ChunkedArray:
     column = _at(table, path)
     if column is None:

@@ -14,6 +14,7 @@ from cachetools import LRUCache
 
 from pypaimon.streaming.concurrency.forking import cache_lock, polars_works
 from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
@@ -80,6 +81,35 @@ class ManifestReader:
         """
         decoded = self._lists(dict.fromkeys(names, list_parser()))
         return [decoded[name] for name in names]
+
+    def list_records(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """The records of several manifest lists, one list after the other, with every field as it is stored.
+
+        Errors as `manifest_lists`.
+        """
+        files = zip(names, self.stored(names), strict=True)
+        lists = [self._store.parse_data(self._path(name), data, _records) for name, data in files]
+        return [record for records in lists for record in records]
+
+    def stored(self, names: Sequence[str]) -> list[bytes]:
+        """Several manifests as they are stored. What is not cached so is fetched concurrently, one request each.
+
+        Raises:
+            FileNotFoundError: One is missing.
+        """
+        found = {name: self._cached_bytes(name) for name in names}
+        missing = [name for name, data in found.items() if data is None]
+        for name, data in zip(missing, self._store.read_many([self._path(name) for name in missing]), strict=True):
+            if data is None:
+                raise FileNotFoundError(self._path(name))
+            found[name] = data
+            self.keep_written(name, data)
+        return [data for data in found.values() if data is not None]
+
+    def keep_written(self, name: str, data: bytes) -> None:
+        """Take a manifest or manifest list that was written just now, so that it need not be read, if it is small."""
+        if len(data) <= _SMALL_BYTES:
+            self._keep(name, data)
 
     def entries(
         self,
@@ -149,6 +179,11 @@ class ManifestReader:
         """
         return self._store.parse(self._path(name), parse_index_manifest)
 
+    def _cached_bytes(self, name: str) -> bytes | None:
+        with self._lock.held:
+            content = self._cache.get(name)
+        return content if isinstance(content, bytes) else None
+
     def _lists(self, parsers: _Parsers) -> dict[str, pa.Table]:
         return self._all_decoded(self._fetched(parsers, MANIFEST_SCHEMA), parsers)
 
@@ -201,6 +236,10 @@ class ManifestReader:
         with self._lock.held:
             if _memory_of(content) <= self._cache.maxsize:
                 self._cache[name] = content
+
+
+def _records(data: bytes) -> list[dict[str, Any]]:
+    return record_files.to_records(record_files.parse(data))
 
 
 def _portions(manifests: pa.Table) -> Iterator[pa.Table]:

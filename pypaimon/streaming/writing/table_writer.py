@@ -17,7 +17,8 @@ from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, CommitReport, Written, commit_once, discard
+from pypaimon.streaming.writing.commit.discarding import discard
+from pypaimon.streaming.writing.commit.exactly_once import Assumption, CommitReport, Written, commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, row_layout

@@ -27,10 +27,7 @@ PAIMON = {
 }
 """Our classes, and where pypaimon's are: a module that has one of that name, or the class itself."""
 
-_NOT_KEPT = (
-    "base_manifest_list_size changelog_manifest_list_size delta_manifest_list_size next_row_id properties statistics "
-    "writer_version"
-)
+_NOT_KEPT = "base_manifest_list_size changelog_manifest_list_size delta_manifest_list_size writer_version"
 OTHERWISE = {
     "Plan.__init__": "plans are made by streams; one without a position could not be confirmed",
     "Snapshot.__init__": "snapshots are read, never made",

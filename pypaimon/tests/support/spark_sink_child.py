@@ -22,7 +22,7 @@ from spark_session import new_session
 from pypaimon.spark.source import PaimonDataSource
 from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.stream_writer import PaimonStreamWriter, TaskMessage
-from pypaimon.streaming.writing.commit.fenced_commit import FencedSnapshotCommit
+from pypaimon.streaming.writing.commit.snapshot_commit import SnapshotCommit
 
 JOB = "SINK_TEST_JOB"
 
@@ -52,15 +52,15 @@ class StoppingWriter(PaimonStreamWriter):
             self._reach("write", batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        publish = FencedSnapshotCommit.commit
+        publish = SnapshotCommit._publish
 
-        def watched(*arguments: Any) -> bool:
+        def watched(*arguments: Any) -> Any:
             self._reach("before-publish", batchId)
             done = publish(*arguments)
             self._reach("after-publish", batchId)
             return done
 
-        FencedSnapshotCommit.commit = watched
+        SnapshotCommit._publish = watched
         super().commit(messages, batchId)
         self._reach("after-commit", batchId)
 

@@ -94,6 +94,7 @@ class CommitStatus:
         snapshot: The snapshot that holds the batch that was asked for; None if that is no longer known, or none does.
         examined: Snapshots up to this one were looked at, now or earlier; 0 if there is none.
         mark: Tells that snapshot from another one of its id; None if there is none.
+        latest: The latest snapshot, None if there is none.
         seen: The record's file as it was read; None if there was none.
         origin: What counted the batches so far, where that is known.
         newest: The snapshot of the newest batch that was found since the record was written; None if none was.
@@ -106,6 +107,7 @@ class CommitStatus:
     snapshot: Snapshot | None
     examined: int
     mark: str | None
+    latest: Snapshot | None
     seen: Seen | None = None
     origin: str | None = None
     newest: int | None = None
@@ -255,6 +257,7 @@ class CommitLedger:
             found.get(batch),
             0 if latest is None else latest.id,
             None if latest is None else latest.fingerprint,
+            latest,
             newest=max((each.id for each in found.values()), default=None),
         )
 

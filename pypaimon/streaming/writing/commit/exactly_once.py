@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.write_internals import StreamTableCommit
 from pypaimon.streaming.writing.commit.commit_ledger import (
     BatchOrderError,
     CommitLedger,
     CommitStatus,
     CommitUnknownError,
 )
-from pypaimon.streaming.writing.commit.fenced_commit import Claim, FencedSnapshotCommit
+from pypaimon.streaming.writing.commit.commit_plan import AsGiven, InPlaceOf, Plan
+from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
+from pypaimon.streaming.writing.commit.discarding import discard
+from pypaimon.streaming.writing.commit.file_changes import data_changes
+from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
+from pypaimon.streaming.writing.commit.snapshot_commit import Outcome, SnapshotCommit
 
 _LOG = StreamLog(__name__)
-_WHOLE_TABLE: dict[str, Any] = {}
+Overwrite: TypeAlias = bool | Sequence[Mapping[str, Any]]
 _TRIES = 8
 # What Paimon takes for the identifier of a commit that has none.
 _UNNUMBERED = 2**63 - 1
@@ -85,26 +89,27 @@ class Assumption:
 def commit_once(
     table: Any,
     user: str,
-    batch: int,
+    identifier: int,
     messages: Sequence[Any],
     *,
-    overwrite: bool,
+    overwrite: Overwrite,
     assumption: Assumption,
     ordered: bool = True,
     origin: str | None = None,
     schema_id: int | None = None,
     properties: Mapping[str, str] | None = None,
     keep_empty: bool = False,
+    watermark: int | None = None,
 ) -> CommitReport:
     """Commit a batch unless it is in the table.
 
     Args:
         table: pypaimon's table, under the schema that the messages were written with.
         user: Commit user of the query.
-        batch: Commit identifier.
+        identifier: Commit identifier.
         messages: pypaimon's commit messages of all tasks.
         overwrite: Whether they replace what is there: whole partitions with `dynamic-partition-overwrite`, else
-            everything.
+            everything. Partitions by their values (`[{"dt": "2026-01-01"}]`): these, and no others are written.
         assumption: Beats what would be `CommitUnknownError`.
         ordered: Whether batches are committed in order, as those of a stream are. Otherwise any batch that is not in
             the table is committed, whatever was committed before.
@@ -112,32 +117,38 @@ def commit_once(
         schema_id: The table's latest schema, which its snapshots name; None: that of `table`.
         properties: What its snapshot says beside, under `properties`.
         keep_empty: Whether a batch without files leaves a snapshot, as progress needs it.
+        watermark: Event time up to which rows are complete, epoch milliseconds. That of the table never falls.
 
     Raises:
         CommitUnknownError: It cannot be known whether the batch was committed before.
         BatchOrderError: A later batch of the stream is in the table, and this one is not.
         QueryReusedError: The batches before it came from another streaming query.
-        CommitFailedError: pypaimon gave up; where the commit surely is not there, its files are deleted.
+        CommitFailedError: It did not get through; where it surely is not there, its files are deleted.
+        CommitConflictError: Files that it deletes are not there any more; its files are deleted.
         StoreError: The store failed before anything was published.
     """
-    ledger = CommitLedger(TableDirectory.of(table), user, origin)
+    directory = TableDirectory.of(table)
+    ledger = CommitLedger(directory, user, origin)
+    facts = CommitFacts(
+        user, identifier, table.table_schema.id if schema_id is None else schema_id, watermark, properties or {}
+    )
+    plan = _plan(table, messages, overwrite, keep_empty)
     for _ in range(_TRIES):
-        status = ledger.status(batch)
-        if batch in status.batches:
+        status = ledger.status(identifier)
+        if identifier in status.batches:
             return _repeated(table, status.snapshot, messages)
         if not (overwrite or keep_empty or any(not message.is_empty() for message in messages)):
             return CommitReport(None, Written.of(messages))
         try:
-            if _is_assumed(user, batch, status, assumption):
-                ledger.assume(batch, status)
+            if _is_assumed(user, identifier, status, assumption):
+                ledger.assume(identifier, status)
                 return CommitReport(None, Written.of(messages), repeated=True)
-            _check_order(user, batch, status, ordered)
-            ledger.begin(batch, status)
+            _check_order(user, identifier, status, ordered)
+            ledger.begin(identifier, status)
         except ChangedFileError:
             continue
-        claim = Claim(user, batch, status.examined, ordered, schema_id, dict(properties or {}), keep_empty)
-        return _commit(table, claim, messages, overwrite)
-    raise StoreError(f"Batch {batch} of '{user}': other jobs of the same query keep writing its record; try again")
+        return _commit(table, directory, facts, plan, status, ordered, messages)
+    raise StoreError(f"Batch {identifier} of '{user}': other jobs of the same query keep writing its record; try again")
 
 
 def _is_assumed(user: str, batch: int, status: CommitStatus, assumption: Assumption) -> bool:
@@ -149,99 +160,80 @@ def _is_assumed(user: str, batch: int, status: CommitStatus, assumption: Assumpt
     raise CommitUnknownError(user, batch, status.why)
 
 
-def _commit(table: Any, claim: Claim, messages: Sequence[Any], overwrite: bool) -> CommitReport:
-    restart = "A restart of the query finds out"
-    fence = _publish(table, claim, messages, overwrite, f"Batch {claim.batch} of '{claim.user}'", restart)
-    if fence.refused is not None:
-        raise fence.refused
-    if fence.found is None:
-        return CommitReport(fence.published, Written.of(messages))
-    if fence.uncertain:
+def _commit(
+    table: Any, directory: TableDirectory, facts: CommitFacts, plan: Plan, status: CommitStatus, ordered: bool,
+    messages: Sequence[Any],
+) -> CommitReport:  # fmt: skip
+    examined = status.examined
+    commit = SnapshotCommit(table, directory, plan, facts, status.latest, examined=examined, ordered=ordered)
+    what = f"Batch {facts.identifier} of '{facts.user}'"
+    outcome = _run(table, commit, messages, what, "A restart of the query finds out")
+    if outcome.ours:
+        return CommitReport(outcome.number, Written.of(messages))
+    if commit.uncertain:
         _log_kept(table)
-        return CommitReport(fence.found.id, Written.of(messages), repeated=True)
-    return _repeated(table, fence.found, messages)
+        return CommitReport(outcome.number, Written.of(messages), repeated=True)
+    return _repeated(table, outcome.snapshot, messages)
 
 
-def commit_batch(table: Any, messages: Sequence[Any], *, overwrite: bool, schema_id: int | None = None) -> CommitReport:
+def commit_batch(
+    table: Any, messages: Sequence[Any], *, overwrite: Overwrite, schema_id: int | None = None
+) -> CommitReport:
     """Commit a batch write, which happens once as far as Spark calls it once. Arguments as those of `commit_once`.
 
     Raises:
-        CommitFailedError: pypaimon gave up.
+        CommitFailedError: It did not get through.
+        CommitConflictError: Files that it deletes are not there any more; its files are deleted.
     """
     user = table.new_batch_write_builder().commit_user
     look = (
         f"Look for a snapshot of the commit user '{user}' before you write again: if there is one, the rows are in the "
         "table. With the options 'query-id' and 'batch-id' a write may be repeated without looking"
     )
-    fence = _publish(table, Claim(user, _UNNUMBERED, None, False, schema_id), messages, overwrite, "The write", look)
-    return CommitReport(fence.published, Written.of(messages))
+    directory = TableDirectory.of(table)
+    latest = directory.snapshots.get_latest_snapshot()
+    facts = CommitFacts(user, _UNNUMBERED, table.table_schema.id if schema_id is None else schema_id)
+    plan = _plan(table, messages, overwrite, keep_empty=False)
+    examined = 0 if latest is None else latest.id
+    commit = SnapshotCommit(table, directory, plan, facts, latest, examined=examined, ordered=False)
+    outcome = _run(table, commit, messages, "The write", look)
+    return CommitReport(outcome.number, Written.of(messages))
 
 
-def discard(table: Any, messages: Sequence[Any]) -> None:
-    """Delete files that surely no snapshot names and none will."""
-    commit = StreamTableCommit(table, "")
-    try:
-        # Not `commit.abort`, which may hand the messages to the native library.
-        commit.file_store_commit.abort(list(messages))
-    finally:
-        commit.close()
+def _plan(table: Any, messages: Sequence[Any], overwrite: Overwrite, keep_empty: bool) -> Plan:
+    changes = data_changes(table, messages)
+    if overwrite is False:
+        return AsGiven(changes, always=keep_empty)
+    if overwrite is not True:
+        return InPlaceOf(changes, overwrite)
+    by_partition = table.partition_keys and table.options.dynamic_partition_overwrite()
+    return InPlaceOf(changes, () if by_partition else None)
 
 
-def discard_unfinished(table: Any, tasks: Sequence[Any | None], messages: Sequence[Any]) -> bool:
-    """Delete what finished tasks wrote, if some task did not finish, so that no commit was tried.
+def _run(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what: str, advice: str) -> Outcome:
+    """Commit, and say what became of the files where that fails.
 
-    When all have finished, a commit may have been tried and may have succeeded whatever it raised; the files stay.
-
-    Returns:
-        Whether they were deleted.
+    Args:
+        table, messages: As for `commit_once`.
+        commit: It.
+        what: It, in words.
+        advice: How to find out whether it is there, where that is not known.
     """
-    if all(task is not None for task in tasks):
-        return False
-    discard(table, messages)
-    return True
+    try:
+        return commit.run()
+    except CommitConflictError:
+        _left(table, commit, messages, advice)
+        raise
+    except BatchOrderError:
+        raise
+    except Exception as error:
+        raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, commit, messages, advice)}") from error
 
 
 def _check_order(user: str, batch: int, status: CommitStatus, ordered: bool) -> None:
     latest = status.batches.greatest
     if ordered and latest is not None and latest > batch:
         raise BatchOrderError(user, batch, latest)
-
-
-def _publish(
-    table: Any, claim: Claim, messages: Sequence[Any], overwrite: bool, what: str, advice: str
-) -> FencedSnapshotCommit:
-    """Commit through pypaimon, behind a fence that says what became of it.
-
-    Args:
-        table, messages, overwrite: As for `commit_once`.
-        claim: Which commit it is.
-        what: It, in words.
-        advice: How to find out whether it is there, where that is not known.
-
-    Raises:
-        CommitFailedError: pypaimon gave up; where the commit surely is not there, its files are deleted.
-    """
-    if claim.keep_empty:
-        table = table.copy_without_time_travel({"snapshot.ignore-empty-commit": "false"})
-    commit = StreamTableCommit(table, claim.user)
-    if overwrite:
-        commit.overwrite_partition = _WHOLE_TABLE
-    fence = FencedSnapshotCommit(commit.file_store_commit.snapshot_commit, TableDirectory.of(table), claim)
-    commit.file_store_commit.snapshot_commit = fence
-    try:
-        # Properties, though none: without them pypaimon may publish past the fence, through its native library.
-        commit.commit(list(messages), claim.batch, claim.properties)
-    except Exception as error:
-        raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, fence, messages, advice)}") from error
-    finally:
-        commit.close()
-    if fence.gone is not None:
-        raise CommitFailedError(
-            f"{what} failed: snapshot {fence.gone}, which had to be looked at first, expired meanwhile, as when "
-            f"another job of the same query goes on. {_left(table, fence, messages, advice)}"
-        )
-    fence.settle()
-    return fence
 
 
 def _repeated(table: Any, snapshot: Snapshot | None, messages: Sequence[Any]) -> CommitReport:
@@ -274,9 +266,9 @@ def _why(error: BaseException) -> str:
     return "; because: ".join(reasons)
 
 
-def _left(table: Any, fence: FencedSnapshotCommit, messages: Sequence[Any], advice: str) -> str:
+def _left(table: Any, commit: SnapshotCommit, messages: Sequence[Any], advice: str) -> str:
     """Delete the files of a commit that surely is not there; says what became of it."""
-    if fence.uncertain:
+    if commit.uncertain:
         _log_kept(table)
         return f"It may have been committed all the same; its files are kept. {advice}."
     discard(table, messages)

@@ -93,7 +93,7 @@ def test_named_batches_of_two_jobs_at_the_same_time_are_both_written(world: Worl
     assert all(named(world, batch).repeated for batch in batches(world))
 
 
-@pytest.mark.parametrize("step", range(1, 19, 2))
+@pytest.mark.parametrize("step", range(1, 15, 2))
 def test_what_another_job_has_recorded_meanwhile_is_kept(world: World, step: int) -> None:
     """Its snapshots may have expired before the record is written here, or before this job publishes."""
 
@@ -216,7 +216,7 @@ def test_batches_that_a_rollback_took_back_are_not_taken_for_written(
     assert [batch for batch in batches(world) if batch >= 0] == [0, 1, 4]
 
 
-@pytest.mark.parametrize("step", range(1, 16))
+@pytest.mark.parametrize("step", range(1, 15))
 def test_what_a_job_found_before_a_rollback_is_not_recorded_after_it(world: World, step: int) -> None:
     """Another job has gone on over the new history, further than this one had looked."""
 

@@ -1,0 +1,116 @@
+"""What a commit changes, as a function of the state that it follows: as it is, or in the place of what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes
+from pypaimon.streaming.writing.commit.table_state import TableState
+
+
+class Plan(Protocol):
+    """Changes that are yet to meet their state.
+
+    Attributes:
+        kind: Of the snapshot.
+        always: Whether it leaves a snapshot, also without changes.
+        may_conflict: Whether the changes must be checked against the state.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def may_conflict(self) -> bool: ...
+
+    @property
+    def always(self) -> bool: ...
+
+    def changes(self, state: TableState) -> Changes:
+        """What is to be changed in this state."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsGiven:
+    """Changes that do not depend on the state.
+
+    Attributes:
+        given: They.
+        compaction: Whether they leave the rows as they are.
+        always: Whether they leave a snapshot, also if there are none.
+    """
+
+    given: Changes
+    compaction: bool = False
+    always: bool = False
+
+    @property
+    def kind(self) -> str:
+        """COMPACT; OVERWRITE if rows go; else APPEND."""
+        if self.compaction:
+            return COMPACT
+        return OVERWRITE if self.given.deletes else APPEND
+
+    @property
+    def may_conflict(self) -> bool:
+        """Whether files that are there go. What is only added fits always."""
+        return self.kind != APPEND
+
+    def changes(self, state: TableState) -> Changes:
+        """They."""
+        return self.given
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaceOf:
+    """New files in the place of those of some partitions, whichever there are when it is committed.
+
+    There is no changelog of it, as in Java.
+
+    Attributes:
+        given: The new files.
+        partitions: Values by column, of partition columns that need not be all: every partition that has them is
+            replaced. None: the whole table. Empty: those that new files lie in.
+    """
+
+    given: Changes
+    partitions: Sequence[Mapping[str, Any]] | None
+    kind: str = OVERWRITE
+    always: bool = True
+    may_conflict: bool = False
+
+    def changes(self, state: TableState) -> Changes:
+        """The new files, and the end of those that are there."""
+        rows = self._rows(state)
+        deleted = [each.deleted() for each in state.files(rows)]
+        index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in state.index if _is_in(each["_PARTITION"], rows)]
+        return Changes.of((*deleted, *self.given.files), (), self.given.index_added, index)
+
+    def _rows(self, state: TableState) -> set[bytes] | None:
+        """Serialised rows of the partitions that are replaced; None: of all."""
+        if self.partitions is None:
+            return None
+        new = {each.partition for each in self.given.files}
+        if not self.partitions:
+            return new
+        specs = self.partitions
+        replaced = state.partitions(lambda values: any(_matches(spec, values) for spec in specs))
+        for row in new:
+            if not any(_matches(spec, state.values_of(row)) for spec in specs):
+                raise StreamConfigError(
+                    f"Rows of partition {state.values_of(row)} would be written, and only {list(specs)} is to be "
+                    "overwritten. Name their partition too, or leave them out."
+                )
+        return replaced
+
+
+def _is_in(partition: bytes, rows: set[bytes] | None) -> bool:
+    return rows is None or partition in rows
+
+
+def _matches(spec: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    return all(values.get(name) == value for name, value in spec.items())

@@ -1,0 +1,231 @@
+"""`ManifestFiles`: manifests, manifest lists and index manifests, made in memory and then written all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.formats.avro_writer import AvroWriter
+from pypaimon.streaming.formats.binary_row import decode
+from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.io.io_requests import one_request
+from pypaimon.streaming.merge.ordering import python_order
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.write_internals import (
+    INDEX_MANIFEST_ENTRY_SCHEMA,
+    MANIFEST_ENTRY_SCHEMA,
+    MANIFEST_FILE_META_SCHEMA,
+    avro_codec,
+)
+from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestOptions:
+    """How manifests are written.
+
+    Attributes:
+        codec: Avro's name of their compression.
+        target_size: Bytes of a manifest that is full.
+        merge_min_count: So many small ones are merged.
+        full_merge_size: Bytes of those that are not full, or hold deletes, at which all of them are merged.
+    """
+
+    codec: str
+    target_size: int
+    merge_min_count: int
+    full_merge_size: int
+
+    @staticmethod
+    def of(table: Any) -> ManifestOptions:
+        """As a table's options say.
+
+        Raises:
+            UnsupportedTableError: Its manifests are no Avro files.
+            StreamConfigError: An option cannot be read.
+        """
+        options = OptionValues(table.options.options.to_map())
+        if (options.text("manifest.format") or "avro").lower() != "avro":
+            raise UnsupportedTableError("'manifest.format': manifests are written in Avro only. Commit with Java.")
+        try:
+            codec = avro_codec(table.options.manifest_compression())
+        except ValueError as error:
+            raise StreamConfigError(f"'manifest.compression': {error}") from error
+        count = options.integer("manifest.merge-min-count")
+        return ManifestOptions(
+            codec,
+            options.size_bytes("manifest.target-file-size", 8 << 20),
+            30 if count is None else count,
+            options.size_bytes("manifest.full-compaction-threshold-size", 16 << 20),
+        )
+
+
+@dataclass(slots=True)
+class NewFiles:
+    """Files of one attempt: in memory until they are written, and deleted if the attempt surely failed.
+
+    Attributes:
+        files: Their bytes by name.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def write(self, directory: TableDirectory) -> None:
+        """Write them, all at the same time. One request each.
+
+        Raises:
+            StoreError: The store failed; what was written is there.
+        """
+        home = f"{directory.table.table_path.rstrip('/')}/manifest"
+        write = partial(_write, directory.store.file_io)
+        begun = [
+            directory.store.begin_call("write", f"{home}/{name}", partial(write, data=data))
+            for name, data in self.files.items()
+        ]
+        for answer in begun:
+            answer()
+        for name, data in self.files.items():
+            directory.manifests.keep_written(name, data)
+
+    def delete(self, directory: TableDirectory) -> None:
+        """Delete them, as far as that succeeds: what is left is an orphan, and does no harm."""
+        for name in self.files:
+            with suppress(PaimonStreamError):
+                directory.store.delete(f"{directory.table.table_path.rstrip('/')}/manifest/{name}")
+
+
+def _write(file_io: Any, path: str, data: bytes) -> None:
+    # Names are unique, and nobody reads the file before a snapshot names it.
+    with file_io.new_output_stream(path) as stream, one_request():
+        stream.write(data)
+
+
+class ManifestFiles:
+    """Makes the manifests of one table.
+
+    Args:
+        table: pypaimon's table.
+        options: How.
+    """
+
+    def __init__(self, table: Any, options: ManifestOptions) -> None:
+        self.options = options
+        self._fields = table.partition_keys_fields
+        self._entries = AvroWriter(MANIFEST_ENTRY_SCHEMA, options.codec)
+        self._lists = AvroWriter(MANIFEST_FILE_META_SCHEMA, options.codec)
+        self._index = AvroWriter(INDEX_MANIFEST_ENTRY_SCHEMA, options.codec)
+
+    @property
+    def entry_schema(self) -> bytes:
+        """`Container.schema` of manifests whose entries can be taken over as they are."""
+        return self._entries.stored_schema
+
+    def manifests(self, new: NewFiles, changes: Sequence[FileChange]) -> list[Record]:
+        """Put entries into manifests; gives the records of a manifest list, in the same order."""
+        records: list[Record] = []
+        first = 0
+        encoded = ((1, self._entries.encode(each.record())) for each in changes)
+        for count, data in self._entries.files(encoded, self.options.target_size):
+            inside = changes[first : first + count]
+            records.append({**self._facts(inside), **_added(new, "manifest-{}-0", data)})
+            first += count
+        return records
+
+    def taken_over(self, new: NewFiles, blocks: Iterable[tuple[int, bytes]], metas: Sequence[Record]) -> list[Record]:
+        """Put entries of manifests, as they are encoded, into one manifest.
+
+        Args:
+            new: Gets it.
+            blocks: The entries.
+            metas: Records of those manifests in manifest lists; none holds a DELETE.
+        """
+        (found,) = self._entries.files(blocks, 1 << 62)
+        return [{**self._joined_facts(metas), **_added(new, "manifest-{}-0", found[1])}]
+
+    def manifest_list(self, new: NewFiles, records: Sequence[Record]) -> tuple[str, int]:
+        """Put records into a manifest list; gives its name and size."""
+        made = _added(new, "manifest-list-{}-0", self._lists.file(map(self._lists.encode, records)))
+        return made["_FILE_NAME"], made["_FILE_SIZE"]
+
+    def index_manifest(self, new: NewFiles, records: Sequence[Record]) -> str:
+        """Put records into an index manifest; gives its name."""
+        kept = ({**record, "_KIND": int(EntryKind.ADD)} for record in records)
+        made = _added(new, "index-manifest-{}-0", self._index.file(map(self._index.encode, kept)))
+        return str(made["_FILE_NAME"])
+
+    def _facts(self, changes: Sequence[FileChange]) -> dict[str, Any]:
+        files = [each.file for each in changes]
+        partitions = [each.partition for each in changes]
+        added = sum(each.kind == EntryKind.ADD for each in changes)
+        first_rows = [file["_FIRST_ROW_ID"] for file in files]
+        numbered = all(each is not None for each in first_rows)
+        ends = [file["_FIRST_ROW_ID"] + file["_ROW_COUNT"] - 1 for file in files] if numbered else []
+        totals = {each.total_buckets for each in changes}
+        return {
+            "_NUM_ADDED_FILES": added,
+            "_NUM_DELETED_FILES": len(changes) - added,
+            "_PARTITION_STATS": self._partition_stats(partitions),
+            "_SCHEMA_ID": max(file["_SCHEMA_ID"] for file in files),
+            "_MIN_BUCKET": min(each.bucket for each in changes),
+            "_MAX_BUCKET": max(each.bucket for each in changes),
+            "_MIN_LEVEL": min(file["_LEVEL"] for file in files),
+            "_MAX_LEVEL": max(file["_LEVEL"] for file in files),
+            "_MIN_ROW_ID": min(first_rows) if numbered else None,
+            "_MAX_ROW_ID": max(ends) if numbered else None,
+            "_TOTAL_BUCKETS": totals.pop() if len(totals) == 1 and min(totals) > 0 else None,
+        }
+
+    def _joined_facts(self, metas: Sequence[Record]) -> dict[str, Any]:
+        def joined(name: str, of: Any) -> Any:
+            values = [meta.get(name) for meta in metas]
+            return None if None in values else of(values)
+
+        totals = {meta.get("_TOTAL_BUCKETS") for meta in metas}
+        stats = [meta["_PARTITION_STATS"] for meta in metas]
+        bounds = [*(each["_MIN_VALUES"] for each in stats), *(each["_MAX_VALUES"] for each in stats)]
+        nulls = [each["_NULL_COUNTS"] or [0] * len(self._fields) for each in stats]
+        return {
+            "_NUM_ADDED_FILES": sum(meta["_NUM_ADDED_FILES"] for meta in metas),
+            "_NUM_DELETED_FILES": 0,
+            "_PARTITION_STATS": {
+                **self._partition_stats(bounds),
+                "_NULL_COUNTS": [sum(count or 0 for count in each) for each in zip(*nulls, strict=True)],
+            },
+            "_SCHEMA_ID": max(meta["_SCHEMA_ID"] for meta in metas),
+            **{name: joined(name, min) for name in ("_MIN_BUCKET", "_MIN_LEVEL", "_MIN_ROW_ID")},
+            **{name: joined(name, max) for name in ("_MAX_BUCKET", "_MAX_LEVEL", "_MAX_ROW_ID")},
+            "_TOTAL_BUCKETS": totals.pop() if len(totals) == 1 else None,
+        }
+
+    def _partition_stats(self, partitions: Sequence[bytes]) -> dict[str, Any]:
+        """Bounds of serialised partition rows, column by column, and how many values are null."""
+        distinct = list(dict.fromkeys(partitions))
+        rows = dict(zip(distinct, (decode(each, self._fields) for each in distinct), strict=True))
+        smallest = greatest = distinct[0]
+        if len(distinct) > 1:
+            columns = list(zip(*rows.values(), strict=True))
+            smallest, greatest = (self._row(_bounds(columns, of)) for of in (min, max))
+        values = zip(*(rows[each] for each in partitions), strict=True) if self._fields else ()
+        nulls = [sum(value is None for value in column) for column in values]
+        return {"_MIN_VALUES": smallest, "_MAX_VALUES": greatest, "_NULL_COUNTS": nulls}
+
+    def _row(self, values: Sequence[Any]) -> bytes:
+        return bytes(GenericRowSerializer.to_bytes(GenericRow(list(values), self._fields)))
+
+
+def _bounds(columns: Iterable[Sequence[Any]], of: Any) -> list[Any]:
+    present: Iterator[list[Any]] = ([value for value in column if value is not None] for column in columns)
+    return [of(values, key=python_order) if values else None for values in present]
+
+
+def _added(new: NewFiles, name: str, data: bytes) -> dict[str, Any]:
+    name = name.format(uuid4())
+    new.files[name] = data
+    return {"_VERSION": 2, "_FILE_NAME": name, "_FILE_SIZE": len(data)}

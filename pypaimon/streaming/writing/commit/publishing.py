@@ -1,0 +1,137 @@
+"""`publisher_of`: how a snapshot comes to be the next one, and who arbitrates between two that want to be."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+from uuid import uuid4
+
+from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.internals import JSON, local_path
+from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import PaimonSnapshot, RenamingSnapshotCommit
+
+Statistics: TypeAlias = Callable[[], list[Any]]
+
+
+class Publisher(Protocol):
+    """Puts a snapshot behind another one.
+
+    Attributes:
+        arbitrates: Of two attempts for one id the later one fails for good, whoever makes them. Where nobody
+            arbitrates, a table may have one writer at a time.
+        looks_back: Whether the caller must see that the snapshot before is there still: a file is made where there is
+            none, and there is none too where snapshots have expired.
+    """
+
+    arbitrates: bool
+    looks_back: bool
+
+    def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
+        """Publish a snapshot.
+
+        Args:
+            base_uuid: Of the snapshot that it follows.
+            snapshot: Its JSON.
+            statistics: Gives pypaimon's `PartitionStatistics` of what it changes, for a catalog.
+
+        Returns:
+            Whether it was done; False if there is another one of that id.
+
+        Raises:
+            Exception: Nobody knows.
+        """
+
+
+def publisher_of(table: Any, directory: TableDirectory) -> Publisher:
+    """How the snapshots of a table are published: by its catalog, by a link, by a condition, or by renaming."""
+    publisher = table.new_snapshot_commit()
+    if not isinstance(publisher, RenamingSnapshotCommit):
+        return _ByCatalog(publisher)
+    path = directory.snapshots.get_snapshot_path(1)
+    if is_local(path):
+        return _ByLink(directory)
+    return _ByStore(directory, renamed=is_renamed(path))
+
+
+class _ByCatalog:
+    arbitrates = True
+    looks_back = False
+
+    def __init__(self, publisher: Any) -> None:
+        self._publisher = publisher
+
+    def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
+        made = JSON.from_json(json.dumps(snapshot), PaimonSnapshot)
+        return bool(self._publisher.commit(base_uuid, made, statistics()))
+
+
+class _ByLink:
+    """On a local disk: a link fails if its name exists, whoever made it."""
+
+    arbitrates = True
+    looks_back = True
+
+    def __init__(self, directory: TableDirectory) -> None:
+        self._directory = directory
+
+    def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
+        target = local_path(self._directory.snapshots.get_snapshot_path(snapshot["id"]))
+        home, name = os.path.split(target)
+        os.makedirs(home, exist_ok=True)
+        temporary = f"{home}/.{name}.{uuid4().hex}.tmp"
+        try:
+            with open(temporary, "x", encoding="utf-8") as file:
+                file.write(_text(snapshot))
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+        _hint(self._directory, snapshot["id"])
+        return True
+
+
+class _ByStore:
+    """In a store: made if none is there (`If-None-Match`) where the client of the extra `fast` serves, else renamed.
+
+    A rename arbitrates in HDFS alone: object stores copy.
+    """
+
+    looks_back = True
+
+    def __init__(self, directory: TableDirectory, *, renamed: bool) -> None:
+        self._directory = directory
+        self._renamed = renamed
+        self.arbitrates = renamed or directory.store.objects.creates(directory.snapshots.get_snapshot_path(1))
+
+    def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
+        store, path = self._directory.store, self._directory.snapshots.get_snapshot_path(snapshot["id"])
+        # One attempt, with a time limit; what it came to is found out by looking.
+        answer = store.pool.submit(partial(store.objects.create, path, _text(snapshot).encode()))
+        done = store.pool.result(answer)
+        # How this attempt was made counts: the client may be trusted later.
+        self.arbitrates = self._renamed or done is not None
+        if done is None:
+            file_io = store.file_io
+            done = not file_io.exists(path) and bool(file_io.try_to_write_atomic(path, _text(snapshot)))
+        if done:
+            _hint(self._directory, snapshot["id"])
+        return bool(done)
+
+
+def _hint(directory: TableDirectory, number: int) -> None:
+    """Say which snapshot is the latest: readers look there first, and verify it."""
+    home = directory.snapshots.get_snapshot_path(1).rpartition("/")[0]
+    with suppress(PaimonStreamError, OSError):
+        directory.store.write_atomic(f"{home}/LATEST", str(number).encode())
+
+
+def _text(snapshot: Mapping[str, Any]) -> str:
+    return json.dumps(snapshot, indent=2)

@@ -1,0 +1,242 @@
+"""`SnapshotCommit`: one snapshot, published once, whatever other writers do and whichever answers are lost.
+
+Each attempt drafts the snapshot that follows the latest one, and publishes it if no other one of that id is there.
+Before that it looks at every snapshot that has come since somebody looked last: they cannot change any more. So if
+another driver of the same job has published the commit meanwhile, that is found, and nothing is published.
+
+An attempt whose answer was lost, or says that it failed, may have taken effect all the same. So the snapshot of that
+id is read: it is ours, or it tells that the attempt surely failed, or (if it is missing, or the store does not
+arbitrate between writers) nobody knows yet. While nobody knows, nothing that it names is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
+from pypaimon.streaming.writing.commit.commit_plan import Plan
+from pypaimon.streaming.writing.commit.file_changes import COMPACT
+from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
+from pypaimon.streaming.writing.commit.partition_statistics import partition_statistics
+from pypaimon.streaming.writing.commit.publishing import publisher_of
+from pypaimon.streaming.writing.commit.snapshot_draft import Draft, SnapshotDrafts
+from pypaimon.streaming.writing.commit.table_state import TableState
+
+
+class GaveUpError(Exception):
+    """A commit did not get through, for a reason that may pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a commit.
+
+    Attributes:
+        snapshot: The snapshot that holds it; None: there was nothing to commit.
+        ours: Whether this call has published it.
+    """
+
+    snapshot: Snapshot | None
+    ours: bool
+
+    @property
+    def number(self) -> int | None:
+        """Id of the snapshot."""
+        return None if self.snapshot is None else self.snapshot.id
+
+
+@dataclass(frozen=True, slots=True)
+class RetryOptions:
+    """How often a commit is tried, and how long it waits in between, in seconds."""
+
+    retries: int
+    timeout: float
+    shortest_wait: float
+    longest_wait: float
+
+    @staticmethod
+    def of(table: Any) -> RetryOptions:
+        """As a table's options say."""
+        options = OptionValues(table.options.options.to_map())
+
+        def seconds(key: str, default: float) -> float:
+            millis = options.duration_millis(key)
+            return default if millis is None else millis / 1000
+
+        retries = options.integer("commit.max-retries")
+        waits = seconds("commit.min-retry-wait", 0.01), seconds("commit.max-retry-wait", 10.0)
+        return RetryOptions(10 if retries is None else retries, seconds("commit.timeout", float("inf")), *waits)
+
+    def wait(self, retry: int) -> float:
+        """Seconds before a retry: twice as long each time, and up to a fifth more, so that two do not keep step."""
+        return float(min(self.shortest_wait * 2**retry, self.longest_wait) * (1 + random.random() / 5))
+
+
+class SnapshotCommit:
+    """One commit of one user.
+
+    Args:
+        table: pypaimon's table, under the schema that the files were written with.
+        directory: Where it lies.
+        plan: What is to be changed.
+        facts: What the snapshot says.
+        latest: The latest snapshot, as it was seen a moment ago; None: there was none.
+        examined: Snapshots up to this one do not hold the commit.
+        ordered: Whether the user's commits follow each other by their identifiers, so that none may follow a later one.
+
+    Attributes:
+        uncertain: Whether the snapshot may be there, or come to be there, although no attempt is known to have
+            succeeded.
+        arbitrated: Whether two writers at the same time are safe.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        directory: TableDirectory,
+        plan: Plan,
+        facts: CommitFacts,
+        latest: Snapshot | None,
+        *,
+        examined: int,
+        ordered: bool,
+    ) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._facts = facts
+        self._latest = latest
+        self._examined = examined
+        self._ordered = ordered
+        self._drafts = SnapshotDrafts(table)
+        self._publisher = publisher_of(table, directory)
+        self._paths = FilePaths.of(table.table_path, table.table_schema)
+        self._retry = RetryOptions.of(table)
+        self._ours: set[str] = set()
+        self._error: Exception | None = None
+        self.uncertain = False
+
+    @property
+    def arbitrated(self) -> bool:
+        """Whether two writers at the same time are safe: the later of two attempts for one id fails for good."""
+        return self._publisher.arbitrates
+
+    def run(self) -> Outcome:
+        """Commit.
+
+        Raises:
+            CommitConflictError: The changes may not follow the latest state.
+            BatchOrderError: A later commit of the user is there, and this one is not.
+            GaveUpError: It did not get through. If it is `uncertain` by then, it may be there all the same.
+            CorruptTableError: A file of the metadata is damaged.
+            StoreError: The store failed.
+        """
+        began = time.monotonic()
+        for retry in range(self._retry.retries + 1):
+            if retry:
+                time.sleep(self._retry.wait(retry - 1))
+                self._look_again()
+            outcome = self._settled() or self._attempt()
+            if outcome is not None:
+                return outcome
+            if time.monotonic() - began > self._retry.timeout:
+                break
+        raise GaveUpError(
+            f"it did not get through after {retry} retries, for other writers were faster, or the store did not answer"
+        ) from self._error
+
+    def _look_again(self) -> None:
+        snapshots = self._directory.snapshots
+        snapshots.forget(self._examined)
+        self._latest = snapshots.get_latest_snapshot()
+        if self._examined and (self._latest is None or self._latest.id < self._examined):
+            raise GaveUpError(f"the table was rolled back behind snapshot {self._examined}")
+
+    def _settled(self) -> Outcome | None:
+        """What the snapshots tell that have come since somebody looked."""
+        latest = 0 if self._latest is None else self._latest.id
+        for number in range(self._examined + 1, latest + 1):
+            snapshot = self._directory.snapshots.try_get(number)
+            if snapshot is None:
+                raise GaveUpError(
+                    f"snapshot {number}, which had to be looked at first, expired meanwhile, as when another job of "
+                    "the same commit user goes on"
+                )
+            if self._is_ours(snapshot):
+                return Outcome(snapshot, ours=True)
+            if snapshot.commit_user == self._facts.user:
+                if self._is_same(snapshot):
+                    return Outcome(snapshot, ours=False)
+                if self._ordered and snapshot.commit_identifier > self._facts.identifier:
+                    raise BatchOrderError(self._facts.user, self._facts.identifier, snapshot.commit_identifier)
+            self._examined = number
+        return None
+
+    def _attempt(self) -> Outcome | None:
+        draft = self._drafts.draft(TableState(self._directory, self._latest), self._plan, self._facts)
+        if draft is None:
+            return Outcome(None, ours=True)
+        try:
+            draft.files.write(self._directory)
+            moved = self._has_moved()
+        except Exception:
+            draft.files.delete(self._directory)
+            raise
+        if moved:
+            draft.files.delete(self._directory)
+            return None
+        return self._publish(draft)
+
+    def _has_moved(self) -> bool:
+        """Whether the snapshot before is not there any more: then this id was given already, or is not the next one."""
+        if self._latest is None or not self._publisher.looks_back:
+            return False
+        try:
+            there = self._directory.snapshots.refreshed(self._latest.id)
+        except PaimonStreamError as error:
+            # That the store fails must not pass for an expiry: look again.
+            self._error = error
+            return True
+        return there is None or there.fingerprint != self._latest.fingerprint
+
+    def _publish(self, draft: Draft) -> Outcome | None:
+        before, self.uncertain = self.uncertain, True
+        self._ours.add(draft.snapshot["deltaManifestList"])
+        base = None if self._latest is None else self._latest.uuid
+        statistics = partial(partition_statistics, draft.changes.files, self._paths)
+        try:
+            done = self._publisher.publish(base, draft.snapshot, statistics)
+        except Exception as error:  # noqa: BLE001 (whatever went wrong, the snapshot may be there)
+            done, self._error = False, error
+        there = Snapshot.from_json(json.dumps(draft.snapshot)) if done else self._at(draft.snapshot["id"])
+        if there is not None and self._is_ours(there):
+            return Outcome(there, ours=True)
+        if there is not None and self._publisher.arbitrates:
+            self.uncertain = before
+            draft.files.delete(self._directory)
+        return None
+
+    def _is_ours(self, snapshot: Snapshot) -> bool:
+        return snapshot.delta_manifest_list in self._ours
+
+    def _is_same(self, snapshot: Snapshot) -> bool:
+        """Whether it is this commit: of one identifier there may be two, the second one a compaction."""
+        compaction = self._plan.kind == COMPACT
+        same = snapshot.commit_identifier == self._facts.identifier
+        return same and (snapshot.commit_kind == COMPACT) == compaction
+
+    def _at(self, number: int) -> Snapshot | None:
+        """The snapshot of an id as it is in the store now; None too if that cannot be found out."""
+        try:
+            return self._directory.snapshots.refreshed(number)
+        except PaimonStreamError:
+            return None

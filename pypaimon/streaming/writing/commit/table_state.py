@@ -1,0 +1,76 @@
+"""`TableState`: what the table holds at a snapshot, as far as a commit has to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.formats.binary_row import decode
+from pypaimon.streaming.metadata.index_manifests import index_records
+from pypaimon.streaming.metadata.manifest_tables import list_parser
+from pypaimon.streaming.metadata.manifests import live
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
+from pypaimon.streaming.writing.commit.manifest_merge import may_hold
+from pypaimon.streaming.writing.commit.manifest_records import changes_of
+
+
+class TableState:
+    """The state that a commit follows. What is asked for is read once.
+
+    Args:
+        directory: The table.
+        snapshot: Its latest snapshot; None: it has none.
+    """
+
+    def __init__(self, directory: TableDirectory, snapshot: Snapshot | None) -> None:
+        self.directory = directory
+        self.snapshot = snapshot
+        # No `cached_property`: up to Python 3.11 one thread that reads holds up all others.
+        self._manifests: list[Record] | None = None
+        self._index: Sequence[Record] | None = None
+
+    @property
+    def manifests(self) -> list[Record]:
+        """Records of the manifest lists: base, then delta. Two requests unless cached."""
+        if self._manifests is None:
+            lists = self.snapshot and [self.snapshot.base_manifest_list, self.snapshot.delta_manifest_list]
+            self._manifests = [*self.directory.manifests.list_records(lists or [])]
+        return self._manifests
+
+    @property
+    def index(self) -> Sequence[Record]:
+        """Records of the index manifest. One request if there is one."""
+        if self._index is None:
+            name = self.snapshot and self.snapshot.index_manifest
+            path = f"{self.directory.table.table_path.rstrip('/')}/manifest/{name}"
+            self._index = self.directory.store.parse(path, index_records) if name else ()
+        return self._index
+
+    def files(self, partitions: Collection[bytes] | None) -> list[FileChange]:
+        """Live files of partitions, told by their serialised rows; None: of all."""
+        if partitions is not None:
+            partitions = set(partitions)
+            wanted = [each for each in self.manifests if may_hold(each, partitions)]
+            rows = pa.array(list(partitions), pa.binary())
+            return self._live(wanted, lambda found: found.filter(pc.is_in(found["partition"], value_set=rows)))
+        return self._live(self.manifests, None)
+
+    def partitions(self, wanted: Callable[[dict[str, Any]], bool]) -> set[bytes]:
+        """Serialised rows of the partitions that have files, and whose values by column are wanted."""
+        return {row for row in {each.partition for each in self.files(None)} if wanted(self.values_of(row))}
+
+    def values_of(self, row: bytes) -> dict[str, Any]:
+        """Values by column of a serialised partition row."""
+        fields = self.directory.table.partition_keys_fields
+        return dict(zip((each.name for each in fields), decode(row, fields), strict=True))
+
+    def _live(self, manifests: Sequence[Record], kept: Callable[[pa.Table], pa.Table] | None) -> list[FileChange]:
+        if not manifests:
+            return []
+        table = list_parser().flattened([dict(each) for each in manifests])
+        return changes_of(live(self.directory.manifests.entries(table, kept=kept)))
