@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.writing.builder import StreamWriteBuilder as StreamWriteBuilder
     from pypaimon.streaming.writing.builder import stream_write_builder as stream_write_builder
     from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError as CommitUnknownError
-    from pypaimon.streaming.writing.commit.exactly_once import CommitFailedError as CommitFailedError
-    from pypaimon.streaming.writing.commit.exactly_once import CommitReport as CommitReport
+    from pypaimon.streaming.writing.commit.reports import CommitFailedError as CommitFailedError
+    from pypaimon.streaming.writing.commit.reports import CommitReport as CommitReport
     from pypaimon.streaming.writing.row_layout import BadRowError as BadRowError
     from pypaimon.streaming.writing.row_layout import SchemaMismatchError as SchemaMismatchError
     from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
@@ -129,7 +129,7 @@ _EXPORTS = {
     "telemetry": ("StreamMetrics",),
     "writing.builder": ("StreamWriteBuilder", "stream_write_builder"),
     "writing.commit.commit_ledger": ("CommitUnknownError",),
-    "writing.commit.exactly_once": ("CommitFailedError", "CommitReport"),
+    "writing.commit.reports": ("CommitFailedError", "CommitReport"),
     "writing.row_layout": ("BadRowError", "SchemaMismatchError"),
     "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),
     "writing.table_writer": ("WriterClosedError", "WriterConflictError"),

@@ -42,6 +42,7 @@ Event = Literal[
     "dead_letter",
     "query_lag",
     "sink_files_kept",
+    "compaction_left_out",
 ]
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 

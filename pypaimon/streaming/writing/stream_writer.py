@@ -11,7 +11,7 @@ from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.writing.commit.exactly_once import CommitReport
+from pypaimon.streaming.writing.commit.reports import CommitReport
 from pypaimon.streaming.writing.table_writer import TableWriter, WriterSettings
 
 T = TypeVar("T")

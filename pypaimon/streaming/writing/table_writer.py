@@ -18,8 +18,9 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
 from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, CommitReport, Written, commit_once
+from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
 from pypaimon.streaming.writing.schema_pin import SchemaPin
@@ -153,12 +154,9 @@ class TableWriter:
         with self._turn():
             identifier = self._identifier(point)
             notes = self._notes(point, properties)
-            if watermark is not None:
-                raise StreamConfigError("watermarks are not written yet: leave out watermark=...")
+            keep_empty = bool(properties) or watermark is not None or isinstance(point, Position)
             with self._ends_on_error("an error while rows were committed"):
-                return self._commit(
-                    identifier, notes, isinstance(point, int), bool(properties) or isinstance(point, Position)
-                )
+                return self._commit(identifier, notes, watermark, isinstance(point, int), keep_empty)
 
     def abort(self) -> None:
         """Delete what was written since the last commit; the writer goes on."""
@@ -309,7 +307,9 @@ class TableWriter:
             given[SOURCE_POSITION] = self.last.properties[SOURCE_POSITION]
         return given
 
-    def _commit(self, identifier: int, notes: dict[str, str], named: bool, keep_empty: bool) -> CommitReport:
+    def _commit(
+        self, identifier: int, notes: dict[str, str], watermark: int | None, named: bool, keep_empty: bool
+    ) -> CommitReport:
         self._finish_files()
         self._pin.check(self._table)
         self._check_history()
@@ -328,6 +328,7 @@ class TableWriter:
             schema_id=self._directory.latest_schema().id,
             properties=notes,
             keep_empty=keep_empty,
+            watermark=watermark,
         )
         if report.repeated and report.snapshot is None:
             # It was found among older commits, before these files were ever named.

@@ -15,7 +15,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, CommitReport, commit_once
+from pypaimon.streaming.writing.commit.exactly_once import commit_once
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])

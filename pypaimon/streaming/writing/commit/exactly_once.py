@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
@@ -18,72 +18,18 @@ from pypaimon.streaming.writing.commit.commit_ledger import (
     CommitUnknownError,
 )
 from pypaimon.streaming.writing.commit.commit_plan import AsGiven, InPlaceOf, Plan
-from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
+from pypaimon.streaming.writing.commit.commit_run import log_kept, run_commit
 from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.file_changes import data_changes
+from pypaimon.streaming.writing.commit.file_changes import compact_changes, data_changes
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
-from pypaimon.streaming.writing.commit.snapshot_commit import Outcome, SnapshotCommit
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
+from pypaimon.streaming.writing.commit.snapshot_commit import GaveUpError, SnapshotCommit
 
 _LOG = StreamLog(__name__)
 Overwrite: TypeAlias = bool | Sequence[Mapping[str, Any]]
 _TRIES = 8
 # What Paimon takes for the identifier of a commit that has none.
 _UNNUMBERED = 2**63 - 1
-
-
-class CommitFailedError(PaimonStreamError):
-    """A batch was not committed, or it is not known whether it was: the query may be restarted, which finds out."""
-
-    retriable = True
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What tasks wrote.
-
-    Attributes:
-        rows: Rows in data files.
-        files: Data files.
-        size: Their bytes.
-    """
-
-    rows: int
-    files: int
-    size: int
-
-    @staticmethod
-    def of(messages: Iterable[Any]) -> Written:
-        """Sums over pypaimon's commit messages."""
-        files = [file for message in messages for file in message.new_files]
-        return Written(sum(file.row_count for file in files), len(files), sum(file.file_size for file in files))
-
-
-@dataclass(frozen=True, slots=True)
-class CommitReport:
-    """What became of a batch.
-
-    Attributes:
-        snapshot: Id of its snapshot; None if there was nothing to commit, or the snapshot is gone by now.
-        written: What was written for it, this time.
-        repeated: The batch was in the table already, and nothing was added.
-    """
-
-    snapshot: int | None
-    written: Written
-    repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Assumption:
-    """What a human has found out where the table cannot tell.
-
-    Attributes:
-        committed: Batch that is in the table, or None.
-        missing: Batch that is not, or None.
-    """
-
-    committed: int | None = None
-    missing: int | None = None
 
 
 def commit_once(
@@ -167,13 +113,33 @@ def _commit(
     examined = status.examined
     commit = SnapshotCommit(table, directory, plan, facts, status.latest, examined=examined, ordered=ordered)
     what = f"Batch {facts.identifier} of '{facts.user}'"
-    outcome = _run(table, commit, messages, what, "A restart of the query finds out")
+    outcome = run_commit(table, commit, messages, what, "A restart of the query finds out")
     if outcome.ours:
+        _compact(table, directory, facts, outcome.snapshot or status.latest, messages)
         return CommitReport(outcome.number, Written.of(messages))
     if commit.uncertain:
-        _log_kept(table)
+        log_kept(table)
         return CommitReport(outcome.number, Written.of(messages), repeated=True)
     return _repeated(table, outcome.snapshot, messages)
+
+
+def _compact(
+    table: Any, directory: TableDirectory, facts: CommitFacts, latest: Snapshot | None, messages: Sequence[Any]
+) -> None:
+    """The second snapshot of a commit whose writers have compacted too. Without it no row is missing."""
+    changes = compact_changes(table, messages)
+    if changes.empty:
+        return
+    examined = 0 if latest is None else latest.id
+    plan = AsGiven(changes, compaction=True)
+    commit = SnapshotCommit(table, directory, plan, facts, latest, examined=examined, ordered=False)
+    try:
+        commit.run()
+    except (PaimonStreamError, GaveUpError) as error:
+        text = "the compaction of a commit of %(table)s is left out; its rows are there: %(error)s"
+        _LOG.warning("compaction_left_out", text, table=table.identifier.get_full_name(), error=str(error))
+        if not commit.uncertain:
+            discard(table, [replace(each, new_files=[], changelog_files=[], index_adds=[]) for each in messages])
 
 
 def commit_batch(
@@ -196,7 +162,7 @@ def commit_batch(
     plan = _plan(table, messages, overwrite, keep_empty=False)
     examined = 0 if latest is None else latest.id
     commit = SnapshotCommit(table, directory, plan, facts, latest, examined=examined, ordered=False)
-    outcome = _run(table, commit, messages, "The write", look)
+    outcome = run_commit(table, commit, messages, "The write", look)
     return CommitReport(outcome.number, Written.of(messages))
 
 
@@ -208,26 +174,6 @@ def _plan(table: Any, messages: Sequence[Any], overwrite: Overwrite, keep_empty:
         return InPlaceOf(changes, overwrite)
     by_partition = table.partition_keys and table.options.dynamic_partition_overwrite()
     return InPlaceOf(changes, () if by_partition else None)
-
-
-def _run(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what: str, advice: str) -> Outcome:
-    """Commit, and say what became of the files where that fails.
-
-    Args:
-        table, messages: As for `commit_once`.
-        commit: It.
-        what: It, in words.
-        advice: How to find out whether it is there, where that is not known.
-    """
-    try:
-        return commit.run()
-    except CommitConflictError:
-        _left(table, commit, messages, advice)
-        raise
-    except BatchOrderError:
-        raise
-    except Exception as error:
-        raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, commit, messages, advice)}") from error
 
 
 def _check_order(user: str, batch: int, status: CommitStatus, ordered: bool) -> None:
@@ -247,29 +193,6 @@ def _repeated(table: Any, snapshot: Snapshot | None, messages: Sequence[Any]) ->
     return CommitReport(snapshot.id, written, repeated=True)
 
 
-def _log_kept(table: Any) -> None:
-    text = "files of a commit of %(table)s whose outcome is not known are kept, for a snapshot may name them"
-    _LOG.warning("sink_files_kept", text, table=str(table.identifier))
-
-
 def _files_of(directory: TableDirectory, snapshot: Snapshot) -> set[str]:
     manifests = directory.manifests.manifest_list(snapshot.delta_manifest_list)
     return set(directory.manifests.entries(manifests).column("file_name").to_pylist())
-
-
-def _why(error: BaseException) -> str:
-    reasons: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None and len(reasons) < 3:
-        reasons.append(str(cause))
-        cause = cause.__cause__
-    return "; because: ".join(reasons)
-
-
-def _left(table: Any, commit: SnapshotCommit, messages: Sequence[Any], advice: str) -> str:
-    """Delete the files of a commit that surely is not there; says what became of it."""
-    if commit.uncertain:
-        _log_kept(table)
-        return f"It may have been committed all the same; its files are kept. {advice}."
-    discard(table, messages)
-    return "It was not committed, and its files are deleted."

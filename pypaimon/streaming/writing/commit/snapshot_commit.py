@@ -167,6 +167,8 @@ class SnapshotCommit:
         for number in range(self._examined + 1, latest + 1):
             snapshot = self._directory.snapshots.try_get(number)
             if snapshot is None:
+                # An earlier call with the files of this compaction may have committed them there.
+                self.uncertain = self.uncertain or self._plan.kind == COMPACT
                 raise GaveUpError(
                     f"snapshot {number}, which had to be looked at first, expired meanwhile, as when another job of "
                     "the same commit user goes on"

@@ -22,8 +22,9 @@ from pypaimon.streaming.writing.commit.commit_ledger import (
     CommitUnknownError,
     QueryReusedError,
 )
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, CommitFailedError, CommitReport, commit_once
+from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.ledger_record import Record
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 
 SNAPSHOTS = 1001
 

@@ -16,7 +16,8 @@ from sink_world import OTHER, World, applied, write
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitUnknownError
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
+from pypaimon.streaming.writing.commit.exactly_once import commit_once
+from pypaimon.streaming.writing.commit.reports import Assumption
 
 EXAMPLES = 500 if os.environ.get("SOAK") else 20
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}

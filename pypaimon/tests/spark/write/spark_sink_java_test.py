@@ -11,7 +11,8 @@ from live_java_client import LiveJava, missing_commands
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming.model.system_columns import VALUE_KIND
-from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
+from pypaimon.streaming.writing.commit.exactly_once import commit_once
+from pypaimon.streaming.writing.commit.reports import Assumption
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])

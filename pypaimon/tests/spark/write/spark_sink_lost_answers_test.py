@@ -12,13 +12,8 @@ from lossy_store import SCHEME, Answer, LossyStore, lossy_links
 from mortal_file_io import MortalFileIO
 from sink_world import World, write
 
-from pypaimon.streaming.writing.commit.exactly_once import (
-    Assumption,
-    CommitFailedError,
-    CommitReport,
-    commit_batch,
-    commit_once,
-)
+from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 
 ANSWERS: tuple[Answer, ...] = ("error", "no")
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}

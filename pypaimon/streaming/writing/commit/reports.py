@@ -1,0 +1,72 @@
+"""What callers are told of a commit, and what they may tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.errors import PaimonStreamError
+
+
+class CommitFailedError(PaimonStreamError):
+    """A commit is not there, or it is not known whether it is: to repeat it under its identifier finds out."""
+
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written for a commit.
+
+    Attributes:
+        rows: Rows in data files.
+        files: Data files.
+        size: Their bytes.
+    """
+
+    rows: int
+    files: int
+    size: int
+
+    @staticmethod
+    def of(messages: Iterable[Any]) -> Written:
+        """Sums over the data increments of pypaimon's commit messages."""
+        return _sums([file for message in messages for file in message.new_files])
+
+    @staticmethod
+    def by_compaction(messages: Iterable[Any]) -> Written:
+        """Sums over their compact increments."""
+        return _sums([file for message in messages for file in message.compact_after])
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """What became of a commit.
+
+    Attributes:
+        snapshot: Id of its snapshot; None if there was nothing to commit, or the snapshot is gone by now.
+        written: What was written for it, this time.
+        repeated: It was in the table already, and nothing was added.
+    """
+
+    snapshot: int | None
+    written: Written
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """What a human has found out where the table cannot tell.
+
+    Attributes:
+        committed: Commit identifier that is in the table, or None.
+        missing: One that is not, or None.
+    """
+
+    committed: int | None = None
+    missing: int | None = None
+
+
+def _sums(files: list[Any]) -> Written:
+    return Written(sum(file.row_count for file in files), len(files), sum(file.file_size for file in files))
