@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.telemetry import StreamMetrics as StreamMetrics
     from pypaimon.streaming.writing.builder import StreamWriteBuilder as StreamWriteBuilder
     from pypaimon.streaming.writing.builder import stream_write_builder as stream_write_builder
+    from pypaimon.streaming.writing.changes.new_columns import SchemaChangeRefusedError as SchemaChangeRefusedError
+    from pypaimon.streaming.writing.changes.records import BadChangeError as BadChangeError
     from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError as CommitUnknownError
     from pypaimon.streaming.writing.commit.reports import CommitFailedError as CommitFailedError
     from pypaimon.streaming.writing.commit.reports import CommitReport as CommitReport
@@ -128,6 +130,8 @@ _EXPORTS = {
     "scanning.metrics": ("ScanMetrics",),
     "telemetry": ("StreamMetrics",),
     "writing.builder": ("StreamWriteBuilder", "stream_write_builder"),
+    "writing.changes.new_columns": ("SchemaChangeRefusedError",),
+    "writing.changes.records": ("BadChangeError",),
     "writing.commit.commit_ledger": ("CommitUnknownError",),
     "writing.commit.reports": ("CommitFailedError", "CommitReport"),
     "writing.row_layout": ("BadRowError", "SchemaMismatchError"),

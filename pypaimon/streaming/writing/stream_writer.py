@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
@@ -11,6 +11,10 @@ from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit
+from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
+from pypaimon.streaming.writing.changes.records import Record
+from pypaimon.streaming.writing.changes.table_changes import ChangeSettings
 from pypaimon.streaming.writing.commit.reports import CommitReport
 from pypaimon.streaming.writing.table_writer import TableWriter, WriterSettings
 
@@ -68,6 +72,18 @@ class BlockingStreamWriter(_Writer):
     def write(self, data: Any) -> None:
         """As `StreamWriter.write`; blocks."""
         self._opened.write(data)
+
+    def write_changes(
+        self,
+        records: Iterable[Record],
+        format: ChangeFormatName,
+        *,
+        on_new_column: OnNewColumn = "fail",
+        time_unit: TimeUnit | None = None,
+        time_zone: str | None = None,
+    ) -> None:
+        """As `StreamWriter.write_changes`; blocks."""
+        self._opened.write_changes(records, ChangeSettings(format, on_new_column, time_unit, time_zone))
 
     def commit(
         self,
@@ -142,6 +158,44 @@ class StreamWriter(_Writer):
                 committed, and its files are deleted.
         """
         await self._call(self._opened.write, data)
+
+    async def write_changes(
+        self,
+        records: Iterable[Record],
+        format: ChangeFormatName,
+        *,
+        on_new_column: OnNewColumn = "fail",
+        time_unit: TimeUnit | None = None,
+        time_zone: str | None = None,
+    ) -> None:
+        """Take the rows that change records of a database tell of, as `write` takes rows, and all of them or none.
+
+        An update becomes -U and +U, or +U alone where the record does not hold the old row; one that changes the key
+        becomes -D and +I. Tombstones and statements that change no row are passed over. Values must fit the types of
+        the table exactly; numbers, decimals, times and booleans may come as text, bytes come as the format has them.
+
+        Args:
+            records: Messages as a topic holds them (bytes or str), parsed ones (mappings), None for a tombstone.
+            format: "debezium-json" (with or without Connect's schema), "canal-json" or "maxwell-json".
+            on_new_column: What becomes of a column that the table lacks. "fail": the call is refused. "ignore": it is
+                left out. "add": the catalog adds it, once a row has a value in it, with the type that the records
+                declare, else as BOOLEAN, BIGINT or STRING; and types that a value does not fit are made wider: whole
+                numbers up to BIGINT, decimals up to 38 digits, text and bytes to any length. Key columns stay. What
+                was written before is committed together with what comes behind the new column.
+            time_unit: Unit of numbers in columns of TIMESTAMP and TIME, where the records do not say it.
+            time_zone: Zone of clocks on the wall, where the time has a zone and its column none, or the other way
+                round.
+
+        Raises:
+            StreamConfigError: A setting is none, or another call is under way. Nothing was taken; the writer goes on.
+            BadChangeError: A record cannot be read, or does not fit; names the record and the column. Nothing was
+                taken; the writer goes on.
+            BadRowError: As `write`. Nothing was taken; the writer goes on.
+            SchemaChangeRefusedError: The catalog does not alter the table. Nothing was taken; the writer goes on.
+            PaimonStreamError, OSError: As `write`.
+        """
+        settings = ChangeSettings(format, on_new_column, time_unit, time_zone)
+        await self._call(self._opened.write_changes, records, settings)
 
     async def commit(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,13 @@ from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TableChangedError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
+from pypaimon.streaming.writing.changes.new_columns import altered
+from pypaimon.streaming.writing.changes.records import Record
+from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
@@ -134,14 +138,36 @@ class TableWriter:
     def write(self, data: Any) -> None:
         """Take rows; see `StreamWriter.write`."""
         with self._turn():
-            given = arrow_input(data)
-            schema, layout = self._layout(given.schema)
-            aligned = (layout.align(plain(batch, schema)) for batch in given.batches)
-            # Of what is in memory every row is checked before the first one is taken.
-            rows = list(aligned) if given.in_memory else aligned
-            with self._ends_on_error("an error while rows were written"):
-                for batch in rows:
-                    self._take(batch)
+            self._write(data)
+
+    def write_changes(self, records: Iterable[Record], settings: ChangeSettings) -> None:
+        """Take rows out of change records; see `StreamWriter.write_changes`."""
+        with self._turn():
+            found = table_changes(self._table, records, settings, self._kind_column or ROW_KIND)
+            if found.alterations:
+                table = altered(self._table, found.alterations)
+                with self._ends_on_error("an error while the table was altered"):
+                    self._go_on_with(table)
+            if found.rows.num_rows:
+                self._write(found.rows)
+
+    def _write(self, data: Any) -> None:
+        given = arrow_input(data)
+        schema, layout = self._layout(given.schema)
+        aligned = (layout.align(plain(batch, schema)) for batch in given.batches)
+        # Of what is in memory every row is checked before the first one is taken.
+        rows = list(aligned) if given.in_memory else aligned
+        with self._ends_on_error("an error while rows were written"):
+            for batch in rows:
+                self._take(batch)
+
+    def _go_on_with(self, table: Any) -> None:
+        """Write under another schema of the table; what was written is committed with what comes, each in its own."""
+        self._finish_files()
+        self._table = table
+        self._directory = TableDirectory.of(table)
+        self._pin = SchemaPin.of(table)
+        self._known_layout = None
 
     def commit(
         self,

@@ -30,7 +30,7 @@ def changed(
     reading = reading_of(time_unit, time_zone)
     rows = []
     for changes in read_changes(records, form, keys):
-        for row in to_arrow(changes, columns, reading, keyed=True).to_pylist():
+        for row in to_arrow(changes, columns, reading, ROW_KIND).to_pylist():
             kind = row.pop(ROW_KIND)
             rows.append((kind, *row.values()))
     return rows

@@ -53,6 +53,7 @@ def nested(value: Any, kind: Any) -> Any:
         ("12:34:56.789000", "TIME", time(12, 34, 56, 789000)),
         ("2026-11-21T12:34:56.120000", "TIMESTAMP(2)", datetime(2026, 11, 21, 12, 34, 56, 120000)),
         ("2026-11-21", "TIMESTAMP(0)", datetime(2026, 11, 21)),
+        ("2026-11-21 12", "TIMESTAMP(6)", datetime(2026, 11, 21, 12)),
         ("0001-01-01 00:00:00", "TIMESTAMP(6)", datetime(1, 1, 1)),
         (
             "2026-11-21T12:00:00-03:30",
@@ -85,10 +86,13 @@ def test_what_fits(value: Any, column: str, expected: Any) -> None:
         ("NaN", "DECIMAL(3, 0)", "finite"),
         ("nö base64", "BYTES", "base64"),
         (5, "BYTES", "base64"),
+        ("\ud800", "STRING", "surrogates"),
         ("0000-00-00", "DATE", "year 0|month must be"),
         ("2026-02-30", "DATE", "day"),
         ("2026-11-21 12:00:00", "DATE", "expected a day"),
         ("24:00:00", "TIME", "no time of a day"),
+        ("12", "TIME", "expected a time of day"),
+        ("٣", "INT", "expected a whole number"),
         ("-01:00:00", "TIME", "expected a time of day"),
         ("12:00:00.0001", "TIME", "finer than a millisecond"),
         (5, "TIME", "time_unit"),
@@ -150,10 +154,10 @@ def test_nested_values() -> None:
 def test_only_inserts_can_be_added_to_a_table_without_a_key() -> None:
     inserts = [{"type": "insert", "data": {"id": 1}}]
     (found,) = read_changes(inserts, "maxwell-json", [])
-    assert to_arrow(found, fields(id="INT"), Reading(), keyed=False).to_pydict() == {"id": [1]}
+    assert to_arrow(found, fields(id="INT"), Reading(), None).to_pydict() == {"id": [1]}
     (found,) = read_changes([*inserts, {"type": "delete", "data": {"id": 1}}], "maxwell-json", [])
     with pytest.raises(BadChangeError, match=r"record 2: it changes a row \(-D\)"):
-        to_arrow(found, fields(id="INT"), Reading(), keyed=False)
+        to_arrow(found, fields(id="INT"), Reading(), None)
 
 
 def test_settings_are_checked() -> None:

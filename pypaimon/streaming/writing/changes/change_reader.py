@@ -11,7 +11,6 @@ import pyarrow as pa
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
-from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.changes.canal_json import CanalJson
 from pypaimon.streaming.writing.changes.debezium_json import DebeziumJson
 from pypaimon.streaming.writing.changes.maxwell_json import MaxwellJson
@@ -122,17 +121,23 @@ def read_changes(records: Iterable[Record], form: str, keys: Sequence[str]) -> l
     return found
 
 
-def to_arrow(changes: Changes, fields: Sequence[DataField], reading: Reading, keyed: bool) -> pa.Table:
-    """Rows in the types of a table: its columns, of which those that no row has are left out, then `_row_kind`.
+def to_arrow(changes: Changes, fields: Sequence[DataField], reading: Reading, kind_column: str | None) -> pa.Table:
+    """Rows in the types of a table: its columns, of which those that no row has are left out, then the row kinds.
 
-    Columns that the table lacks are left out. A table without a primary key gets no kinds.
+    Columns that the table lacks are left out.
+
+    Args:
+        changes: The rows.
+        fields: Columns of the table.
+        reading: How values are read.
+        kind_column: Name of the column of row kinds; None: the table has no primary key.
 
     Raises:
         BadChangeError: A value does not fit, or the table can only take inserts.
     """
     columns, names = [], []
     for each in fields:
-        if each.name not in changes.names:
+        if each.name not in changes.names or each.name == kind_column:
             continue
         if each.default_value is not None:
             _check_complete(changes, each)
@@ -143,9 +148,9 @@ def to_arrow(changes: Changes, fields: Sequence[DataField], reading: Reading, ke
         except ValueError as error:
             raise BadChangeError(changes.records[0], each.name, str(error)) from error
         names.append(each.name)
-    if keyed:
+    if kind_column is not None:
         columns.append(pa.array(NAMES).take(pa.array(changes.kinds, pa.int8())))
-        names.append(ROW_KIND)
+        names.append(kind_column)
     else:
         _check_inserts(changes)
     return pa.Table.from_arrays(columns, names)

@@ -11,10 +11,11 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NANOS = 10**9
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1)
-_TIME = r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"
-_DAY_TEXT = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T]00:00:00(?:\.0{1,9})?)?")
-_TIME_TEXT = re.compile(_TIME)
-_MOMENT_TEXT = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)(?:[ T]{_TIME})?\s*(Z|UTC|[+-]\d\d(?::?\d\d)?)?")
+_TIME = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?"
+_DAY = r"(\d{4})-(\d\d)-(\d\d)"
+_DAY_TEXT = re.compile(rf"{_DAY}(?:[ T]00:00:00(?:\.0{{1,9}})?)?", re.ASCII)
+_TIME_TEXT = re.compile(rf"(?=..:){_TIME}", re.ASCII)
+_MOMENT_TEXT = re.compile(rf"{_DAY}(?:[ T]{_TIME})?\s*(Z|UTC|[+-]\d\d(?::?\d\d)?)?", re.ASCII)
 
 
 def zone_of(name: str | None) -> tzinfo | None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, PyarrowFieldParser, RowType
 from pypaimon.streaming.model.data_types import root
@@ -24,8 +25,11 @@ from pypaimon.streaming.writing.changes.times import day, moment, time_of_day
 Convert = Callable[[Any], Any]
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-_WHOLE = re.compile(r"[+-]?\d{1,40}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _BEYOND = 10**20
+_ARE_ALREADY = {**dict.fromkeys(_INTEGERS, int), "VARCHAR": str, "CHAR": str, "BOOLEAN": bool}
+_READ_BY_ARROW = (*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIMESTAMP")
+_NANOSECONDS = pa.timestamp("ns")
 _GREATEST = {"FLOAT": 3.4028235677973366e38, "DOUBLE": math.inf}
 _TRUTHS = {True: True, False: False, "1": True, "0": False, "true": True, "false": False, "t": True, "f": False}
 _NO_NUMBERS = ("nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
@@ -69,11 +73,8 @@ def column_of(values: Sequence[Any], kind: DataType, declared: Declared, reading
         BadValueError: A value does not fit the type.
     """
     target = PyarrowFieldParser.from_paimon_type(kind)
-    if _are_already(values, kind):
-        try:
-            return pa.array(values, target)
-        except (pa.ArrowInvalid, OverflowError):
-            pass  # said below, of the value that it is
+    if (found := _in_bulk(values, kind, declared, target)) is not None:
+        return found
     convert = converter(kind, declared, reading)
     try:
         return pa.array([None if value is None else convert(value) for value in values], target)
@@ -81,11 +82,27 @@ def column_of(values: Sequence[Any], kind: DataType, declared: Declared, reading
         return pa.array(_one_by_one(values, convert, kind, target), target)
 
 
-def _are_already(values: Sequence[Any], kind: DataType) -> bool:
-    """Whether Arrow takes the values as they are, checking that they fit."""
+def _in_bulk(values: Sequence[Any], kind: DataType, declared: Declared, target: pa.DataType) -> pa.Array | None:
+    """The column where Arrow itself takes all values, and as the converters do; else None."""
     name = root(kind) if isinstance(kind, AtomicType) else ""
-    wanted = int if name in _INTEGERS else str if name in ("VARCHAR", "CHAR") else bool if name == "BOOLEAN" else None
-    return wanted is not None and set(map(type, values)) <= {wanted, type(None)}
+    types = set(map(type, values)) - {type(None)}
+    if len(types) != 1:
+        return None
+    (given,) = types
+    try:
+        if given is _ARE_ALREADY.get(name):
+            return pa.array(values, target)
+        # Arrow lets moments beyond the range of nanoseconds overflow.
+        if given is not str or name not in _READ_BY_ARROW or declared.scale is not None or target == _NANOSECONDS:
+            return None
+        text = pa.array(values, pa.string())
+        found = text.cast(target)
+    except (ValueError, OverflowError):
+        return None
+    if name in _INTEGERS:
+        return None if pc.any(pc.match_substring(text, "x", ignore_case=True)).as_py() else found
+    # What is out of range becomes an infinity.
+    return None if name in _GREATEST and pc.any(pc.is_inf(found)).as_py() else found
 
 
 def _one_by_one(values: Sequence[Any], convert: Convert, kind: DataType, target: pa.DataType) -> list[Any]:

@@ -1,0 +1,94 @@
+"""`table_changes`: change records as rows of a table, and what the table must become first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import AtomicType, DataField
+from pypaimon.streaming.writing.bucket_hash import BucketKeys
+from pypaimon.streaming.writing.changes.change_reader import read_changes, reading_of, to_arrow
+from pypaimon.streaming.writing.changes.new_columns import Alteration, alterations, check_policy, refuse_new_columns
+from pypaimon.streaming.writing.changes.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSettings:
+    """How change records are read.
+
+    Attributes:
+        form: Their format, as `ChangeFormatName`.
+        on_new_column: What becomes of a column that the table lacks, as `OnNewColumn`.
+        time_unit: Of numbers that stand for moments and times of day, where the records do not say it: ms, us or ns.
+        time_zone: The zone of clocks on the wall, where a time lacks a zone and its column has one, or the other way
+            round.
+    """
+
+    form: str
+    on_new_column: str = "fail"
+    time_unit: str | None = None
+    time_zone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """What a call is about to write.
+
+    Attributes:
+        rows: In the types that the table has after the alterations; with row kinds, if it has a primary key.
+        alterations: What of the table must be altered first.
+    """
+
+    rows: pa.Table
+    alterations: Sequence[Alteration]
+
+
+def table_changes(table: Any, records: Iterable[Record], settings: ChangeSettings, kind_column: str) -> TableChanges:
+    """Read change records. Nothing is altered or written here.
+
+    Args:
+        table: pypaimon's table.
+        records: One message each.
+        settings: How they are read.
+        kind_column: Name of the column of row kinds.
+
+    Raises:
+        StreamConfigError: A setting is none, or `records` is a single one.
+        BadChangeError: A record cannot be read, or does not fit the table.
+    """
+    check_policy(settings.on_new_column)
+    reading = reading_of(settings.time_unit, settings.time_zone)
+    if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Iterable):
+        raise StreamConfigError(
+            f"write_changes: expected several records, such as a list, got {type(records).__name__}"
+        )
+    found = read_changes(records, settings.form, table.primary_keys)
+    fields: Sequence[DataField] = table.fields
+    wanted: Sequence[Alteration] = ()
+    if settings.on_new_column == "fail":
+        refuse_new_columns(found, fields, table.identifier.get_full_name())
+    elif settings.on_new_column == "add":
+        keys = BucketKeys.of(table)
+        fixed = {*table.primary_keys, *table.partition_keys, *(keys.names if keys else ())}
+        wanted = alterations(found, fields, fixed, reading)
+        fields = _after(fields, wanted)
+    parts = [to_arrow(changes, fields, reading, kind_column if table.primary_keys else None) for changes in found]
+    rows = pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+    return TableChanges(rows, wanted)
+
+
+def _after(fields: Sequence[DataField], wanted: Sequence[Alteration]) -> list[DataField]:
+    """The columns of a table after its alterations."""
+    wider = {each.column: each.type for each in wanted if each.present is not None}
+    new = [DataField(-1, each.column, AtomicType(each.type)) for each in wanted if each.present is None]
+    changed = [
+        DataField(field.id, field.name, AtomicType(wider[field.name], field.type.nullable))
+        if field.name in wider
+        else field
+        for field in fields
+    ]
+    return [*changed, *new]
