@@ -15,6 +15,7 @@ from pypaimon.streaming.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileOptions
+from pypaimon.streaming.writing.files.format_limits import check_format
 from pypaimon.streaming.writing.files.keyed_bucket import KeyedBucket
 from pypaimon.streaming.writing.files.system_columns import Records
 from pypaimon.streaming.writing.routing import Router
@@ -40,7 +41,7 @@ class RecordWriter:
             rows are in memory beside.
 
     Raises:
-        UnsupportedTableError: Files of the table's format, or its merge engine, are not written here.
+        UnsupportedTableError: Files of the table's format, its types in them, or its merge engine are not written.
         StreamConfigError: An option of the table cannot be read.
     """
 
@@ -53,6 +54,8 @@ class RecordWriter:
         self._state = state
         self._bound = options.size_bytes("write-buffer-size", _BUFFER_BYTES) if buffer_bytes is None else buffer_bytes
         self._options = FileOptions.of(table, user, random.randrange(_MOST_WRITERS))
+        for format_ in {self._options.data.format, self._options.changelog.format}:
+            check_format(format_, table.fields)
         self._engine = merge_engine(table.table_schema) if table.is_primary_key_table else None
         self._router = Router(table)
         self._buckets: dict[tuple[Any, ...], _Bucket] = {}

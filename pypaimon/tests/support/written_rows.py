@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pypaimon import Schema
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -84,9 +85,15 @@ def recount(table: Any, file: Any) -> None:
         assert file.delete_row_count == 0
     told = [field.name for field in table.fields] if file.value_stats_cols is None else file.value_stats_cols
     for position, name in enumerate(told):
-        column = data[name]
+        column = _typed(data[name], next(field.type for field in table.fields if field.name == name))
         assert file.value_stats.null_counts[position] == column.null_count
         least, greatest = (row.values[position] for row in (file.value_stats.min_values, file.value_stats.max_values))
         there = [value for value in column.to_pylist() if value is not None]
         if least is not None:
             assert all(least <= value <= greatest for value in there)
+
+
+def _typed(column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:
+    """A column as the table has it: ORC files have no times, Avro's are read as Python has them."""
+    wanted = arrow_type(kind)
+    return column if pa.types.is_nested(wanted) else column.cast(wanted)

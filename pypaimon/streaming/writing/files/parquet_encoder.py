@@ -1,0 +1,88 @@
+"""`ParquetEncoder`: Arrow tables into a Parquet file with the physical types of Java's, so that Java reads it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pypaimon.streaming.errors import StreamConfigError
+
+_CODECS = ("none", "uncompressed", "snappy", "gzip", "lz4", "zstd", "brotli")
+_INTEGER_DIGITS = 18
+# Java expects decimals of up to 18 digits as integers, and fails on a filter over one that is not. Older versions of
+# pyarrow write none.
+_DECIMALS = "store_decimal_as_integer"
+_HAS_DECIMALS = _DECIMALS in inspect.signature(pq.ParquetWriter.__init__).parameters
+
+
+class ParquetEncoder:
+    """One Parquet file that is being written.
+
+    Args:
+        stream: Where to.
+        schema: Schema of all rows.
+        compression: Name of the codec, in lower case.
+        zstd_level: Level of zstd.
+        page_index: Whether the file has a page index.
+
+    Raises:
+        StreamConfigError: Parquet has no such codec.
+    """
+
+    def __init__(self, stream: Any, schema: pa.Schema, compression: str, zstd_level: int, *, page_index: bool) -> None:
+        if compression not in _CODECS:
+            raise StreamConfigError(f"'file.compression' = '{compression}': Parquet files have {', '.join(_CODECS)}.")
+        self._stream = stream
+        leaves = [(path, kind) for field in schema for path, kind in _leaves(field.name, field.type)]
+        wide = [path for path, kind in leaves if _is_wide(kind)]
+        # Java looks for a decimal in a dictionary by its shortest bytes, and would pass rows over.
+        dictionary: Any = [path for path, _ in leaves if path not in wide] if wide else True
+        # Java has nanoseconds in this type only; see `check_format`.
+        nanos = any(pa.types.is_timestamp(kind) and kind.unit == "ns" for _, kind in leaves)
+        # Those of Arrow leave NaN out, and Java, for which it is the greatest value, would pass it over.
+        told: Any = [path for path, kind in leaves if not pa.types.is_floating(kind)]
+        self._writer = pq.ParquetWriter(
+            stream,
+            schema,
+            compression=compression,
+            compression_level=zstd_level if compression == "zstd" else None,
+            use_dictionary=dictionary,
+            use_deprecated_int96_timestamps=nanos,
+            write_statistics=True if len(told) == len(leaves) else told or False,
+            write_page_index=page_index,
+            **({_DECIMALS: True} if _HAS_DECIMALS else {}),
+        )
+
+    def write(self, data: pa.Table) -> None:
+        """Add rows: a row group."""
+        self._writer.write_table(data)
+
+    def size(self) -> int:
+        """Bytes so far."""
+        return int(self._stream.tell())
+
+    def close(self) -> None:
+        """Write the footer."""
+        self._writer.close()
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind)) and (kind.precision > _INTEGER_DIGITS or not _HAS_DECIMALS)
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """The columns of a Parquet file that a column of a table becomes."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind

@@ -1,0 +1,156 @@
+"""Live Java reads, filters, continues and compacts what is written here as if Java had written it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from commit_seed import commit_seed
+from live_java_client import LiveJava, missing_commands
+from live_java_values import value
+from pypaimon import CatalogFactory
+from written_rows import KINDS, commit, recount
+
+from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
+
+ATOMIC = [
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "DECIMAL(38, 10)",
+    "VARCHAR(10)", "STRING", "BYTES", "DATE", "TIME(3)", "TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(6)",
+    "TIMESTAMP(3) WITH LOCAL TIME ZONE", "TIMESTAMP(6) WITH LOCAL TIME ZONE",
+]  # fmt: skip
+NANOS = ["TIMESTAMP(9)", "TIMESTAMP(9) WITH LOCAL TIME ZONE"]
+ROW_TYPE = {
+    "type": "ROW",
+    "fields": [{"id": 100, "name": "a", "type": "INT"}, {"id": 101, "name": "t", "type": "TIMESTAMP(3)"}],
+}
+NESTED = [
+    {"type": "ARRAY", "element": "STRING"},
+    {"type": "ARRAY", "element": "TIMESTAMP(6)"},
+    {"type": "MAP", "key": "STRING NOT NULL", "value": "INT"},
+    {"type": "MAP", "key": "INT NOT NULL", "value": "DATE"},
+    ROW_TYPE,
+    {"type": "ARRAY", "element": ROW_TYPE},
+]
+TABLES: dict[str, dict[str, Any]] = {
+    "append": {"primary_keys": [], "options": {}},
+    "buckets": {"primary_keys": [], "options": {"bucket": "2", "bucket-key": "k"}},
+    "keyed": {"primary_keys": ["p", "k"], "options": {"bucket": "2", "changelog-producer": "input"}},
+}
+ROWS = 40
+OPERATORS = ("=", "<", "<=", ">", ">=")
+SOAK = bool(os.environ.get("SOAK"))
+FILTERS = 10 if SOAK else 1
+"""How many filters are tried on each column."""
+CASES = [(kind, format_) for kind in TABLES for format_ in ("parquet", "orc", "avro")]
+DRAWN = CASES if SOAK else random.Random(commit_seed()).sample(CASES, 2)
+"""Kinds of tables and formats: others with each commit."""
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[LiveJava]:
+    if missing := missing_commands():
+        pytest.fail(f"no live Java: {', '.join(missing)} not found")
+    with LiveJava() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("kind", "format_"), DRAWN)
+def test_java_finds_no_difference(java: LiveJava, tmp_path: Path, kind: str, format_: str) -> None:
+    types: list[Any] = ["INT", "BIGINT", *ATOMIC, *NESTED]
+    if format_ == "orc":
+        types[-1:-1] = NANOS
+    fields = [
+        [name, type_] for name, type_ in zip(["p", "k", *(f"c{i}" for i in range(len(types)))], types, strict=False)
+    ]
+    settings = TABLES[kind]
+    table = {
+        "fields": fields, "partition_keys": ["p"], **settings,
+        "options": {"file.format": format_, "write-only": "true", **settings["options"]},
+    }  # fmt: skip
+    source = random.Random(f"{kind} {format_}")
+    kinds = KINDS if settings["primary_keys"] else KINDS[:1]
+    # Values of 2 partitions and few keys, so that keys meet again.
+    rows = [
+        [
+            source.choice(kinds),
+            number % 2,
+            source.randrange(ROWS),
+            *(value(type_, source, True) for _, type_ in fields[2:]),
+        ]
+        for number in range(ROWS)
+    ]
+    if format_ == "orc":
+        # What pyarrow writes wrong is refused.
+        rows = json.loads(re.sub(r"(1969-[\d:T-]+\.\d{3})\d+", r"\1", json.dumps(rows).replace('"NaN"', "2.5")))
+    later = [["+I", 0, 1000 + number, *rows[number][3:]] for number in range(5)]
+    by_java = java_answers(java, tmp_path / "java", table, fields, rows, later, None)
+    by_us = java_answers(java, tmp_path / "ours", table, fields, rows, later, tmp_path / "java")
+    for (what, expected), (_, found) in zip(by_java, by_us, strict=True):
+        assert found == expected, what
+
+
+def java_answers(
+    java: LiveJava, directory: Path, table: dict[str, Any], fields: list[Any], rows: list[Any], later: list[Any],
+    copied: Path | None,
+) -> list[tuple[str, Any]]:  # fmt: skip
+    """What Java reads of a table: as it is, by filters on each column, after more of Java's rows, after compaction.
+
+    Args:
+        copied: The warehouse of a table whose rows are written here; None: Java writes the rows.
+    """
+    java.call("create", warehouse=str(directory), **table)
+    if copied is None:
+        java.call("write", flushes=[rows])
+    else:
+        target = CatalogFactory.create({"warehouse": str(directory)}).get_table("d.t")
+        for message in commit(target, 1, batch_of(copied, bool(table["primary_keys"]))):
+            for file in (*message.new_files, *message.changelog_files):
+                recount(target, file)
+    source = random.Random(len(rows))
+    answers: list[tuple[str, Any]] = [("changes", read(java)), ("state", read(java, "latest-full"))]
+    for position, (name, type_) in enumerate(fields):
+        if isinstance(type_, dict) or type_ == "BYTES":
+            continue
+        literals = {str(row[position + 1]): row[position + 1] for row in rows[:6] if row[position + 1] is not None}
+        filters = [
+            [name, "is_null", None],
+            *([name, each, literal] for literal in literals.values() for each in OPERATORS),
+        ]
+        for given in source.sample(filters, min(FILTERS, len(filters))):
+            found = read(java, "latest-full", filter=given, execute_filter=True)
+            answers.append((str(given), found))
+    java.call("write", flushes=[later])
+    answers.append(("more", read(java, "latest-full")))
+    java.call("compact", full=True, options={"write-only": "false"})
+    answers.append(("compacted", read(java, "latest-full")))
+    return answers
+
+
+def batch_of(warehouse: Path, keyed: bool) -> pa.RecordBatch:
+    """The rows of the first snapshot, as they came."""
+    table = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t")
+    options = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
+    builder = stream_read_builder(table.copy(options))
+    with builder.new_streaming_scan() as scan:
+        data = builder.new_read().to_arrow(scan.plan().splits())
+    if keyed:
+        kinds = pa.array([KINDS.index(kind) for kind in data[ROW_KIND].to_pylist()], pa.int8())
+        data = data.drop_columns([ROW_KIND]).append_column(pa.field(VALUE_KIND, pa.int8(), False), kinds)
+    (batch,) = data.combine_chunks().to_batches()
+    return batch
+
+
+def read(java: LiveJava, mode: str = "from-snapshot", **arguments: Any) -> list[str]:
+    """What Java streams of the table, sorted."""
+    options = {"scan.mode": mode, **({"scan.snapshot-id": "1"} if mode == "from-snapshot" else {})}
+    reply = java.call("read", options=options, **arguments)
+    assert reply["end"] == "waiting", json.dumps(reply["end"])
+    return sorted(str(row) for plan in reply["plans"] for split in plan["splits"] for row in split["rows"])
