@@ -21,6 +21,7 @@ from pypaimon.streaming.cli.output import is_unicode
 from pypaimon.streaming.cli.snapshots import snapshots
 from pypaimon.streaming.cli.tail import tail
 from pypaimon.streaming.cli.words import in_the_words_of_the_program
+from pypaimon.streaming.cli.write import write
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 
 FAILED, USAGE, TRY_AGAIN, INTERRUPTED, BROKEN_PIPE = 1, 2, 75, 130, 141
@@ -73,6 +74,7 @@ Examples:
   paimon-stream tail db.orders --warehouse s3://bucket/warehouse --start 10m --filter "status = 'paid'"
   paimon-stream lag db.orders --max-lag 5m
   paimon-stream doctor db.orders
+  paimon-stream write db.orders orders.parquet
   paimon-stream explain db.orders --start 42 --filter "day = '2026-11-21'"
 """,
 )
@@ -80,14 +82,14 @@ Examples:
 @catalog_options
 @log_options
 def program() -> None:
-    """Follow Apache Paimon tables, and see what their streams and consumers do.
+    """Follow and write Apache Paimon tables, and see what their streams and consumers do.
 
     The catalog comes from --warehouse, --catalog-option and --config, or from paimon.yaml in this directory.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{_PROGRAM}: %(message)s")
 
 
-for _command in (tail, lag, consumers, snapshots, explain, doctor, demo):
+for _command in (tail, lag, consumers, snapshots, explain, doctor, write, demo):
     program.add_command(_command)
 
 

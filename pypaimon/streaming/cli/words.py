@@ -21,6 +21,12 @@ _WORDS = [
     (r"with_blob_places\(\.\.\.\)", "--blob-place"),
     (r"with_consumer_id\(\.\.\.\)", "--consumer-id"),
     (r"with_on_expired\((.*?)\)", "--on-expired"),
+    (r"on_new_column='(\w+)'", r"--on-new-column \1"),
+    (r"time_unit='ms', 'us' or 'ns'", "--time-unit ms, us or ns"),
+    (r"\btime_unit\b", "--time-unit"),
+    (r"\btime_zone\b(=\.\.\.)?", "--time-zone"),
+    (r"with_commit_user\b", "--commit-user"),
+    (r"with_row_kind_column\b", "--kind-column"),
     (r"with_poll_interval_ms\b(\(.*?\))?", "--poll"),
 ]
 

@@ -181,7 +181,7 @@ def test_examples_are_runs_that_the_program_understands() -> None:
     lines = [line for text in texts if text for line in re.findall(r"^ +paimon-stream (.+)$", text, re.MULTILINE)]
     assert len(lines) >= 15
     for line in lines:
-        name, *arguments = takewhile(lambda word: word not in ("|", "||", ">"), shlex.split(line))
+        name, *arguments = takewhile(lambda word: word not in ("|", "||", "<", ">"), shlex.split(line))
         group: click.Command = commands
         while isinstance(group, click.Group):
             group = group.commands[name]
