@@ -75,13 +75,15 @@ def _number(path: Path) -> int:
     return int(path.name.rpartition("-")[2])
 
 
-def carry_out(java: LiveJava, history: History, warehouse: Path, between: Callable[[], None]) -> Written:
-    """Creates the table and runs every step; `between` is called after each of these.
+def carry_out(
+    java: LiveJava, history: History, warehouse: Path, between: Callable[[], None], writer: Writer | None = None
+) -> Written:
+    """Creates the table and runs every step, by Java or by `writer`; `between` is called after each of these.
 
     Raises:
         JavaError: Java refuses to create such a table.
     """
-    writer = _Writer(java, history, warehouse)
+    writer = writer or Writer(java, history, warehouse)
     java.call(
         "create",
         warehouse=str(warehouse),
@@ -97,8 +99,10 @@ def carry_out(java: LiveJava, history: History, warehouse: Path, between: Callab
     return Written(warehouse, tuple(writer.refused))
 
 
-@dataclass(slots=True)
-class _Writer:
+@dataclass
+class Writer:
+    """Has live Java write the steps of a history."""
+
     java: LiveJava
     history: History
     warehouse: Path

@@ -1,0 +1,254 @@
+"""One history on two tables: in the first one Java writes every row, in the second one ours makes some of the commits.
+
+All else (compaction, expiry, overwrites, schema changes, rollbacks, reading) is Java's in both, so that Java says whether
+a table that ours has written is as its own: its rows after each step, and what its stream hands out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import live_java_writer
+import pyarrow as pa
+from live_java_client import JavaError, LiveJava
+from live_java_histories import History
+from pypaimon import CatalogFactory
+from pypaimon.data.generic_variant import GenericVariant
+
+from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
+from pypaimon.streaming.writing.record_writer import RecordWriter
+from pypaimon.streaming.writing.row_layout import BadRowError, row_layout
+from pypaimon.streaming.writing.writable_tables import check_writable, kind_rules
+from pypaimon.streaming.writing.write_state import WriteState, write_state
+
+_LEFT_OUT = {"branch", "branch_compact", "branch_alter", "consumer", "evolve", "delete"}
+"""Steps that only matter to readers, or that ours does not take part in."""
+_KIND = "_kind"
+
+
+@dataclass(slots=True)
+class TwinTally:
+    """What was compared so far."""
+
+    histories: int = 0
+    commits: int = 0
+    written: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        told = [f"{count} x {text}" for text, count in self.refused.most_common(8)]
+        head = f"{self.histories} histories, {self.commits} commits of Java, {self.written} of them ours in the twin"
+        return "\n    ".join([head, *told])
+
+
+def twins_differ(java: LiveJava, history: History, turns: int, tally: TwinTally) -> list[str]:
+    """Run a history twice, and tell what differs.
+
+    Args:
+        turns: Bits that say which commits of the second table are ours.
+    """
+    history = _prepared(history)
+    try:
+        wanted = list(_run(java, history, None, tally))
+    except JavaError as error:
+        tally.refused[f"create: {error}"[:160]] += 1
+        return []
+    if refused := [each for each in wanted[-1]["refused"] if each.startswith("write")]:
+        tally.refused[refused[0][:160]] += 1
+        return []
+    tally.histories += 1
+    found = list(_run(java, history, turns, tally))
+    return [
+        f"after step {number} ({step}): {what}\n  java: {expected[what]}\n  ours: {had[what]}"
+        for number, (step, expected, had) in enumerate(zip(["create", *history.steps], wanted, found, strict=True))
+        for what in reversed(expected)
+        if expected[what] != had[what]
+    ][:1]
+
+
+def _prepared(history: History) -> History:
+    """What both sides must do alike: only explicit steps compact, and all of a bucket, for which files Java takes
+    otherwise depends on their sizes; no small write buffers, which cut a flush in two; no descending sequence fields,
+    which Java 1.4's write buffer takes for ascending.
+    """
+    steps = tuple(
+        (what, arguments | {"full": True} if what == "compact" else arguments)
+        for what, arguments in history.steps
+        if what not in _LEFT_OUT
+    )
+    left_out = ("sequence.field.sort-order", "write-buffer-size", "page-size")
+    options = {name: given for name, given in history.options.items() if name not in left_out}
+    return replace(history, options=options | {"write-only": "true"}, steps=steps, reads=())
+
+
+def _run(java: LiveJava, history: History, turns: int | None, tally: TwinTally) -> Iterator[dict[str, Any]]:
+    with TemporaryDirectory() as scratch:
+        warehouse = Path(scratch) / "wh"
+        seen: list[dict[str, Any]] = []
+
+        opened: dict[str, Any] = {}
+
+        def look() -> None:
+            schema = java.call("schema")
+            if not seen:
+                opened.update(schema)
+                java.call("follow", name="live", options={"scan.mode": "latest"})
+            java.call("poll", name="live")
+            reply = java.call("read", options={"scan.mode": "latest-full"})
+            seen.append({"rows": _plans(reply["plans"][:1], schema), "end": _end(reply)})
+
+        writer = _Twin(java, history, warehouse, turns=turns, tally=tally)
+        live_java_writer.carry_out(java, history, warehouse, look, writer)
+        stream = java.call("unfollow", name="live")
+        seen[-1] |= {"refused": writer.refused, "stream": _plans(stream["plans"], opened), "end": _end(stream)}
+        yield from seen
+
+
+def _end(reply: dict[str, Any]) -> Any:
+    end = reply["end"]
+    return end if isinstance(end, str) else [end["error"][each] for each in ("class", "message", "cause", "stage")]
+
+
+def _plans(plans: list[dict[str, Any]], schema: dict[str, Any]) -> list[list[str]]:
+    """The rows of each plan in an order that does not depend on how files were cut.
+
+    Of a key, and of a bucket of a table without keys, they stay in their order.
+    """
+    names = [each["name"] for each in schema["fields"]]
+    keys = [names.index(name) for name in schema["primary_keys"]]
+    ordered = not keys and int(schema["options"].get("bucket", "-1")) > 0
+    found = []
+    for plan in plans:
+        rows = []
+        for split in plan["splits"]:
+            where = json.dumps([split["partition"], split["bucket"]])
+            for row in split["rows"]:
+                values = row[len(row) - len(names) :] if keys else []
+                rows.append(
+                    (where, json.dumps([values[each] for each in keys]), json.dumps([_unordered(each) for each in row]))
+                )
+        if rows:
+            rows.sort(key=lambda each: each[:2] if keys or ordered else each)
+            found.append([row for _, _, row in rows])
+    return found
+
+
+def _unordered(value: Any) -> Any:
+    """A value whose collections are sorted: maps have no order, and those that functions collect neither."""
+    if isinstance(value, dict):
+        return {name: _unordered(each) for name, each in value.items()}
+    return sorted((_unordered(each) for each in value), key=json.dumps) if isinstance(value, list) else value
+
+
+class _Twin(live_java_writer.Writer):
+    """Writes as Java does, and by turns ours."""
+
+    def __init__(
+        self, java: LiveJava, history: History, warehouse: Path, *, turns: int | None, tally: TwinTally
+    ) -> None:
+        super().__init__(java, history, warehouse)
+        self._turns = turns
+        self._tally = tally
+        self._commits = 0
+
+    def do_write(self, flushes: list[tuple[int, int]], watermark: int | None = None, branch: str | None = None) -> None:
+        rows = self._rows(flushes, branch)
+        self._commits += 1
+        self._tally.commits += self._turns is not None
+        if (
+            watermark is not None
+            or self._turns is None
+            or not self._turns >> (self._commits % 16) & 1
+            or not self._written(rows, watermark)
+        ):
+            mark = None if watermark is None else 1000 * watermark
+            self.java.call("write", flushes=rows, watermark=mark)
+
+    def _written(self, flushes: list[list[list[Any]]], watermark: int | None) -> bool:
+        """Whether ours has written it; not what is refused."""
+        table = CatalogFactory.create({"warehouse": str(self.warehouse)}).get_table("d.t")
+        try:
+            write(table, flushes, f"ours-{self._commits}", None if watermark is None else 1000 * watermark)
+        except (UnsupportedTableError, BadRowError) as error:
+            self._tally.refused[str(error)[:160]] += 1
+            return False
+        self._tally.written += 1
+        return True
+
+
+def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int | None) -> None:
+    """One commit of ours: rows as live Java gets them, in as many flushes."""
+    check_writable(table, "d.t", False)
+    fields = [(each.name, each.type, PyarrowFieldParser.from_paimon_type(each.type)) for each in table.fields]
+    keyed = bool(table.is_primary_key_table)
+    schema = pa.schema([(name, kind) for name, _, kind in fields] + ([(_KIND, pa.string())] if keyed else []))
+    layout = row_layout(schema, table.fields, kind_rules(table), table="d.t", kind_column=_KIND if keyed else None)
+    state, messages = write_state(table), []
+    for rows in flushes:
+        columns = [
+            pa.array([_value(row[index + 1], str(of_paimon), kind) for row in rows], kind)
+            for index, (_, of_paimon, kind) in enumerate(fields)
+        ]
+        if keyed:
+            columns.append(pa.array([row[0] for row in rows], pa.string()))
+        writer = RecordWriter(table, user, False, state)
+        try:
+            writer.write(layout.align(pa.RecordBatch.from_arrays(columns, schema=schema)))
+            messages += writer.prepare(1)
+        except PaimonStreamError:
+            writer.abort()
+            raise
+        writer.close()
+        last = max((file.max_sequence_number for each in messages for file in each.new_files), default=-1)
+        state = WriteState(max(state.sequence, last), state.rescaled)
+    settings = {} if watermark is None else {"watermark": watermark}
+    commit_once(table, user, 1, messages, overwrite=False, assumption=Assumption(), keep_empty=True, **settings)
+    for name in (f"consumer-{user}", f"sink-{user}"):  # so that expiry does in both tables the same
+        (Path(str(table.table_path)) / "consumer" / name).unlink(missing_ok=True)
+
+
+def _value(given: Any, of_paimon: str, kind: pa.DataType) -> Any:
+    """A value of the corpus' JSON form as what pyarrow takes for a type."""
+    if given is None:
+        return None
+    if of_paimon.startswith("VARIANT"):
+        variant = GenericVariant.from_json(given)
+        return {"value": variant.value(), "metadata": variant.metadata()}
+    if pa.types.is_struct(kind):
+        return {each.name: _value(given.get(each.name), "", each.type) for each in kind}
+    if pa.types.is_map(kind):
+        return [(_value(key, "", kind.key_type), _value(item, "", kind.item_type)) for key, item in given]
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_value(each, "", kind.value_type) for each in given]
+    if pa.types.is_decimal(kind):
+        return Decimal(given)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return base64.b64decode(given)
+    if pa.types.is_date(kind):
+        return date.fromisoformat(given)
+    if pa.types.is_time(kind):
+        return time.fromisoformat(given)
+    if pa.types.is_timestamp(kind):
+        return _instant(given.removesuffix("Z"), kind)
+    if pa.types.is_floating(kind):
+        return float(given)
+    return given
+
+
+def _instant(text: str, kind: pa.TimestampType) -> int:
+    """Since 1970, in the unit of the type: Python's own type ends with microseconds."""
+    whole, _, fraction = text.partition(".")
+    seconds = int(datetime.fromisoformat(whole).replace(tzinfo=timezone.utc).timestamp())
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
+    return seconds * 10**digits + int((fraction or "0").ljust(9, "0")[:digits] or 0)

@@ -1,0 +1,58 @@
+"""Tables that Java and ours write by turns are, to Java, as those that Java alone has written.
+
+`make differential` and `make soak` run the same test with more histories; the machine needs Maven and a JDK.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from commit_seed import commit_seed
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from live_java_client import LiveJava, missing_commands
+from live_java_histories import History, histories
+from live_java_twins import TwinTally, twins_differ
+
+FAMILIES = ("append", "deduplicate", "partial-update", "aggregation", "first-row", "postpone", "variants", "containers")
+LONG = "DIFFERENTIAL_HISTORIES" in os.environ
+DRAWN = FAMILIES if LONG else random.Random(f"{commit_seed()} twins").sample(FAMILIES, 3)
+BUDGET = settings(
+    deadline=None,
+    database=None,
+    derandomize=not LONG,
+    max_examples=max(1, int(os.environ.get("DIFFERENTIAL_HISTORIES", "9")) // len(DRAWN)),
+    phases=(Phase.generate, Phase.shrink),
+    print_blob=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+if not missing_commands():
+    pytestmark = pytest.mark.xdist_group("live_java")
+
+    @pytest.fixture(scope="module")
+    def java() -> Iterator[LiveJava]:
+        """One JVM for all histories."""
+        with LiveJava() as live:
+            yield live
+
+    @pytest.mark.parametrize("family", DRAWN)
+    def test_java_finds_what_ours_wrote_as_its_own(java: LiveJava, family: str) -> None:
+        tally = TwinTally()
+
+        @BUDGET
+        @given(histories(family), st.integers(1, 2**16 - 1))
+        def compare(history: History, turns: int) -> None:
+            found = twins_differ(java, history, turns, tally)
+            if found:
+                pytest.fail("\n".join([json.dumps(history.to_json()), str(turns), *found]), pytrace=False)
+
+        try:
+            compare()
+        finally:
+            print(f"{family}: {tally}")
+        assert tally.written
