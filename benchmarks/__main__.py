@@ -27,6 +27,7 @@ from benchmarks import (
     rust_peer,
     spark_runs,
     spark_source,
+    writing,
 )
 
 AREAS = {
@@ -35,6 +36,7 @@ AREAS = {
     "large_plans": large_plans.figures,
     "following": following.figures,
     "latency": latency.figures,
+    "writing": writing.figures,
     "spark": spark_source.figures,
 }
 ROOT = Path(__file__).parent.parent

@@ -70,7 +70,7 @@ def _row(number: int) -> pa.Table:
 
 
 @contextmanager
-def _s3() -> Iterator[tuple[Any, Callable[[], int]]]:
+def s3_catalog() -> Iterator[tuple[Any, Callable[[], int]]]:
     """A catalog on an S3 server, and a function that tells the number of requests since the last call."""
     server = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.s3_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -93,12 +93,12 @@ def _s3() -> Iterator[tuple[Any, Callable[[], int]]]:
 
 
 def _requests() -> list[Figure]:
-    with _s3() as (warehouse, requests):
+    with s3_catalog() as (warehouse, requests):
         table = create(warehouse, "t", SCHEMA)
         commit(table, _row(0))
-        with _switched("off"):
+        with switched("off"):
             ours = _our_requests(warehouse, requests, table)
-        with _switched("on"):
+        with switched("on"):
             fast = _our_requests(warehouse, requests, table)
         peers = {PEER: _peer_requests(warehouse, requests, table, {})}
         if rust_peer.is_there():
@@ -118,7 +118,7 @@ def _requests() -> list[Figure]:
 
 
 @contextmanager
-def _switched(value: str) -> Iterator[None]:
+def switched(value: str) -> Iterator[None]:
     """The client of the extra `fast` on or off."""
     before = os.environ.get(SWITCH)
     os.environ[SWITCH] = value

@@ -1,7 +1,7 @@
 """One history on two tables: in the first one Java writes every row, in the second one ours makes some of the commits.
 
-All else (compaction, expiry, overwrites, schema changes, rollbacks, reading) is Java's in both, so that Java says whether
-a table that ours has written is as its own: its rows after each step, and what its stream hands out.
+All else (compaction, expiry, overwrites, schema changes, rollbacks, reading) is Java's in both, so that Java says
+whether a table that ours has written is as its own: its rows after each step, and what its stream hands out.
 """
 
 from __future__ import annotations

@@ -1,0 +1,138 @@
+"""Writing: rows a second beside pypaimon's writers, requests of a commit, and how the time of a commit grows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import rust_peer
+from benchmarks.following import s3_catalog, switched
+from benchmarks.measuring import PEER, Figure, timed, worked
+from benchmarks.reading_lines import OURS
+from benchmarks.tables import SCHEMA, catalog, commit, create, some_rows
+from pypaimon.streaming import stream_write_builder
+
+NATIVE_PEER = f"{PEER}, native writer"
+NATIVE = {"write.native.enabled": "true"}
+ROWS = 300_000
+ROUNDS = 3
+COMMITS = 10_000
+_PART = 1 << 16
+_JAVA_REQUESTS = 16
+"""Reads, writes, listings and probes of files in one commit of Java 1.4.2 to an append table, beside its data file."""
+
+
+def figures(directory: Path) -> list[Figure]:
+    """All of this area."""
+    return [*_rates(directory), *_requests(), *_growth(directory)]
+
+
+# ---- rows ----
+
+
+def _rates(directory: Path) -> Iterator[Figure]:
+    """Rows of one commit, each side into tables of its own, by turns."""
+    warehouse, numbers = catalog(directory / "rates"), count()
+    rows = some_rows(ROWS)
+    shuffled = rows.take(pa.array(np.random.default_rng(0).permutation(ROWS)))
+    keyed: dict[str, Any] = {"primary_keys": ["id"], "options": {"bucket": "4"}}
+    logged = keyed | {"options": {"bucket": "4", "changelog-producer": "input"}}
+    sides = {OURS: _write, PEER: commit} | ({NATIVE_PEER: _write_native} if rust_peer.is_there() else {})
+    for name, arguments, given in (
+        ("append", {}, rows),
+        ("primary key", keyed, shuffled),
+        ("primary key, changelog of the input", logged, shuffled),
+    ):
+        seconds: dict[str, list[float]] = {side: [] for side in sides}
+        sizes: dict[str, int] = {}
+        for turn in range(ROUNDS + 1):  # the first one warms up
+            for side, run in sides.items():
+                table = create(warehouse, f"t{next(numbers)}", **arguments)
+                taken = worked(lambda: run(table, given))  # noqa: B023 - called at once
+                if turn:
+                    seconds[side].append(taken)
+                sizes[side] = _bytes(table)
+        rate = ROWS / median(seconds[OURS])
+        for side in sides.keys() - {OURS}:
+            share = median(peer / ours for ours, peer in zip(seconds[OURS], seconds[side], strict=True))
+            goal, least = ("faster", 1.0) if side == PEER else ("0.9 of it", 0.9)
+            yield Figure(f"write {name}", rate, "rows/s", goal, share >= least, rate / share, side, more_is_better=True)
+            size = sizes[OURS] / sizes[side]
+            yield Figure(
+                f"bytes written, {name}", sizes[OURS] / 1e6, "MB", "at most", size <= 1, sizes[side] / 1e6, side
+            )
+
+
+def _bytes(table: Any) -> int:
+    """The size of its data files, which go."""
+    home = Path(str(table.table_path))
+    size = sum(path.stat().st_size for path in home.rglob("bucket-*/data-*"))
+    shutil.rmtree(home)
+    return size
+
+
+def _write(table: Any, rows: pa.Table) -> None:
+    with stream_write_builder(table).open_sync() as writer:
+        for part in rows.to_batches(max_chunksize=_PART):
+            writer.write(part)
+        writer.commit()
+
+
+def _write_native(table: Any, rows: pa.Table) -> None:
+    commit(table.copy(NATIVE), rows)
+
+
+# ---- commits ----
+
+
+def _requests() -> Iterator[Figure]:
+    """Of one commit of one row, in the midst of a stream of commits."""
+    with s3_catalog() as (warehouse, requests):
+        row = some_rows(1)
+        peer = _requests_of(create(warehouse, "peer"), requests, lambda table: lambda: commit(table, row))
+        for number, (switch, extra) in enumerate((("off", ""), ("on", ", extra fast"))):
+            with switched(switch):
+                counted = _requests_of(create(warehouse, f"ours{number}"), requests, _committing)
+            measure = f"HTTP requests of a commit of one row{extra}"
+            goal = f"{_JAVA_REQUESTS + 1} (Java)"
+            yield Figure(measure, counted, "", goal, counted <= _JAVA_REQUESTS + 1, peer)
+
+
+def _requests_of(table: Any, requests: Callable[[], int], side: Callable[[Any], Callable[[], None]]) -> float:
+    run, commits = side(table), 20
+    run()
+    requests()
+    for _ in range(commits):
+        run()
+    return requests() / commits
+
+
+def _committing(table: Any) -> Callable[[], None]:
+    writer = stream_write_builder(table).open_sync().__enter__()  # to the end of the process
+
+    def run() -> None:
+        writer.write(some_rows(1))
+        writer.commit()
+
+    return run
+
+
+def _growth(directory: Path) -> Iterator[Figure]:
+    """Time of a commit after so many commits, beside that of the first ones."""
+    table = create(catalog(directory / "growth"), "t", SCHEMA)
+    run = _committing(table)
+    seconds = [timed(run) for _ in range(COMMITS)]
+    first, last = median(seconds[100:600]), median(seconds[-500:])
+    yield Figure(f"commit of one row, after {COMMITS:,} others", last * 1000, "ms", "-", None)
+    yield Figure("the same beside the first 600", last / first, "", "1.2", last <= 1.2 * first)
+    peer = create(catalog(directory / "growth"), "peer", SCHEMA)
+    taken = [timed(lambda: commit(peer, some_rows(1))) for _ in range(COMMITS // 10)]
+    share = median(taken[-50:]) / median(taken[50:100])
+    yield Figure(f"growth of {PEER} after {COMMITS // 10:,} commits", share, "", "-", None)
