@@ -23,7 +23,7 @@ from live_java_histories import History, histories
 from repository import TESTS
 
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
-HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "21"))
+HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "14"))
 DRAWN = FAMILIES if LONG else random.Random(f"{commit_seed()} families").sample(FAMILIES, 7)
 """Which kinds of tables are looked at: the short form has other ones with each commit."""
 FOUND = json.loads((TESTS / "live_java" / "found.json").read_text())
