@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
     from pypaimon.streaming.apply_changes import Target as Target
     from pypaimon.streaming.apply_changes import apply_to_dict as apply_to_dict
+    from pypaimon.streaming.apply_changes import copy_stream as copy_stream
+    from pypaimon.streaming.apply_changes import copy_stream_sync as copy_stream_sync
     from pypaimon.streaming.apply_changes import last_changes as last_changes
     from pypaimon.streaming.apply_changes import replicate as replicate
     from pypaimon.streaming.apply_changes import replicate_async as replicate_async
@@ -71,14 +73,15 @@ if TYPE_CHECKING:
     from pypaimon.streaming.writing.changes.new_columns import SchemaChangeRefusedError as SchemaChangeRefusedError
     from pypaimon.streaming.writing.changes.records import BadChangeError as BadChangeError
     from pypaimon.streaming.writing.commit.commit_ledger import CommitUnknownError as CommitUnknownError
+    from pypaimon.streaming.writing.commit.conflicts import CommitConflictError as CommitConflictError
     from pypaimon.streaming.writing.commit.reports import CommitFailedError as CommitFailedError
     from pypaimon.streaming.writing.commit.reports import CommitReport as CommitReport
     from pypaimon.streaming.writing.row_layout import BadRowError as BadRowError
     from pypaimon.streaming.writing.row_layout import SchemaMismatchError as SchemaMismatchError
     from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
     from pypaimon.streaming.writing.stream_writer import StreamWriter as StreamWriter
-    from pypaimon.streaming.writing.table_writer import WriterClosedError as WriterClosedError
-    from pypaimon.streaming.writing.table_writer import WriterConflictError as WriterConflictError
+    from pypaimon.streaming.writing.writer_settings import WriterClosedError as WriterClosedError
+    from pypaimon.streaming.writing.writer_settings import WriterConflictError as WriterConflictError
 
 _EXPORTS = {
     "apply_changes": (
@@ -87,6 +90,8 @@ _EXPORTS = {
         "PaimonTarget",
         "Target",
         "apply_to_dict",
+        "copy_stream",
+        "copy_stream_sync",
         "last_changes",
         "replicate",
         "replicate_async",
@@ -133,10 +138,11 @@ _EXPORTS = {
     "writing.changes.new_columns": ("SchemaChangeRefusedError",),
     "writing.changes.records": ("BadChangeError",),
     "writing.commit.commit_ledger": ("CommitUnknownError",),
+    "writing.commit.conflicts": ("CommitConflictError",),
     "writing.commit.reports": ("CommitFailedError", "CommitReport"),
     "writing.row_layout": ("BadRowError", "SchemaMismatchError"),
     "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),
-    "writing.table_writer": ("WriterClosedError", "WriterConflictError"),
+    "writing.writer_settings": ("WriterClosedError", "WriterConflictError"),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 

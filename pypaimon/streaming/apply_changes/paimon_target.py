@@ -1,94 +1,87 @@
-"""`PaimonTarget`: another Paimon table that follows a stream."""
+"""`PaimonTarget`: another Paimon table that follows a stream exactly once."""
 
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
-from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
+from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import DataField, PyarrowFieldParser
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.writing.table_writer import TableWriter
+from pypaimon.streaming.writing.writer_settings import WriterSettings
 
-_WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
+_USER = "pypaimon-copy"
 
 
 class PaimonTarget:
-    """Another Paimon table that follows a stream, one commit per batch.
+    """Another Paimon table that follows a stream exactly once, one commit per plan.
 
-    With a primary key, to apply a batch twice is to apply it once; without one, rows come twice when a batch does.
-    Deletes need a target with the option `rowkind.field`, whose column says what each row is. A full state replaces all
-    rows of the table: its first batch overwrites them, if there are any.
+    The rows of a plan and the position after it are one commit: a program that dies goes on at `position()` with
+    nothing lost and nothing twice, also without a primary key. `replicate(builder, target)` begins there. What a plan
+    that was left in its midst has written is deleted.
+
+    A table with a primary key takes deletes and updates with their kinds; one with the option `rowkind.field` notes the
+    kind of each row in that column. A full state replaces all rows of the table, in the commit of its first plan.
 
     Args:
         table: pypaimon's table. Columns are matched by name and cast; those that a batch lacks become null.
         shared: Others write to the table too, such as the other shards of a stream. A full state is added then, and one
             in the midst of a stream is refused, for it would leave rows behind that are gone.
+        commit_user: Under whom the table notes the position: the same after each restart, another one for each stream.
+            Default: `pypaimon-copy`; where the table is shared there is none, and a new target begins anew.
 
     Raises:
         UnsupportedTableError: pypaimon cannot write a column of the table.
     """
 
-    def __init__(self, table: Any, *, shared: bool = False) -> None:
+    def __init__(self, table: Any, *, shared: bool = False, commit_user: str | None = None) -> None:
         self._table = table
         self._shared = shared
-        self._keys: list[str] = list(table.primary_keys)
+        self._resumes = commit_user is not None or not shared
+        self._user = commit_user or (f"{_USER}-{uuid4()}" if shared else _USER)
         self._kind: str | None = table.table_schema.options.get("rowkind.field")
         self._schema = pa.schema([_arrow_field(field) for field in table.fields])
+        self._plans: CopiedPlans | None = None
 
     def position(self) -> Position | None:
-        """None: the table does not say how far it is, so that `replicate` begins with the state each time."""
-        return None
+        """Where to go on; None: the table holds nothing of the stream yet, or is shared and has no commit user."""
+        return self._opened().position if self._resumes else None
 
     def apply(self, batch: AnyBatch) -> None:
-        """Apply a batch and commit it. What was written of one that fails before its commit is deleted.
+        """Write a batch, and commit it with the last one of its plan. A plan that the table holds is passed over.
+
+        An error takes back what was written of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, the table lacks a column of the batch or cannot hold its values,
-                or there are deletes that the table cannot take. Nothing was written.
+            StreamConfigError: The table lacks a column of the batch or cannot hold its values, it has no primary key
+                and there are deletes, or the batch does not go on where the table stands.
+            TableChangedError: One of both tables was rolled back, dropped or made anew.
+            PaimonStreamError: As the writer of the table says.
         """
-        sets, removals = last_changes(batch, self._keys) if self._keys else (inserts(batch), None)
-        self._check_columns(sets.schema)
-        tables = [self._as_target(sets, "+I")]
-        if removals is not None and removals.num_rows:
-            if self._kind is None:
-                raise StreamConfigError("there are deletes: the target table needs the option 'rowkind.field'")
-            tables.append(self._as_target(removals, "-D"))
-        replaces = batch.begins_state and self._replaces(batch)
-        if batch.num_rows or replaces:
-            self._commit(pa.concat_tables(tables), replaces)
+        self._opened().apply(batch)
 
-    def _replaces(self, batch: AnyBatch) -> bool:
-        """Whether the full state that begins has to take the place of rows."""
-        if self._shared:
-            if batch.plan_before is not None:
-                raise StreamConfigError(
-                    "a full state in the midst of a stream cannot replace its part of a table that is shared: empty "
-                    "the target and begin all its streams anew"
-                )
-            return False
-        latest = self._table.snapshot_manager().get_latest_snapshot()
-        return latest is not None and latest.total_record_count != 0
+    def _opened(self) -> CopiedPlans:
+        if self._plans is None or not self._plans.is_open:
+            writer = TableWriter(self._table, WriterSettings(self._user))
+            self._plans = CopiedPlans(writer, self._fitted, self._shared, before=self._plans)
+        return self._plans
 
-    def _commit(self, rows: pa.Table, replaces: bool) -> None:
-        table = self._table.copy(_WHOLE_TABLE) if replaces else self._table
-        builder = table.new_batch_write_builder()
-        if replaces:
-            builder = builder.overwrite()
-        write, commit = builder.new_write(), builder.new_commit()
-        try:
-            try:
-                write.write_arrow(rows)
-                messages = write.prepare_commit()
-            except BaseException:
-                # No commit was tried, so that no snapshot names these files. Once one was, nobody can be sure.
-                write.abort()
-                raise
-            commit.commit(messages)
-        finally:
-            write.close()
-            commit.close()
+    def _fitted(self, rows: pa.Table) -> pa.Table:
+        kinds = rows[ROW_KIND] if ROW_KIND in rows.schema.names and ROW_KIND not in self._schema.names else None
+        values = rows if kinds is None else rows.drop_columns([ROW_KIND])
+        self._check_columns(values.schema)
+        columns = [
+            _cast(values[field.name], field) if field.name in values.schema.names else pa.nulls(len(rows), field.type)
+            for field in self._schema
+        ]
+        fitted = pa.Table.from_arrays(columns, schema=self._schema)
+        return fitted if kinds is None else fitted.append_column(ROW_KIND, kinds)
 
     def _check_columns(self, given: pa.Schema) -> None:
         missing = [name for name in given.names if name not in self._schema.names]
@@ -100,17 +93,6 @@ class PaimonTarget:
         needed = [field.name for field in self._schema if not field.nullable and field.name != self._kind]
         if lacking := [name for name in needed if name not in given.names]:
             raise StreamConfigError(f"the target table needs {', '.join(lacking)}, which the batch lacks")
-
-    def _as_target(self, rows: pa.Table, kind: str) -> pa.Table:
-        columns = []
-        for field in self._schema:
-            if field.name == self._kind:
-                columns.append(pa.repeat(kind, rows.num_rows).cast(field.type))
-            elif field.name in rows.schema.names:
-                columns.append(_cast(rows[field.name], field))
-            else:
-                columns.append(pa.nulls(rows.num_rows, field.type))
-        return pa.Table.from_arrays(columns, schema=self._schema)
 
 
 def _arrow_field(field: DataField) -> pa.Field:

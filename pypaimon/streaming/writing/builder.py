@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -9,7 +10,7 @@ from uuid import uuid4
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
-from pypaimon.streaming.writing.table_writer import WriterSettings
+from pypaimon.streaming.writing.writer_settings import WriterSettings
 
 
 def stream_write_builder(table: Any) -> StreamWriteBuilder:
@@ -48,13 +49,16 @@ class StreamWriteBuilder:
         self._settings = replace(self._settings, user=user)
         return self
 
-    def with_overwrite(self) -> StreamWriteBuilder:
-        """Have each commit replace what is there: in a partitioned table the partitions that it has rows of, else all.
+    def with_overwrite(self, partition: Mapping[str, Any] | None = None) -> StreamWriteBuilder:
+        """Have each commit replace what is there.
 
-        As Java's and pypaimon's, the table's option `dynamic-partition-overwrite` (`true` unless set) decides: with
-        `false` the whole table is replaced.
+        Args:
+            partition: Values of partition columns, all or some: every partition that has them is replaced, and rows of
+                others are refused by the commit. None: in a partitioned table the partitions that the rows lie in, else
+                the whole table; as Java's and pypaimon's, the option `dynamic-partition-overwrite` (`true` unless set)
+                decides: with `false` it is always the whole table.
         """
-        self._settings = replace(self._settings, overwrite=True)
+        self._settings = replace(self._settings, overwrite=True if partition is None else [dict(partition)])
         return self
 
     def with_row_kind_column(self, name: str) -> StreamWriteBuilder:

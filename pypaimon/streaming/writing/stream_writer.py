@@ -16,7 +16,8 @@ from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
 from pypaimon.streaming.writing.changes.records import Record
 from pypaimon.streaming.writing.changes.table_changes import ChangeSettings
 from pypaimon.streaming.writing.commit.reports import CommitReport
-from pypaimon.streaming.writing.table_writer import TableWriter, WriterSettings
+from pypaimon.streaming.writing.table_writer import TableWriter
+from pypaimon.streaming.writing.writer_settings import WriterSettings
 
 T = TypeVar("T")
 
@@ -238,6 +239,11 @@ class StreamWriter(_Writer):
         closing = self._pool.submit(self._writer.close)
         self._pool.close()
         await wait_for_future(closing)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a call would be taken."""
+        return self._opened.is_open and (self._running is None or self._running.done())
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
         self._opened.check_open()

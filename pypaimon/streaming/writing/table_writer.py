@@ -11,18 +11,19 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TableChangedError
+from pypaimon.streaming.errors import StreamConfigError, TableChangedError
+from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
 from pypaimon.streaming.writing.changes.new_columns import altered
 from pypaimon.streaming.writing.changes.records import Record
 from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
+from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
 from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.exactly_once import commit_once
+from pypaimon.streaming.writing.commit.exactly_once import Overwrite, commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
 from pypaimon.streaming.writing.record_writer import RecordWriter
@@ -30,6 +31,14 @@ from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
 from pypaimon.streaming.writing.schema_pin import SchemaPin
 from pypaimon.streaming.writing.writable_tables import check_writable, kind_rules
 from pypaimon.streaming.writing.write_state import WriteState, write_state
+from pypaimon.streaming.writing.writer_settings import (
+    WriterClosedError,
+    WriterConflictError,
+    WriterSettings,
+    check_partitions,
+    check_watermark,
+    kind_column,
+)
 
 SOURCE_POSITION = "pypaimon.source-position"
 """Property of a snapshot: where the source of its rows goes on, as `Position.to_json` writes it."""
@@ -37,39 +46,23 @@ SOURCE_POSITION = "pypaimon.source-position"
 _WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
 
 
-class WriterClosedError(PaimonStreamError):
-    """The writer has ended: it was closed, an error or a cancellation came in the midst of what it did, or it was made
-    in a process from which this one was forked. Open a new one under the same commit user: its `last_committed` tells
-    what the table holds."""
-
-
-class WriterConflictError(PaimonStreamError):
-    """Another writer of the same commit user committed meanwhile; this commit is not visible, and the writer ended."""
-
-
 @dataclass(frozen=True, slots=True)
-class WriterSettings:
-    """What a writer was told.
+class _Commit:
+    """What is to be committed.
 
     Attributes:
-        user: Commit user.
-        kind_column: Column of row kinds; None: `_row_kind`, where the table has no column of that name.
-        overwrite: Whether each commit replaces what is there.
-        memory_limit: Bytes of rows that may wait in memory; None: the table's `write-buffer-size`.
+        identifier: Under which identifier.
+        named: Whether the caller named it.
+        notes: What its snapshot notes beside.
+        watermark: Event time up to which rows are complete, or None.
+        says: Whether there is something to be noted, also without rows.
     """
 
-    user: str
-    kind_column: str | None = None
-    overwrite: bool = False
-    memory_limit: int | None = None
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What was written and not committed: files that are finished, and rows on their way into files."""
-
-    messages: list[Any]
-    records: RecordWriter | None = None
+    identifier: int
+    named: bool
+    notes: Mapping[str, str]
+    watermark: int | None
+    says: bool
 
 
 class TableWriter:
@@ -89,17 +82,19 @@ class TableWriter:
     def __init__(self, table: Any, settings: WriterSettings) -> None:
         self.name: str = table.identifier.get_full_name()
         self.user = settings.user
-        check_writable(table, self.name, settings.overwrite)
+        check_writable(table, self.name, settings.overwrite is not False)
+        check_partitions(table, settings.overwrite)
         self._table = table
         self._directory = TableDirectory.of(table)
-        self._kind_column = _kind_column(table, settings.kind_column)
+        self._kind_column = kind_column(table, settings.kind_column)
         self._overwrite = settings.overwrite
         self._replaces = False
-        self._limit = _memory_limit(table) if settings.memory_limit is None else settings.memory_limit
+        self._memory_limit = settings.memory_limit
         self._pin = SchemaPin.of(table)
         self._standing: Standing = standing(self._directory, self.user)
         self._known_layout: tuple[pa.Schema, pa.Schema, RowLayout] | None = None
-        self._pending = _Pending([])
+        self._records: RecordWriter | None = None
+        self._finished: list[Any] = []
         self._state: WriteState | None = None
         self._base = 0
         self._why_ended: str | None = None
@@ -118,6 +113,21 @@ class TableWriter:
         return self._why_ended is None and self._ends_behind is None and self._origin.is_here
 
     @property
+    def is_keyed(self) -> bool:
+        """Whether the table has a primary key, so that rows have kinds."""
+        return bool(self._table.is_primary_key_table)
+
+    @property
+    def kind_column(self) -> str | None:
+        """Column of what is written that holds row kinds; None: `_row_kind`, where the table has no such column."""
+        return self._kind_column
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something was written and not committed."""
+        return self._records is not None or bool(self._finished) or self._replaces
+
+    @property
     def last(self) -> LastCommit | None:
         """The newest commit of the commit user that the table is known to hold."""
         return self._standing.last
@@ -129,11 +139,12 @@ class TableWriter:
         return None if text is None else Position.from_json(text)
 
     def replace_table(self) -> None:
-        """The next commit replaces all that the table holds; to be called before its first row."""
+        """The next commit replaces all that the table holds, if it holds rows; to be called before its first row."""
         with self._turn():
-            if self._pending.messages or self._pending.records:
+            if self._records is not None or self._finished:
                 raise StreamConfigError("rows were written already: commit() or abort() before the table is replaced")
-            self._replaces = True
+            latest = self._latest()
+            self._replaces = latest is not None and latest.total_record_count != 0
 
     def write(self, data: Any) -> None:
         """Take rows; see `StreamWriter.write`."""
@@ -178,11 +189,12 @@ class TableWriter:
     ) -> CommitReport:
         """Commit what was written; see `StreamWriter.commit`."""
         with self._turn():
-            identifier = self._identifier(point)
+            identifier, named = self._identifier(point), isinstance(point, int)
             notes = self._notes(point, properties)
-            keep_empty = bool(properties) or watermark is not None or isinstance(point, Position)
+            check_watermark(watermark)
+            says = bool(properties) or isinstance(point, Position) or watermark is not None
             with self._ends_on_error("an error while rows were committed"):
-                return self._commit(identifier, notes, watermark, isinstance(point, int), keep_empty)
+                return self._commit(_Commit(identifier, named, notes, watermark, says))
 
     def abort(self) -> None:
         """Delete what was written since the last commit; the writer goes on."""
@@ -242,12 +254,13 @@ class TableWriter:
 
     def _discard(self) -> None:
         """Delete the files that no commit was tried with."""
-        pending, self._pending = self._pending, _Pending([])
+        records, self._records = self._records, None
+        messages, self._finished = self._finished, []
         self._replaces = False
-        if pending.records is not None:
-            pending.records.abort()
-        if pending.messages:
-            discard(self._table, pending.messages)
+        if records is not None:
+            records.abort()
+        if messages:
+            discard(self._table, messages)
 
     # Rows
 
@@ -264,32 +277,29 @@ class TableWriter:
     def _take(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        if self._pending.records is None:
-            self._pending.records = RecordWriter(
-                self._table_to_write(), self.user, self._overwrites, self._state_to_write()
+        if self._records is None:
+            self._records = RecordWriter(
+                self._table_to_write(),
+                self.user,
+                self._overwrites is not False,
+                self._state_to_write(),
+                self._memory_limit,
             )
-        self._pending.records.write(batch)
-        if self._pending.records.buffered_bytes > self._limit:
-            self._finish_files()
+        self._records.write(batch)
 
     def _finish_files(self) -> None:
-        """What waits in memory becomes files."""
-        records, self._pending.records = self._pending.records, None
-        if records is None:
+        """What was written becomes files that are ready to be committed."""
+        if self._records is None:
             return
-        try:
-            messages = records.prepare(self._standing.next)
-        except BaseException:
-            records.abort()
-            raise
-        records.close()
-        self._pending.messages += messages
+        messages = self._records.prepare(self._standing.next)
+        self._finished += messages
+        self._records = None
         if self._state is not None:
             self._state = _advanced(self._state, messages)
 
     @property
-    def _overwrites(self) -> bool:
-        return self._overwrite or self._replaces
+    def _overwrites(self) -> Overwrite:
+        return True if self._replaces else self._overwrite
 
     def _table_to_write(self) -> Any:
         return self._table.copy_without_time_travel(_WHOLE_TABLE) if self._replaces else self._table
@@ -298,15 +308,16 @@ class TableWriter:
         """What decides the numbers of new files, read again where others have committed since."""
         if self._table.bucket_mode() != BucketMode.HASH_FIXED:
             return WriteState()
-        if self._state is None or self._latest_id() != self._base:
-            self._base = self._latest_id()
-            self._state = _advanced(write_state(self._table), self._pending.messages)
+        latest = self._latest()
+        base = 0 if latest is None else latest.id
+        if self._state is None or base != self._base:
+            self._base = base
+            self._state = _advanced(write_state(self._table), self._finished)
         return self._state
 
-    def _latest_id(self) -> int:
+    def _latest(self) -> Snapshot | None:
         self._directory.snapshots.forget()
-        latest = self._directory.snapshots.get_latest_snapshot()
-        return 0 if latest is None else latest.id
+        return self._directory.snapshots.get_latest_snapshot()
 
     # Commits
 
@@ -333,47 +344,51 @@ class TableWriter:
             given[SOURCE_POSITION] = self.last.properties[SOURCE_POSITION]
         return given
 
-    def _commit(
-        self, identifier: int, notes: dict[str, str], watermark: int | None, named: bool, keep_empty: bool
-    ) -> CommitReport:
+    def _commit(self, commit: _Commit) -> CommitReport:
         self._finish_files()
         self._pin.check(self._table)
         self._check_history()
-        pending, self._pending = self._pending, _Pending([])
         overwrite, table = self._overwrites, self._table_to_write()
+        messages, self._finished = self._finished, []
         self._replaces = False
-        if not (pending.messages or overwrite or keep_empty or named):
+        if not (messages or overwrite is not False or commit.says or commit.named):
             return CommitReport(None, Written.of([]))
-        report = commit_once(
-            table,
-            self.user,
-            identifier,
-            pending.messages,
-            overwrite=overwrite,
-            assumption=Assumption(),
-            schema_id=self._directory.latest_schema().id,
-            properties=notes,
-            keep_empty=keep_empty,
-            watermark=watermark,
-        )
+        try:
+            report = commit_once(
+                table,
+                self.user,
+                commit.identifier,
+                messages,
+                overwrite=overwrite,
+                assumption=Assumption(),
+                schema_id=self._directory.latest_schema().id,
+                properties=commit.notes,
+                keep_empty=commit.says,
+                watermark=commit.watermark,
+            )
+        except BatchOrderError as error:
+            raise self._conflict(f"commit {error.later}, which is later, is in the table") from error
         if report.repeated and report.snapshot is None:
             # It was found among older commits, before these files were ever named.
-            discard(table, pending.messages)
-        self._note(report, identifier, notes, named, overwrite)
+            discard(table, messages)
+        if report.repeated and (not commit.named or commit.identifier >= self._standing.next):
+            raise self._conflict(f"commit {commit.identifier} is in the table, from another writer")
+        self._note(report, commit, overwrite is not False)
         return report
 
-    def _note(self, report: CommitReport, identifier: int, notes: dict[str, str], named: bool, overwrite: bool) -> None:
-        if report.repeated and (not named or identifier >= self._standing.next):
-            raise WriterConflictError(
-                f"Commit {identifier} of '{self.user}' came into {self.name} from another writer, and this one's rows "
-                "were dropped. A commit user has one writer at a time: end the other one, or give each its own user."
-            )
-        if overwrite:
+    def _note(self, report: CommitReport, commit: _Commit, replaced: bool) -> None:
+        if report.snapshot is None or report.repeated:
+            return
+        if replaced or report.snapshot != self._base + 1:
             self._state = None
-        if report.snapshot is not None and not report.repeated:
-            self._state = self._state if report.snapshot == self._base + 1 else None
-            self._base = report.snapshot
-            self._standing = Standing(LastCommit(identifier, report.snapshot, notes), identifier + 1)
+        self._base = report.snapshot
+        self._standing = Standing(LastCommit(commit.identifier, report.snapshot, commit.notes), commit.identifier + 1)
+
+    def _conflict(self, what: str) -> WriterConflictError:
+        return WriterConflictError(
+            f"{self.name}: {what}, so that this one of '{self.user}' was left out. A commit user has one writer at a "
+            "time, whose identifiers grow: end the other one, or give each a user of its own."
+        )
 
     def _check_history(self) -> None:
         """Whether the table still holds what this writer has committed."""
@@ -383,19 +398,6 @@ class TableWriter:
                 f"{self.last.identifier} of '{self.user}', while it was written. Nothing was committed.",
                 "Open a new writer: its last_committed and position tell what the table holds now.",
             )
-
-
-def _kind_column(table: Any, given: str | None) -> str | None:
-    of_table: str | None = table.options.options.to_map().get("rowkind.field")
-    if of_table is not None and given not in (None, of_table):
-        raise StreamConfigError(
-            f"with_row_kind_column({given!r}): the table's option 'rowkind.field' names '{of_table}'; leave it out."
-        )
-    return of_table or given
-
-
-def _memory_limit(table: Any) -> int:
-    return OptionValues(table.options.options.to_map()).size_bytes("write-buffer-size", 256 << 20)
 
 
 def _advanced(state: WriteState, messages: Sequence[Any]) -> WriteState:

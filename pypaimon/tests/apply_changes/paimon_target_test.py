@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from copied_table import at, batches, changed, keyed, rows_of, stream
 from corpus_cases import load
-from orders import COLUMNS, append, catalog, create_orders, events, orders
+from orders import COLUMNS, append, catalog, create_orders, events, orders, state_of
 from pypaimon import CatalogFactory, Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from tables import Table
 
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError, stream_read_builder
-from pypaimon.streaming.apply_changes import PaimonTarget
+from pypaimon.streaming.apply_changes import PaimonTarget, replicate
 
 
 @pytest.fixture
@@ -61,14 +61,33 @@ def test_a_full_state_replaces_what_the_table_holds(table: Table, primary_key: b
     assert [copy.snapshot(number)["commitKind"] for number in copy.ids()].count("OVERWRITE") == 2
 
 
-def test_whoever_dies_while_the_table_is_replaced_replaces_it_again(table: Table) -> None:
+def test_whoever_dies_while_the_table_is_replaced_goes_on(table: Table) -> None:
+    """With each plan another program, which dies before the last batch of it is applied; then one that applies all."""
     copy = copy_of(table, primary_key=False)
     copy.commit([77, 78])
-    found = batches(stream(table).with_limits(max_splits=1), batch_bytes=1)
-    assert len(found) > 1
-    for batch in [found[0], *found]:
-        PaimonTarget(copy.handle()).apply(batch)
+    builder = stream(table).with_limits(max_splits=1)
+    for number in range(1, len(batches(builder)) + 1):
+        target = PaimonTarget(copy.handle())
+        for batch in batches(builder, batch_bytes=1)[:number]:
+            target.apply(batch)
+    replicate(builder, PaimonTarget(copy.handle()))
     assert rows_of(copy) == rows_of(table)
+    assert copy.snapshot(2)["commitKind"] == "OVERWRITE"
+
+
+def test_a_copy_is_resumed_where_its_table_says(table: Table) -> None:
+    """Each plan once, though every batch is given twice, also to a table without a key."""
+    source = Table(table.path.parents[1] / "append", "s")
+    copy = Table(Path(), "c", catalog=source.catalog)
+    for key in range(3):
+        source.commit([key, key + 10])
+        position = replicate(stream(source), PaimonTarget(copy.handle()))
+        assert PaimonTarget(copy.handle()).position() == position
+        target = PaimonTarget(copy.handle())
+        for batch in batches(stream(source).with_start("earliest").with_catch_up("replay")):
+            target.apply(batch)
+    assert rows_of(copy) == rows_of(source)
+    assert len(copy.ids()) == 3
 
 
 def test_the_first_state_is_appended_so_that_others_may_follow_the_copy(table: Table) -> None:
@@ -135,23 +154,26 @@ class FullFileIO(LocalFileIO):  # type: ignore[misc]
         super().__init__()
         self.left = left
 
-    def write_parquet(self, path: str, data: Any, *args: Any, **settings: Any) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(errno.ENOSPC, "the disk is full", path)
-        super().write_parquet(path, data, *args, **settings)
+    def new_output_stream(self, path: str) -> Any:
+        if path.endswith(".parquet"):
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.ENOSPC, "the disk is full", path)
+        return super().new_output_stream(path)
 
 
 @pytest.mark.parametrize("rolls", [False, True], ids=["at the end", "while it writes"])
 def test_what_was_written_of_a_batch_that_fails_is_deleted(table: Table, rolls: bool) -> None:
     options = {"target_file_size": "1 b", "write_buffer_size": "1 b"} if rolls else {}
     copy = Table(Path(), "copy", primary_key=True, bucket="3", catalog=table.catalog, **options)
-    (batch, *_) = batches(stream(table))
+    found = batches(stream(table).with_limits(max_splits=3), batch_bytes=1)
     for left in range(20):
         handle = copy.handle()
         handle.file_io = FullFileIO(left)
         try:
-            PaimonTarget(handle).apply(batch)
+            target = PaimonTarget(handle)
+            for batch in found:
+                target.apply(batch)
         except OSError:
             assert not list(copy.path.rglob("*.parquet"))
         else:
@@ -200,14 +222,21 @@ def test_values_that_do_not_fit(tables: Any) -> None:
     refused(tables.get_table("db.copy"), stream_read_builder(source).with_end(latest=True), "do not fit column value")
 
 
-def test_deletes_that_it_cannot_take(tables: Any) -> None:
-    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("status", pa.string()), ("amount", pa.float64())])
-    tables.create_table(
-        "db.copy", Schema.from_pyarrow_schema(columns, primary_keys=["id"], options={"bucket": "1"}), False
-    )
+def test_deletes_are_refused_where_there_is_no_key(tables: Any) -> None:
     builder = stream_read_builder(orders(tables)).with_projection(COLUMNS).with_start(snapshot_id=4)
-    refused(tables.get_table("db.copy"), builder.with_end(latest=True), "'rowkind.field'")
-    refused(events(tables, "db.events", commits=0), builder, "cannot be appended")
+    refused(events(tables, "db.events", commits=0), builder.with_end(latest=True), "cannot be appended")
+
+
+def test_deletes_need_no_column_of_row_kinds(tables: Any) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("status", pa.string()), ("amount", pa.float64())])
+    schema = Schema.from_pyarrow_schema(columns, primary_keys=["id"], options={"bucket": "1"})
+    tables.create_table("db.copy", schema, False)
+    source, copy = orders(tables), tables.get_table("db.copy")
+    builder = stream_read_builder(source).with_projection(COLUMNS).with_start("earliest").with_catch_up("replay")
+    target = PaimonTarget(copy)
+    for batch in batches(builder.with_end(latest=True)):
+        target.apply(batch)
+    assert state_of(copy) == state_of(source)
 
 
 def test_a_table_with_a_column_that_pypaimon_cannot_write_is_refused() -> None:

@@ -1,0 +1,131 @@
+"""`CopiedPlans`: the plans of a stream into a Paimon table, a commit each, which notes where the stream goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+
+from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
+from pypaimon.streaming.apply_changes.saved_position import is_to_apply
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.writing.table_writer import TableWriter
+
+_GAP = "a batch before this one was not copied, for there was an error: open a new stream where the target stands"
+
+
+class CopiedPlans:
+    """Copies the batches of a stream. Calls block, one at a time.
+
+    A plan is committed with its last batch; one that the table holds already is passed over. A full state takes the
+    place of the rows that are there, in the commit of its first plan.
+
+    Args:
+        writer: Of the table; nothing is to wait in it.
+        fitted: Makes of rows what the writer takes.
+        shared: Others write to the table too: a full state is added to what is there.
+        before: What copied the stream until its writer ended, or None.
+
+    Raises:
+        StreamConfigError: Rows wait in the writer.
+    """
+
+    def __init__(
+        self,
+        writer: TableWriter,
+        fitted: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+        shared: bool = False,
+        before: CopiedPlans | None = None,
+    ) -> None:
+        if writer.has_pending:
+            raise StreamConfigError("rows wait in the writer: commit() or abort() before a stream is copied by it")
+        self._writer = writer
+        self._fitted = fitted
+        self._shared = shared
+        self._is_open = False
+        self._passes_over = False
+        self._failed_before: Position | None = None if before is None else before._failed_before
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its writer goes on."""
+        return self._writer.is_open
+
+    @property
+    def position(self) -> Position | None:
+        """Where the stream goes on, as the table notes it."""
+        return self._writer.position
+
+    def apply(self, batch: AnyBatch) -> None:
+        """Write a batch, and commit if it is the last one of its plan. An error takes back what was written of it.
+
+        Raises:
+            StreamConfigError: The table lacks what the batch needs, or the batch does not go on where the table stands.
+            TableChangedError: The source was rolled back since the position was noted.
+            PaimonStreamError: As the writer says.
+        """
+        try:
+            if not self._takes(batch):
+                return
+            if batch.begins_state:
+                self._begin_state(batch)
+            if batch.num_rows:
+                self._writer.write(self._fitted(self._rows(batch)))
+            if batch.is_last:
+                self._is_open = False
+                self._writer.commit(batch.plan_after)
+                self._failed_before = None
+        except BaseException:
+            self._failed_before = batch.plan_after
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Take back what was written of a plan that is not at its end."""
+        self._is_open = False
+        # A writer that has ended has nothing that waits, and why it ended is the error to see.
+        with suppress(PaimonStreamError):
+            if self._writer.has_pending:
+                self._writer.abort()
+
+    def _takes(self, batch: AnyBatch) -> bool:
+        if batch.is_first:
+            # A plan that was left before its end comes again as a whole, or never.
+            self.leave()
+            position = self._writer.position
+            if self._lies_beyond_a_failure(batch, position):
+                raise StreamConfigError(_GAP)
+            self._passes_over = not is_to_apply(batch, position)
+            self._is_open = not self._passes_over
+        elif not (self._is_open or self._passes_over):
+            raise StreamConfigError(_GAP)
+        return not self._passes_over
+
+    def _lies_beyond_a_failure(self, batch: AnyBatch, position: Position | None) -> bool:
+        before, failed = batch.plan_before, self._failed_before
+        if before is None or failed is None or batch.begins_state or before.table != failed.table:
+            return False
+        is_held = position is not None and position.table == failed.table and position >= failed
+        return before >= failed and not is_held
+
+    def _begin_state(self, batch: AnyBatch) -> None:
+        if not self._shared:
+            self._writer.replace_table()
+        elif batch.plan_before is not None:
+            raise StreamConfigError(
+                "a full state in the midst of a stream cannot replace its part of a table that is shared: empty "
+                "the target and begin all its streams anew"
+            )
+
+    def _rows(self, batch: AnyBatch) -> pa.Table:
+        """The rows, with their kinds where the writer looks for them."""
+        if not self._writer.is_keyed:
+            return inserts(batch)
+        rows, name = batch.rows, self._writer.kind_column or ROW_KIND
+        kinds = batch.kinds.cast(pa.string())
+        if name in rows.schema.names:
+            return rows.set_column(rows.schema.get_field_index(name), name, kinds)
+        return rows.append_column(name, kinds)

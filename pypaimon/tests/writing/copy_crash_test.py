@@ -1,0 +1,86 @@
+"""Copies of a table that are killed, at any request of either side: each row once, each commit once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import copy_crash
+import pytest
+from commit_seed import seeded
+
+SOAK = int(os.environ.get("SOAK", "0"))
+"""Above 0: every step, and so many times as many pairs of deaths."""
+DRAWN = 6
+
+
+class Copies:
+    """A process that forks the copies of one kind of table, see `copy_crash`."""
+
+    def __init__(self, directory: Path, kind: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, copy_crash.__file__, str(directory), kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def lives(self, deaths: list[int]) -> dict[str, Any]:
+        """What came of copies that died at these steps, one after the other, and of a last one that lived."""
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps(deaths), file=self._process.stdin, flush=True)
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return found
+
+    def end(self) -> None:
+        """End it; it must have gone well."""
+        with self._process:
+            assert self._process.stdin
+            self._process.stdin.close()
+        assert self._process.returncode == 0
+
+
+@pytest.fixture(params=["append", "keyed"])
+def copies(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Copies]:
+    made = Copies(tmp_path, request.param)
+    yield made
+    made.end()
+
+
+def check(found: dict[str, Any]) -> None:
+    """The target holds what the source holds, by one commit for each of its plans, in order."""
+    source, target = found["rows"]
+    assert target == source
+    identifiers, positions = zip(*found["commits"], strict=True)
+    assert list(identifiers) == list(range(copy_crash.COMMITS))
+    assert list(positions) == list(range(2, copy_crash.COMMITS + 2))
+    if found["changelog"]:
+        source, target = found["changelog"]
+        assert target == source
+
+
+def test_a_copy_dies_at_any_step(copies: Copies, request: pytest.FixtureRequest) -> None:
+    undisturbed = copies.lives([])
+    check(undisturbed)
+    (steps,) = undisturbed["steps"]
+    assert steps > 100
+    drawn = seeded(request.node.name)
+    if SOAK:
+        jobs = [[step] for step in range(1, steps + 1)]
+        jobs += [[drawn.randint(1, steps), drawn.randint(1, steps)] for _ in range(SOAK * steps)]
+    else:
+        jobs = [[drawn.randint(1, steps) for _ in range(count)] for count in [1] * DRAWN + [3]]
+    died = 0
+    for deaths in jobs:
+        found = copies.lives(deaths)
+        try:
+            check(found)
+        except AssertionError as error:
+            raise AssertionError(f"deaths at steps {deaths}: {found}") from error
+        died += found["steps"].count(0)
+    assert died >= len(jobs) * 0.8

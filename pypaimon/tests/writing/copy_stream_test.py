@@ -1,0 +1,203 @@
+"""A stream into another Paimon table: run after run the copy is what its source is, each plan by one commit."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from written_tables import Written, changes, rows
+
+from pypaimon.streaming import (
+    SchemaMismatchError,
+    StreamConfigError,
+    StreamReadBuilder,
+    TableChangedError,
+    copy_stream,
+    copy_stream_sync,
+)
+
+USER = "copy"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Written:
+    table = Written(tmp_path, "source")
+    grown(table, rows(1, 2, 3))
+    return table
+
+
+@pytest.fixture
+def target(source: Written, tmp_path: Path) -> Written:
+    return Written(tmp_path, "target")
+
+
+def grown(table: Written, *commits: pa.Table) -> None:
+    with table.writer("maker").open_sync() as writer:
+        for each in commits:
+            writer.write(each)
+            writer.commit()
+
+
+def stream(table: Written) -> StreamReadBuilder:
+    return table.builder().with_catch_up("replay").with_end(latest=True)
+
+
+def copy(table: Written, target: Written) -> None:
+    with target.writer(USER).open_sync() as writer:
+        assert copy_stream_sync(stream(table), writer) == writer.position
+
+
+def copy_async(table: Written, target: Written) -> None:
+    async def run() -> None:
+        async with target.writer(USER).open() as writer:
+            assert await copy_stream(stream(table), writer) == writer.position
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("run", [copy, copy_async])
+def test_each_run_goes_on_where_the_last_one_ended(source: Written, target: Written, run: Any) -> None:
+    for number in range(3):
+        run(source, target)
+        assert target.rows() == source.rows()
+        run(source, target)
+        grown(source, changes(("-D", number, f"v{number}"), ("+I", 9, "new")), rows(10 + number))
+    run(source, target)
+    assert target.rows() == source.rows()
+    identifiers = [target.snapshot(each)["commitIdentifier"] for each in target.ids()]
+    assert identifiers == list(range(len(source.ids()))), "one commit for each of the source, counted by one"
+
+
+def test_rows_of_an_append_table_come_once(tmp_path: Path) -> None:
+    source, target = Written(tmp_path, "source", keyed=False), Written(tmp_path, "target", keyed=False)
+    for key in range(3):
+        grown(source, rows(key, key + 10))
+        for run in (copy, copy_async):
+            run(source, target)
+    assert target.rows() == source.rows()
+    assert len(target.ids()) == 3
+
+
+def test_a_stream_that_is_open_goes_on_where_the_copy_stands(source: Written, target: Written) -> None:
+    grown(source, rows(4), rows(5))
+    with target.writer(USER).open_sync() as writer:
+        for _ in range(2):
+            # The second time it holds all of it, and passes over it.
+            with stream(source).with_start(snapshot_id=1, full=True).open_sync() as opened:
+                copy_stream_sync(opened, writer)
+        assert target.rows() == source.rows()
+        grown(source, rows(6), rows(7))
+        gap = stream(source).with_start(snapshot_id=5)
+        with gap.open_sync() as opened, pytest.raises(StreamConfigError, match="would be missing"):
+            copy_stream_sync(opened, writer)
+        copy_stream_sync(stream(source), writer)
+    assert target.rows() == source.rows()
+    assert len(target.ids()) == 5
+
+
+def test_a_full_state_replaces_what_the_copy_holds(source: Written, target: Written) -> None:
+    grown(target, rows(77))
+    copy(source, target)
+    assert target.rows() == source.rows(), "at the start"
+    grown(source, changes(("-D", 1, "v1")), changes(("-D", 2, "v2"), ("+I", 8, "v8")))
+    source.expire(source.latest())
+    with target.writer(USER).open_sync() as writer:
+        copy_stream_sync(stream(source).with_on_expired("full"), writer)
+    assert target.rows() == source.rows() == [(3, "v3"), (8, "v8")]
+    kinds = [target.snapshot(each)["commitKind"] for each in target.ids()]
+    assert kinds == ["APPEND", "OVERWRITE", "OVERWRITE"]
+
+
+def test_plans_of_several_batches_are_one_commit(source: Written, target: Written) -> None:
+    with stream(source).open_sync(batch_bytes=1) as opened, target.writer(USER).open_sync() as writer:
+        copy_stream_sync(opened, writer)
+    assert len(target.ids()) == 1
+    assert target.rows() == source.rows()
+
+
+def test_row_kinds_go_where_the_target_wants_them(source: Written, tmp_path: Path) -> None:
+    from tables import Table
+
+    grown(source, changes(("-D", 1, "v1")))
+    target = Table(tmp_path, "kinds", primary_key=True)
+    from pypaimon.streaming import stream_write_builder
+
+    with stream_write_builder(target.handle()).open_sync() as writer:
+        copy_stream_sync(stream(source).with_start(snapshot_id=1, full=True), writer)
+    builder = target.handle().new_read_builder().with_projection(["k", "v"])
+    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    assert sorted(zip(*found.to_pydict().values(), strict=True)) == source.rows()
+
+
+# ---- what does not go ----
+
+
+def test_a_column_that_the_target_lacks(source: Written, target: Written) -> None:
+    from pypaimon.schema.schema_change import SchemaChange
+
+    target.catalog.alter_table(target.name, [SchemaChange.drop_column("v")], False)
+    with target.writer(USER).open_sync() as writer:
+        with pytest.raises(SchemaMismatchError, match="no column 'v'"):
+            copy_stream_sync(stream(source), writer)
+        copy_stream_sync(stream(source).with_projection(["k"]), writer)
+    assert target.rows() == [(1,), (2,), (3,)]
+
+
+def test_a_source_that_was_rolled_back_or_is_another_one(source: Written, target: Written, tmp_path: Path) -> None:
+    grown(source, rows(4))
+    copy(source, target)
+    source.rollback(1)
+    grown(source, rows(5))
+    with pytest.raises(TableChangedError):
+        copy(source, target)
+    other = Written(tmp_path, "other")
+    grown(other, rows(1))
+    with pytest.raises((TableChangedError, StreamConfigError)):
+        copy(other, target)
+
+
+def test_deletes_into_a_table_without_a_key(source: Written, tmp_path: Path) -> None:
+    target = Written(tmp_path, "append", keyed=False)
+    copy(source, target)
+    before = target.data_files()
+    grown(source, changes(("-D", 1, "v1")))
+    with target.writer(USER).open_sync() as writer:
+        with pytest.raises(StreamConfigError, match="cannot be appended"):
+            copy_stream_sync(stream(source), writer)
+        writer.commit()
+    assert target.data_files() == before
+
+
+def test_a_writer_in_which_rows_wait(source: Written, target: Written) -> None:
+    with target.writer(USER).open_sync() as writer:
+        writer.write(rows(1))
+        with pytest.raises(StreamConfigError, match="rows wait in the writer"):
+            copy_stream_sync(stream(source), writer)
+
+
+def test_a_copy_that_is_cancelled_in_the_midst_of_a_plan(source: Written, target: Written) -> None:
+    """Of the plan nothing stays, and the next run has all of it."""
+    given = 0
+
+    async def run() -> None:
+        def at_the_second_batch(_: object) -> None:
+            nonlocal given
+            given += 1
+            if given == 2:
+                copying.cancel()
+
+        opening = stream(source).open(batch_bytes=1, on_progress=at_the_second_batch)
+        async with target.writer(USER).with_memory_limit(1).open() as writer, opening as opened:
+            copying = asyncio.create_task(copy_stream(opened, writer))
+            with pytest.raises(asyncio.CancelledError):
+                await copying
+
+    asyncio.run(run())
+    assert given == 2
+    assert target.ids() == []
+    assert target.data_files() == []
+    copy_async(source, target)
+    assert target.rows() == source.rows()
