@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from commit_seed import how_to_repeat
 from hypothesis import HealthCheck, settings
 from pypaimon import CatalogFactory
+from repository import ROOT
 
 # Local time zones differ between machines; values that depend on one are tested with an explicit one.
 os.environ["TZ"] = "UTC"
@@ -124,6 +128,21 @@ def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
     monkeypatch.setenv(SWITCH, "on" if request.param == "fast" else "off")
     return bool(request.param == "fast")
+
+
+@pytest.fixture(scope="session")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a source distribution and the wheel that was built from it: once for all workers of a run."""
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    shared = tmp_path_factory.mktemp("built") if alone else tmp_path_factory.getbasetemp().parent
+    directory = shared / "distributions"
+    with (shared / "distributions.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            draft = tmp_path_factory.mktemp("draft")
+            subprocess.run((sys.executable, "-m", "build", "--outdir", draft, ROOT), check=True, capture_output=True)
+            draft.rename(directory)
+    return directory
 
 
 @pytest.fixture(scope="session")

@@ -70,16 +70,8 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a source distribution, and of the wheel that was built from it."""
-    directory = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", directory, ROOT)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def wheel(built: Path) -> Path:
-    return next(built.glob("*.whl"))
+def wheel(distributions: Path) -> Path:
+    return next(distributions.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
@@ -102,15 +94,15 @@ def test_the_wheel_holds_our_packages_and_nothing_of_pypaimon(wheel: Path) -> No
     assert [name for name in names if "test" in name] == []
 
 
-def test_the_source_distribution_holds_what_the_wheel_needs(built: Path) -> None:
-    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+def test_the_source_distribution_holds_what_the_wheel_needs(distributions: Path) -> None:
+    with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "NOTICE", "README.md", "pyproject.toml", "pypaimon/streaming/py.typed"} <= names
     assert [name for name in names if re.match(r"(pypaimon/tests|docs|benchmarks|examples)/", name)] == []
 
 
-def test_an_index_would_take_both(built: Path) -> None:
-    run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir())
+def test_an_index_would_take_both(distributions: Path) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", *distributions.iterdir())
 
 
 def test_the_version_is_that_of_the_tag(tmp_path: Path) -> None:

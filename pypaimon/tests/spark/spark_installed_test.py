@@ -12,7 +12,7 @@ import pypaimon
 import pytest
 from java_home import java_home
 from repository import SUPPORT
-from spark_session import ROOT, unpacked_home
+from spark_session import unpacked_home
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
@@ -23,11 +23,10 @@ CHILD = SUPPORT / "spark_installed_child.py"
 
 
 @pytest.fixture(scope="module")
-def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site_packages(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """pypaimon and, out of its wheel, the distribution."""
-    dist, target = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("site-packages")
-    _run(sys.executable, "-m", "build", "--wheel", "--outdir", str(dist), str(ROOT))
-    _run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), *map(str, dist.glob("*.whl")))
+    target = tmp_path_factory.mktemp("site-packages")
+    _run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), *distributions.glob("*.whl"))
     home = Path(str(pypaimon.__file__)).parent
     ours = shutil.ignore_patterns("streaming", "spark", "__pycache__")
     shutil.copytree(home, target / "pypaimon", ignore=lambda at, names: ours(at, names) if at == str(home) else set(),
@@ -35,7 +34,7 @@ def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def _run(*command: str, **variables: str) -> str:
+def _run(*command: str | Path, **variables: str) -> str:
     environment = {**os.environ, **variables}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"

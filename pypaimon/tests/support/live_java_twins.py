@@ -111,7 +111,8 @@ def _run(java: LiveJava, history: History, turns: int | None, tally: TwinTally) 
         writer = _Twin(java, history, warehouse, turns=turns, tally=tally)
         live_java_writer.carry_out(java, history, warehouse, look, writer)
         stream = java.call("unfollow", name="live")
-        seen[-1] |= {"refused": writer.refused, "stream": _plans(stream["plans"], opened), "end": _end(stream)}
+        refused = [each.partition(":")[0] for each in writer.refused]
+        seen[-1] |= {"refused": refused, "stream": _plans(stream["plans"], opened), "end": _end(stream)}
         yield from seen
 
 
