@@ -184,6 +184,20 @@ class ObjectClient:
             failure = _failure(error, key)
         raise failure
 
+    def overwrite(self, key: str, data: bytes) -> None:
+        """Write an object, whatever is there.
+
+        Raises:
+            PermissionError: It may not be written.
+            OSError: The request failed otherwise.
+        """
+        try:
+            self._store.put(key, data, use_multipart=False)
+            return
+        except Exception as error:  # noqa: BLE001 (as in `get`)
+            failure = _failure(error, key)
+        raise failure
+
     def put(self, key: str, data: bytes, tag: str | None) -> None:
         """Write an object, if the one that is there has this tag; None: if none is there.
 

@@ -229,6 +229,10 @@ class Store:
         """
         self._one("write", path, partial(self._write, data=data))
 
+    def begin_write_new(self, path: str, data: bytes) -> BegunCall[None]:
+        """Write a file of a unique name, which nobody reads before it is told of; as `begin_call`."""
+        return self.begin_call("write", path, partial(self._write_new, data=data))
+
     def replace(self, path: str, data: bytes, seen: Seen | None) -> None:
         """As `write_atomic`, if the file still is what `look` has found. One request where the store compares.
 
@@ -385,5 +389,14 @@ class Store:
         elif is_local(path):
             self._writes.write_local(path, data, lambda: self.pool.given_up)
         else:
-            with self.file_io.new_output_stream(path) as stream, one_request():
-                stream.write(data)
+            self.objects.write(path, data, partial(self._write_stream, path, data))
+
+    def _write_new(self, path: str, data: bytes) -> None:
+        if is_local(path) or is_renamed(path):
+            self._write_stream(path, data)
+        else:
+            self._write(path, data)
+
+    def _write_stream(self, path: str, data: bytes) -> None:
+        with self.file_io.new_output_stream(path) as stream, one_request():
+            stream.write(data)

@@ -22,6 +22,7 @@ from pypaimon.streaming.writing.changes.new_columns import altered
 from pypaimon.streaming.writing.changes.records import Record
 from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
+from pypaimon.streaming.writing.commit.commit_session import CommitSession
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import Overwrite, commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
@@ -91,6 +92,7 @@ class TableWriter:
         self._replaces = False
         self._memory_limit = settings.memory_limit
         self._pin = SchemaPin.of(table)
+        self._session = CommitSession()
         self._standing: Standing = standing(self._directory, self.user)
         self._known_layout: tuple[pa.Schema, pa.Schema, RowLayout] | None = None
         self._records: RecordWriter | None = None
@@ -365,6 +367,7 @@ class TableWriter:
                 properties=commit.notes,
                 keep_empty=commit.says,
                 watermark=commit.watermark,
+                session=self._session,
             )
         except BatchOrderError as error:
             raise self._conflict(f"commit {error.later}, which is later, is in the table") from error

@@ -119,7 +119,7 @@ class CommitLedger:
     Two drivers of the same query may be alive for a while, as when a cluster lost sight of the first, and jobs that
     name their batches may run side by side. Whoever finds that the other one has written the record meanwhile looks at
     the table again: what it had found may have been rolled back. Who publishes first wins, see
-    `pypaimon.streaming.writing.commit.fenced_commit`.
+    `pypaimon.streaming.writing.commit.snapshot_commit`.
 
     Args:
         directory: The table.
@@ -158,16 +158,33 @@ class CommitLedger:
             self._check_origin(batch, self._look()[0])
         return replace(found, seen=seen, origin=None if record is None else record.origin)
 
-    def begin(self, batch: int, status: CommitStatus) -> None:
+    def unchanged(self, status: CommitStatus, record: Record) -> CommitStatus | None:
+        """A status that was found earlier, if the record is still the one that was written then. One GET.
+
+        Returns:
+            None: Another job has written it since.
+        """
+        found, seen = self._look()
+        return replace(status, seen=seen, attempt=record.attempt) if found == record else None
+
+    def begin(self, batch: int, status: CommitStatus, ahead: int = 0) -> Record:
         """Say that a batch is about to be committed, and keep the snapshots that will tell what became of it. Two PUTs.
 
         Must have returned before the commit is tried.
+
+        Args:
+            batch: It.
+            status: As it was found.
+            ahead: So many batches after it are about to be committed too.
+
+        Returns:
+            What was recorded.
 
         Raises:
             ChangedFileError: Another job has written the record since: ask for the status again.
             StoreError: The store failed.
         """
-        self._write(status, batch, status.batches)
+        return self._write(status, batch + ahead, status.batches)
 
     def assume(self, batch: int, status: CommitStatus) -> None:
         """Record that a batch is in the table, as a human has found out. Two PUTs.
@@ -186,13 +203,14 @@ class CommitLedger:
         """
         return self._look()[0]
 
-    def _write(self, status: CommitStatus, batch: int, batches: BatchIds) -> None:
+    def _write(self, status: CommitStatus, batch: int, batches: BatchIds) -> Record:
         origin, attempt = self._origin or status.origin, max(batch, status.attempt)
         batches, left_out = batches.newest(_MAX_RANGES)
         unknown = _greatest(status.unknown, left_out)
         record = Record(status.examined + 1, batches, unknown, attempt, origin, status.mark)
         self._directory.store.replace(self._record_path, record.to_json(), status.seen)
         self._consumers.write(ConsumerName(self._user), Consumer(self._kept_from(status)))
+        return record
 
     def _kept_from(self, status: CommitStatus) -> int:
         """The first snapshot to keep: that of the newest batch, which says where a copy stands.

@@ -52,7 +52,7 @@ def commit_compaction(
         user, identifier, table.table_schema.id if schema_id is None else schema_id, watermark, properties or {}
     )
     plan = AsGiven(compact_changes(table, messages), compaction=True)
-    commit = SnapshotCommit(table, directory, plan, facts, latest, examined=planned_at, ordered=False)
+    commit = SnapshotCommit(table, directory, plan, facts, latest, examined=planned_at, mark=None, ordered=False)
     if latest is None or latest.id < planned_at:
         log_kept(table)
         raise CommitFailedError(

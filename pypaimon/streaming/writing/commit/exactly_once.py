@@ -19,6 +19,7 @@ from pypaimon.streaming.writing.commit.commit_ledger import (
 )
 from pypaimon.streaming.writing.commit.commit_plan import AsGiven, InPlaceOf, Plan
 from pypaimon.streaming.writing.commit.commit_run import log_kept, run_commit
+from pypaimon.streaming.writing.commit.commit_session import CommitSession
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.file_changes import compact_changes, data_changes
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
@@ -46,6 +47,7 @@ def commit_once(
     properties: Mapping[str, str] | None = None,
     keep_empty: bool = False,
     watermark: int | None = None,
+    session: CommitSession | None = None,
 ) -> CommitReport:
     """Commit a batch unless it is in the table.
 
@@ -64,6 +66,7 @@ def commit_once(
         properties: What its snapshot says beside, under `properties`.
         keep_empty: Whether a batch without files leaves a snapshot, as progress needs it.
         watermark: Event time up to which rows are complete, epoch milliseconds. That of the table never falls.
+        session: What the caller knows from its last commit of this user, which makes this one cheaper; None: nothing.
 
     Raises:
         CommitUnknownError: It cannot be known whether the batch was committed before.
@@ -73,27 +76,33 @@ def commit_once(
         CommitConflictError: Files that it deletes are not there any more; its files are deleted.
         StoreError: The store failed before anything was published.
     """
+    session = CommitSession() if session is None else session
     directory = TableDirectory.of(table)
     ledger = CommitLedger(directory, user, origin)
     facts = CommitFacts(
         user, identifier, table.table_schema.id if schema_id is None else schema_id, watermark, properties or {}
     )
     plan = _plan(table, messages, overwrite, keep_empty)
-    for _ in range(_TRIES):
+    if not plan.always and all(message.is_empty() for message in messages):
         status = ledger.status(identifier)
-        if identifier in status.batches:
-            return _repeated(table, status.snapshot, messages)
-        if not (overwrite or keep_empty or any(not message.is_empty() for message in messages)):
-            return CommitReport(None, Written.of(messages))
+        found = identifier in status.batches
+        return _repeated(table, status.snapshot, messages) if found else CommitReport(None, Written.of(messages))
+    for _ in range(_TRIES):
         try:
-            if _is_assumed(user, identifier, status, assumption):
-                ledger.assume(identifier, status)
-                return CommitReport(None, Written.of(messages), repeated=True)
-            _check_order(user, identifier, status, ordered)
-            ledger.begin(identifier, status)
+            known = session.begin(ledger, identifier)
+            status = ledger.status(identifier) if known is None else known
+            if known is None:
+                if identifier in status.batches:
+                    return _repeated(table, status.snapshot, messages)
+                if _is_assumed(user, identifier, status, assumption):
+                    ledger.assume(identifier, status)
+                    return CommitReport(None, Written.of(messages), repeated=True)
+                _check_order(user, identifier, status, ordered)
+                session.note_begun(ledger.begin(identifier, status))
         except ChangedFileError:
+            session.forget()
             continue
-        return _commit(table, directory, facts, plan, status, ordered, messages)
+        return _commit(table, directory, facts, plan, status, ordered, messages, session)
     raise StoreError(f"Batch {identifier} of '{user}': other jobs of the same query keep writing its record; try again")
 
 
@@ -108,14 +117,19 @@ def _is_assumed(user: str, batch: int, status: CommitStatus, assumption: Assumpt
 
 def _commit(
     table: Any, directory: TableDirectory, facts: CommitFacts, plan: Plan, status: CommitStatus, ordered: bool,
-    messages: Sequence[Any],
+    messages: Sequence[Any], session: CommitSession,
 ) -> CommitReport:  # fmt: skip
-    examined = status.examined
-    commit = SnapshotCommit(table, directory, plan, facts, status.latest, examined=examined, ordered=ordered)
+    commit = SnapshotCommit(
+        table, directory, plan, facts, status.latest,
+        examined=status.examined, mark=status.mark, ordered=ordered, stale=not session.alone,
+    )  # fmt: skip
+    session.forget()
     what = f"Batch {facts.identifier} of '{facts.user}'"
     outcome = run_commit(table, commit, messages, what, "A restart of the query finds out")
     if outcome.ours:
-        _compact(table, directory, facts, outcome.snapshot or status.latest, messages)
+        latest = _compact(table, directory, facts, outcome.snapshot or status.latest, messages)
+        if latest is not None:
+            session.note_committed(status, facts.identifier, latest, 1 if latest == outcome.snapshot else 2)
         return CommitReport(outcome.number, Written.of(messages))
     if commit.uncertain:
         log_kept(table)
@@ -125,21 +139,25 @@ def _commit(
 
 def _compact(
     table: Any, directory: TableDirectory, facts: CommitFacts, latest: Snapshot | None, messages: Sequence[Any]
-) -> None:
-    """The second snapshot of a commit whose writers have compacted too. Without it no row is missing."""
+) -> Snapshot | None:
+    """The second snapshot of a commit whose writers have compacted too. Without it no row is missing.
+
+    Returns:
+        The latest snapshot then.
+    """
     changes = compact_changes(table, messages)
     if changes.empty:
-        return
-    examined = 0 if latest is None else latest.id
+        return latest
     plan = AsGiven(changes, compaction=True)
-    commit = SnapshotCommit(table, directory, plan, facts, latest, examined=examined, ordered=False)
+    commit = _after(table, directory, plan, facts, latest)
     try:
-        commit.run()
+        return commit.run().snapshot
     except (PaimonStreamError, GaveUpError) as error:
         text = "the compaction of a commit of %(table)s is left out; its rows are there: %(error)s"
         _LOG.warning("compaction_left_out", text, table=table.identifier.get_full_name(), error=str(error))
         if not commit.uncertain:
             discard(table, [replace(each, new_files=[], changelog_files=[], index_adds=[]) for each in messages])
+        return None
 
 
 def commit_batch(
@@ -160,10 +178,16 @@ def commit_batch(
     latest = directory.snapshots.get_latest_snapshot()
     facts = CommitFacts(user, _UNNUMBERED, table.table_schema.id if schema_id is None else schema_id)
     plan = _plan(table, messages, overwrite, keep_empty=False)
-    examined = 0 if latest is None else latest.id
-    commit = SnapshotCommit(table, directory, plan, facts, latest, examined=examined, ordered=False)
-    outcome = run_commit(table, commit, messages, "The write", look)
+    outcome = run_commit(table, _after(table, directory, plan, facts, latest), messages, "The write", look)
     return CommitReport(outcome.number, Written.of(messages))
+
+
+def _after(
+    table: Any, directory: TableDirectory, plan: Plan, facts: CommitFacts, latest: Snapshot | None
+) -> SnapshotCommit:
+    """A commit that nobody has begun before this snapshot was seen."""
+    examined, mark = (0, None) if latest is None else (latest.id, latest.fingerprint)
+    return SnapshotCommit(table, directory, plan, facts, latest, examined=examined, mark=mark, ordered=False)
 
 
 def _plan(table: Any, messages: Sequence[Any], overwrite: Overwrite, keep_empty: bool) -> Plan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +12,6 @@ from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, Unsu
 from pypaimon.streaming.formats.avro_writer import AvroWriter
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
-from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.merge.ordering import python_order
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -84,11 +82,7 @@ class NewFiles:
             StoreError: The store failed; what was written is there.
         """
         home = f"{directory.table.table_path.rstrip('/')}/manifest"
-        write = partial(_write, directory.store.file_io)
-        begun = [
-            directory.store.begin_call("write", f"{home}/{name}", partial(write, data=data))
-            for name, data in self.files.items()
-        ]
+        begun = [directory.store.begin_write_new(f"{home}/{name}", data) for name, data in self.files.items()]
         for answer in begun:
             answer()
         for name, data in self.files.items():
@@ -99,12 +93,6 @@ class NewFiles:
         for name in self.files:
             with suppress(PaimonStreamError):
                 directory.store.delete(f"{directory.table.table_path.rstrip('/')}/manifest/{name}")
-
-
-def _write(file_io: Any, path: str, data: bytes) -> None:
-    # Names are unique, and nobody reads the file before a snapshot names it.
-    with file_io.new_output_stream(path) as stream, one_request():
-        stream.write(data)
 
 
 class ManifestFiles:

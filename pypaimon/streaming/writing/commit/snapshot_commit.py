@@ -92,12 +92,13 @@ class SnapshotCommit:
         facts: What the snapshot says.
         latest: The latest snapshot, as it was seen a moment ago; None: there was none.
         examined: Snapshots up to this one do not hold the commit.
+        mark: Fingerprint of that one; None: it is not known.
         ordered: Whether the user's commits follow each other by their identifiers, so that none may follow a later one.
+        stale: Whether other snapshots have probably come since, so that it is better to look first.
 
     Attributes:
         uncertain: Whether the snapshot may be there, or come to be there, although no attempt is known to have
             succeeded.
-        arbitrated: Whether two writers at the same time are safe.
     """
 
     def __init__(
@@ -109,13 +110,17 @@ class SnapshotCommit:
         latest: Snapshot | None,
         *,
         examined: int,
+        mark: str | None,
         ordered: bool,
+        stale: bool = False,
     ) -> None:
         self._directory = directory
         self._plan = plan
         self._facts = facts
         self._latest = latest
         self._examined = examined
+        self._mark = mark
+        self._stale = stale
         self._ordered = ordered
         self._drafts = SnapshotDrafts(table)
         self._publisher = publisher_of(table, directory)
@@ -142,24 +147,34 @@ class SnapshotCommit:
         """
         began = time.monotonic()
         for retry in range(self._retry.retries + 1):
+            if retry and time.monotonic() - began > self._retry.timeout:
+                break
             if retry:
                 time.sleep(self._retry.wait(retry - 1))
-                self._look_again()
+            if (retry or self._stale) and not self._looks_again():
+                continue
             outcome = self._settled() or self._attempt()
             if outcome is not None:
                 return outcome
-            if time.monotonic() - began > self._retry.timeout:
-                break
         raise GaveUpError(
             f"it did not get through after {retry} retries, for other writers were faster, or the store did not answer"
         ) from self._error
 
-    def _look_again(self) -> None:
+    def _looks_again(self) -> bool:
+        """See which snapshot is the latest now; False: the store cannot tell at present."""
         snapshots = self._directory.snapshots
         snapshots.forget(self._examined)
-        self._latest = snapshots.get_latest_snapshot()
-        if self._examined and (self._latest is None or self._latest.id < self._examined):
+        try:
+            self._latest = snapshots.get_latest_snapshot()
+            known = self._examined > 0 and self._mark is not None
+            there = snapshots.refreshed(self._examined) if known else None
+        except PaimonStreamError as error:
+            self._error = error
+            return False
+        rolled_back = there is not None and there.fingerprint != self._mark
+        if rolled_back or (0 if self._latest is None else self._latest.id) < self._examined:
             raise GaveUpError(f"the table was rolled back behind snapshot {self._examined}")
+        return True
 
     def _settled(self) -> Outcome | None:
         """What the snapshots tell that have come since somebody looked."""
@@ -180,7 +195,7 @@ class SnapshotCommit:
                     return Outcome(snapshot, ours=False)
                 if self._ordered and snapshot.commit_identifier > self._facts.identifier:
                     raise BatchOrderError(self._facts.user, self._facts.identifier, snapshot.commit_identifier)
-            self._examined = number
+            self._examined, self._mark = number, snapshot.fingerprint
         return None
 
     def _attempt(self) -> Outcome | None:
