@@ -1,0 +1,84 @@
+"""Debezium's changes of a database table out of Kafka into a Paimon table, each of them once.
+
+    pip install confluent-kafka
+    python examples/kafka_changes.py localhost:9092 inventory.public.orders /path/to/warehouse db.orders
+
+The offsets stand in the snapshot that holds their rows, so that a restart goes on behind them, whatever it was that
+ended the program; Kafka is told nothing. All partitions of the topic are read here: a commit user has one writer. Its
+part without Kafka runs in the tests; nobody has run it against brokers yet.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pypaimon import CatalogFactory
+
+from pypaimon.streaming import BlockingStreamWriter, stream_write_builder
+
+OFFSETS = "kafka.offsets"
+"""Property of each commit: for each partition the offset of the first message that the table does not hold."""
+
+BEGINNING = -2
+"""Where a partition begins of which nothing is noted: librdkafka's OFFSET_BEGINNING."""
+
+SECONDS, MOST_MESSAGES = 10.0, 100_000
+"""A commit is made after so many seconds, or messages, if there are any."""
+
+
+def noted_offsets(properties: Mapping[str, str], topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Where each partition goes on: behind what the table holds, else at its beginning."""
+    found = json.loads(properties.get(OFFSETS, "{}")).get(topic, {})
+    return {partition: found.get(str(partition), BEGINNING) for partition in partitions}
+
+
+def take(writer: BlockingStreamWriter, messages: Iterable[Any], offsets: dict[int, int]) -> int:
+    """Write what messages say, and note how far they go; how many they were."""
+    taken = []
+    for message in messages:
+        if message.error():
+            raise RuntimeError(f"Kafka: {message.error()}")
+        taken.append(message)
+    writer.write_changes([message.value() for message in taken], "debezium-json", on_new_column="add")
+    for message in taken:
+        offsets[message.partition()] = message.offset() + 1
+    return len(taken)
+
+
+def follow(writer: BlockingStreamWriter, consumer: Any, topic: str, offsets: dict[int, int]) -> None:
+    """Write and commit, until the consumer raises."""
+    waiting, since = 0, time.monotonic()
+    while True:
+        waiting += take(writer, consumer.consume(num_messages=10_000, timeout=1.0), offsets)
+        if waiting >= MOST_MESSAGES or (waiting and time.monotonic() - since >= SECONDS):
+            report = writer.commit(properties={OFFSETS: json.dumps({topic: offsets})})
+            print(f"snapshot {report.snapshot}: {waiting} messages")
+            waiting, since = 0, time.monotonic()
+
+
+def main(brokers: str, topic: str, warehouse: str, table: str) -> None:
+    """Follow a topic until the program is ended."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    target = CatalogFactory.create({"warehouse": warehouse}).get_table(table)
+    # Messages that are gone before they were read are an error, and not passed over.
+    settings = {"enable.auto.commit": False, "auto.offset.reset": "error"}
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "unused", **settings})
+    try:
+        with stream_write_builder(target).with_commit_user(f"kafka-{topic}").open_sync() as writer:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            offsets = noted_offsets(writer.committed_properties, topic, partitions)
+            consumer.assign([TopicPartition(topic, number, offset) for number, offset in offsets.items()])
+            follow(writer, consumer, topic, offsets)
+    except KeyboardInterrupt:
+        print("interrupted; the next run goes on behind the last commit")
+    finally:
+        consumer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
