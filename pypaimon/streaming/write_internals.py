@@ -5,6 +5,7 @@ from pypaimon.manifest import avro_codec
 from pypaimon.manifest.index_manifest_file import INDEX_MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
+from pypaimon.schema.schema import Schema
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.snapshot.renaming_snapshot_commit import RenamingSnapshotCommit
 from pypaimon.snapshot.snapshot import Snapshot as PaimonSnapshot
@@ -25,6 +26,7 @@ __all__ = [
     "PaimonSnapshot",
     "PartitionStatistics",
     "RenamingSnapshotCommit",
+    "Schema",
     "SchemaChange",
     "avro_codec",
     "canonical_data_file_path",

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from pypaimon.streaming.cli.consumers import consumers
+from pypaimon.streaming.cli.copy import copy
 from pypaimon.streaming.cli.demo import demo
 from pypaimon.streaming.cli.doctor import doctor
 from pypaimon.streaming.cli.explain import explain
@@ -89,7 +90,7 @@ def program() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{_PROGRAM}: %(message)s")
 
 
-for _command in (tail, lag, consumers, snapshots, explain, doctor, write, demo):
+for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, demo):
     program.add_command(_command)
 
 

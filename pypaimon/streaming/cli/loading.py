@@ -39,6 +39,11 @@ class LoadingBar:
         if self._progress is not None:
             self._progress.stop()
 
+    def shows(self, text: str) -> None:
+        """Say how far it is."""
+        if self._progress is not None:
+            self._progress.update(self._task, done=text)
+
     def reached(self, rows: int, commits: int) -> None:
         """So many rows were read, and so many commits made, in all."""
         if self._progress is None:

@@ -65,8 +65,12 @@ class TableSource:
         table = patiently(load) if retry else load()
         return table.copy(self.table_options) if self.table_options else table
 
+    def catalog(self) -> Any:
+        """pypaimon's catalog."""
+        return CatalogFactory.create(self.catalog_options)
+
     def _load(self) -> Any:
-        catalog = CatalogFactory.create(self.catalog_options)
+        catalog = self.catalog()
         with naming_unreadable_types("the table"), naming_causes(catalog, self.catalog_options, self.name):
             return catalog.get_table(self.name)
 
@@ -75,24 +79,24 @@ class TableSource:
         return StreamReadBuilder(self.load() if table is None else table, self.view)
 
 
-def on_table(command: F) -> F:
+def on_table(command: F, metavar: str = "TABLE") -> F:
     """Give a command the argument TABLE and the options of its catalog; the function is called with a `TableSource`."""
 
     @functools.wraps(command)
     def with_source(*args: Any, table: str, **kwargs: Any) -> Any:
         found = given(click.get_current_context())
         options = _catalog_options(
-            found.get("warehouse"), _pairs(found.get("catalog_option", ()), "--catalog-option"), found.get("config")
+            found.get("warehouse"), pairs(found.get("catalog_option", ()), "--catalog-option"), found.get("config")
         )
         name, view = _split_view(table)
-        table_options = _pairs(found.get("table_option", ()), "--table-option")
+        table_options = pairs(found.get("table_option", ()), "--table-option")
         refuse_unknown(table_options)
         timeout = found.get("connect_timeout", TableSource.connect_timeout)
         with telling_what_hangs(options):
             return command(TableSource(name, view, options, table_options, timeout), *args, **kwargs)
 
     wrapped: Any = log_options(catalog_options(with_source))
-    return cast(F, click.argument("table", metavar="TABLE")(wrapped))
+    return cast(F, click.argument("table", metavar=metavar)(wrapped))
 
 
 def retry_option(command: F) -> F:
@@ -156,11 +160,12 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    pairs = {}
+def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    """`KEY=VALUE`s as a mapping; raises click.UsageError if one is none."""
+    found = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator or not key:
             raise click.UsageError(f"{option} {text!r}: give KEY=VALUE")
-        pairs[key] = value
-    return pairs
+        found[key] = value
+    return found

@@ -1,0 +1,136 @@
+"""`paimon-stream copy`: a table into another one, exactly once, run after run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import click
+from rich.console import Console
+
+from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.copied_start import started_for_copy
+from pypaimon.streaming.cli.loading import LoadingBar
+from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.settings import configure
+from pypaimon.streaming.cli.table_copies import create_copy
+from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
+from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.writing.builder import stream_write_builder
+from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
+
+_LOOK_SECONDS = 0.25
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream copy db.orders db.orders_copy --create
+  paimon-stream copy db.orders archive.orders --target-warehouse s3://archive/warehouse --follow --retry
+  paimon-stream copy db.orders db.paid --create --filter "status = 'paid'" --columns id,status
+"""
+)
+@partial(on_table, metavar="SOURCE")
+@click.argument("target")
+@click.option("--target-warehouse", metavar="PATH", help="Where TARGET lies. [default: the catalog of SOURCE]")
+@click.option("--create", is_flag=True, help="Make TARGET like SOURCE, if it is not there.")
+@click.option("--create-option", metavar="KEY=VALUE", multiple=True, help="With --create: an option of the new table.")
+@click.option("--follow", is_flag=True, help="Go on with each change that comes. [default: end at the latest snapshot]")
+@click.option("--filter", "filter_text", metavar="SQL", help="Rows that match: \"status = 'paid' AND v > 3\".")
+@click.option("--columns", metavar="A,B", help="Only these columns.")
+@click.option("--on-expired", type=click.Choice(["fail", "full"]), help="Begin anew if what comes next has expired.")
+@click.option("--commit-user", metavar="NAME", help="Under whom to commit. [default: copy-of-SOURCE]")
+@click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
+@click.option("--poll", type=click.FloatRange(0.01), metavar="SECONDS", help="Pause between polls. [default: 1]")
+@click.option("--json", "as_json", is_flag=True, help="Tell at the end as JSON what was copied.")
+def copy(
+    source: TableSource,
+    target: str,
+    target_warehouse: str | None,
+    create: bool,
+    create_option: tuple[str, ...],
+    follow: bool,
+    filter_text: str | None,
+    columns: str | None,
+    on_expired: str | None,
+    commit_user: str | None,
+    retry: bool,
+    poll: float | None,
+    as_json: bool,
+) -> None:
+    """Copy the table SOURCE into the table TARGET: its rows first, then every change, with its kind.
+
+    Where the copy stands is noted in TARGET, in the commits that hold its rows. So each run goes on where the last one
+    ended, or died, and nothing is lost or twice. The first run replaces what TARGET holds.
+    """
+    if "." not in target:
+        raise click.UsageError(f"{target!r} names no database: give TARGET as database.table")
+    if source.view is not None:
+        raise click.UsageError(f"a view cannot be copied: give SOURCE without '${source.view}'")
+    place = replace(source, name=target, table_options={}, patient=False)
+    if target_warehouse is not None:
+        place = replace(place, catalog_options={**source.catalog_options, "warehouse": target_warehouse})
+    user = commit_user or f"copy-of-{source.name}"
+    changes = pairs(create_option, "--create-option")
+
+    def run() -> Record:
+        table = source.load()
+        builder = configure(source.builder(table), None, filter_text, columns)
+        if not follow:
+            builder.with_end(latest=True)
+        if on_expired == "full":
+            builder.with_on_expired("full")
+        if poll is not None:
+            builder.with_poll_interval_ms(max(1, round(poll * 1000)))
+        created = create and create_copy(table, builder.read_type(), target, place.catalog(), changes)
+        with stream_write_builder(place.load()).with_commit_user(user).open_sync() as writer:
+            return {"source": source.name, "target": target, "created": created, **_copied(builder, writer)}
+
+    done = patiently(run) if retry else run()
+    text = (
+        f"{source.name} -> {target}: {done['commits']} commits; it holds {source.name} before snapshot {done['next']}"
+    )
+    tell(done, text, "json" if as_json else "text")
+
+
+def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter) -> Record:
+    before = -1 if writer.last_committed is None else writer.last_committed
+    with started_for_copy(builder, writer.position).open_sync() as stream, on_sigterm(stream.stop), _bar(writer):
+        copy_stream_sync(stream, writer)
+    position, last = writer.position, writer.last_committed
+    return {
+        "commits": 0 if last is None else last - before,
+        "next": None if position is None else position.snapshot,
+        "commit_user": writer.commit_user,
+    }
+
+
+@contextmanager
+def _bar(writer: BlockingStreamWriter) -> Iterator[None]:
+    """What is committed, shown on a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    first = writer.last_committed
+    ended = threading.Event()
+
+    def show() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            last, position = writer.last_committed, writer.position
+            if last is not None and position is not None:
+                commits = last - (-1 if first is None else first)
+                bar.shows(f"{commits:,} commits, before snapshot {position.snapshot:,}")
+
+    with LoadingBar.on(console) as bar:
+        thread = threading.Thread(target=show, name="paimon-copy-bar", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -1,0 +1,127 @@
+"""`paimon-stream copy`: a table into another one, run after run, made like its source where it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import PROGRAM, Outcome, Program
+from written_tables import Written, changes, rows
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(tmp_path, capsys)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Written:
+    table = Written(tmp_path, "source")
+    grown(table, rows(1, 2, 3))
+    return table
+
+
+def grown(table: Written, *commits: Any) -> None:
+    with table.writer("maker").open_sync() as writer:
+        for each in commits:
+            writer.write(each)
+            writer.commit()
+
+
+def held(source: Written, name: str) -> list[tuple[Any, ...]]:
+    builder = source.catalog.get_table(name).new_read_builder()
+    found = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
+    return sorted(tuple(row.values()) for row in found)
+
+
+def options(source: Written, name: str) -> dict[str, str]:
+    return dict(source.catalog.get_table(name).table_schema.options)
+
+
+def test_each_run_goes_on_where_the_last_one_ended(program: Program, source: Written) -> None:
+    first = program("copy", "db.source", "db.copy", "--create")
+    assert first == Outcome(0, "db.source -> db.copy: 1 commits; it holds db.source before snapshot 2\n", "")
+    assert held(source, "db.copy") == source.rows()
+    grown(source, changes(("-D", 1, "v1"), ("+U", 2, "new")), rows(4))
+    again = program("copy", "db.source", "db.copy", "--create", "--json")
+    assert again.records == [
+        {
+            "source": "db.source",
+            "target": "db.copy",
+            "created": False,
+            "commits": 2,
+            "next": 4,
+            "commit_user": "copy-of-db.source",
+        }
+    ]
+    assert held(source, "db.copy") == source.rows() == [(2, "new"), (3, "v3"), (4, "v4")]
+    assert program("copy", "db.source", "db.copy", "--json").records[0]["commits"] == 0
+
+
+def test_a_part_into_another_warehouse(program: Program, source: Written, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    arguments = ["--target-warehouse", str(other), "--create", "--filter", "k > 1", "--columns", "k"]
+    assert program("copy", "db.source", "new.part", *arguments, "--create-option", "bucket=3").code == 0
+    elsewhere = Program(other, program._capsys)
+    found = elsewhere("tail", "new.part", "--until-latest", "--format", "json")
+    assert sorted(row["k"] for row in found.records) == [2, 3]
+    assert {tuple(row) for row in found.records} == {("_row_kind", "k")}
+
+
+def test_a_copy_merges_nothing_where_the_changes_are_merged(program: Program, tmp_path: Path) -> None:
+    merged = Written(
+        tmp_path,
+        "merged",
+        **{
+            "changelog-producer": "lookup",
+            "merge-engine": "partial-update",
+            "sequence.field": "v",
+            "target-file-size": "1 mb",
+        },
+    )
+    program("copy", "db.merged", "db.copy", "--create")
+    assert options(merged, "db.copy") == {"bucket": "2", "changelog-producer": "input", "target-file-size": "1 mb"}
+    raw = Written(tmp_path, "raw", **{"merge-engine": "partial-update", "scan.mode": "latest"})
+    program("copy", "db.raw", "db.raw_copy", "--create")
+    assert options(raw, "db.raw_copy") == {"bucket": "2", "merge-engine": "partial-update"}
+
+
+def test_it_follows_until_it_is_ended(source: Written, tmp_path: Path) -> None:
+    command = [*PROGRAM, "copy", "db.source", "db.copy", "--create", "--follow", "--poll", "0.01"]
+    running = subprocess.Popen(
+        [*command, "--warehouse", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    snapshots = tmp_path / "db.db" / "copy" / "snapshot"
+    for number in (1, 2):
+        while not (snapshots / f"snapshot-{number}").exists():
+            assert running.poll() is None
+        if number == 1:
+            grown(source, rows(7))
+    running.terminate()
+    assert running.communicate(timeout=60) == (
+        "db.source -> db.copy: 2 commits; it holds db.source before snapshot 3\n",
+        "",
+    )
+    assert running.returncode == 0
+    assert held(source, "db.copy") == source.rows()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["db.source", "copy"], 2, "'copy' names no database"),
+        (["db.source$audit_log", "db.copy"], 2, "a view cannot be copied"),
+        (["db.source", "db.copy"], 1, "table db.copy does not exist"),
+        (["db.source", "db.copy", "--create", "--create-option", "x"], 2, "--create-option 'x': give KEY=VALUE"),
+        (["db.dynamic", "db.copy", "--create"], 2, "--create-option bucket=4"),
+    ],
+)
+def test_what_cannot_be_copied(
+    program: Program, source: Written, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    Written(tmp_path, "dynamic", bucket="-1")
+    found = program("copy", *arguments)
+    assert found.code == code and said in found.err
+    assert "copy" not in source.catalog.list_tables("db")
