@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import PROGRAM, Outcome, Program
+from cli_runs import Outcome, Program
 from written_tables import Written, changes, rows
 
 
@@ -83,28 +85,28 @@ def test_a_copy_merges_nothing_where_the_changes_are_merged(program: Program, tm
     )
     program("copy", "db.merged", "db.copy", "--create")
     assert options(merged, "db.copy") == {"bucket": "2", "changelog-producer": "input", "target-file-size": "1 mb"}
-    raw = Written(tmp_path, "raw", **{"merge-engine": "partial-update", "scan.mode": "latest"})
-    program("copy", "db.raw", "db.raw_copy", "--create")
-    assert options(raw, "db.raw_copy") == {"bucket": "2", "merge-engine": "partial-update"}
+    places = {"consumer.expiration-time": "1 d", "scan.max-snapshot.count": "9", "sequence.field": "v"}
+    raw = Written(tmp_path, "raw", **places)
+    assert program("copy", "db.raw", "db.raw_copy", "--create").code == 0
+    assert options(raw, "db.raw_copy") == {"bucket": "2", "sequence.field": "v"}
 
 
-def test_it_follows_until_it_is_ended(source: Written, tmp_path: Path) -> None:
-    command = [*PROGRAM, "copy", "db.source", "db.copy", "--create", "--follow", "--poll", "0.01"]
-    running = subprocess.Popen(
-        [*command, "--warehouse", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def test_it_follows_until_it_is_ended(program: Program, source: Written, tmp_path: Path) -> None:
     snapshots = tmp_path / "db.db" / "copy" / "snapshot"
-    for number in (1, 2):
-        while not (snapshots / f"snapshot-{number}").exists():
-            assert running.poll() is None
-        if number == 1:
-            grown(source, rows(7))
-    running.terminate()
-    assert running.communicate(timeout=60) == (
-        "db.source -> db.copy: 2 commits; it holds db.source before snapshot 3\n",
-        "",
-    )
-    assert running.returncode == 0
+
+    def change_and_end() -> None:
+        for number in (1, 2):
+            while not (snapshots / f"snapshot-{number}").exists():
+                pass
+            if number == 1:
+                grown(source, rows(7))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(change_and_end)
+        found = program("copy", "db.source", "db.copy", "--create", "--follow", "--poll", "0.01")
+        waiting.result()
+    assert found == Outcome(0, "db.source -> db.copy: 2 commits; it holds db.source before snapshot 3\n", "")
     assert held(source, "db.copy") == source.rows()
 
 
