@@ -1,4 +1,4 @@
-"""`BucketKeys`: the bucket of each row, as Paimon computes it: Murmur3 over the words of the serialised key."""
+"""`BucketKeys`: the bucket of each row, as Paimon computes it: of the words of the serialised key, or its remainder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.filter_internals import bucket_of_hash, hash_words
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser
+from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
 
 _Words = npt.NDArray[np.uint32]
 _Longs = npt.NDArray[np.int64]
@@ -38,17 +39,22 @@ class BucketKeys:
     Attributes:
         fields: Its fields, pypaimon's.
         buckets: Number of buckets.
+        by_remainder: Whether the bucket is the remainder of the key, one INT or BIGINT (`bucket-function.type` = mod).
     """
 
     fields: tuple[Any, ...]
     buckets: int
+    by_remainder: bool = False
 
     @staticmethod
     def of(table: Any) -> BucketKeys | None:
         """The bucket key of a table; None if it has no fixed number of buckets."""
         schema = table.table_schema
         buckets = int(table.options.bucket())
-        return BucketKeys(tuple(schema.logical_bucket_key_fields), buckets) if buckets > 0 else None
+        if buckets <= 0:
+            return None
+        by_remainder = bucket_function_of(table.options.options.to_map()) is BucketFunctionType.MOD
+        return BucketKeys(tuple(schema.logical_bucket_key_fields), buckets, by_remainder)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,6 +71,11 @@ class BucketKeys:
             column.cast(PyarrowFieldParser.from_paimon_type(field.type))
             for column, field in zip(columns, self.fields, strict=True)
         ]
+        if self.by_remainder:
+            # A null counts as 0, as it lies in Java's rows.
+            numbers = pc.fill_null(typed[0], 0).to_numpy(zero_copy_only=False)
+            remainders: npt.NDArray[np.int32] = np.mod(numbers, self.buckets).astype(np.int32)
+            return remainders
         kinds = [str(field.type).partition("(")[0].partition(" ")[0].upper() for field in self.fields]
         if all(kind in _FIXED or kind in _TEXTS for kind in kinds):
             # Java's `Math.abs(hash % buckets)`: the remainder has the sign of the hash.

@@ -12,7 +12,10 @@ import pyarrow as pa
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
 
+_Codes = npt.NDArray[np.int64]
+
 _UNAWARE_BUCKET = 0
+_MOST_NUMBERS = 1 << 40
 
 
 class Router:
@@ -31,34 +34,48 @@ class Router:
         """Partition, bucket, and the rows that belong there."""
         if not batch.num_rows:
             return
-        codes, partitions = self._partition_codes(batch)
+        partitions = _Partitions([batch.column(name) for name in self._partition_keys], batch.num_rows)
+        codes = partitions.codes
         if self._buckets is not None:
             buckets = self._buckets.buckets_of([batch.column(name) for name in self._buckets.names])
             codes = codes * self._buckets.buckets + buckets
-        order = None if (codes == codes[0]).all() else np.argsort(codes, kind="stable")
+        order = None if (codes == codes[0]).all() else _stable_order(codes)
         firsts = [0] if order is None else np.flatnonzero(np.diff(codes[order], prepend=-1)).tolist()
         for first, end in zip(firsts, [*firsts[1:], batch.num_rows], strict=True):
             rows = None if order is None else order[first:end]
-            number = int(codes[0] if rows is None else codes[rows[0]])
-            which, bucket = divmod(number, self._buckets.buckets) if self._buckets else (number, self._bucket)
-            yield partitions[which], bucket, batch if rows is None else batch.take(pa.array(rows))
+            row = 0 if rows is None else int(rows[0])
+            bucket = self._bucket if self._buckets is None else int(codes[row]) % self._buckets.buckets
+            yield partitions.of_row(row), bucket, batch if rows is None else batch.take(pa.array(rows))
 
-    def _partition_codes(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
-        """The number of each row's partition, and the values of the partitions by number."""
-        codes = np.zeros(batch.num_rows, dtype=np.int64)
-        partitions: list[tuple[Any, ...]] = [()]
-        for name in self._partition_keys:
-            column = batch.column(name)
+
+class _Partitions:
+    """The partitions of a batch as numbers.
+
+    Attributes:
+        codes: The number of each row's partition; not all numbers below the greatest are one.
+    """
+
+    def __init__(self, columns: Sequence[pa.Array], count: int) -> None:
+        self.codes: _Codes = np.zeros(count, dtype=np.int64)
+        self._columns = columns
+        size = 1
+        for column in columns:
             encoded = _bits(column).dictionary_encode(null_encoding="encode")
-            indices = encoded.indices.to_numpy().astype(np.int64)
-            distinct, firsts, codes = np.unique(
-                codes * len(encoded.dictionary) + indices, return_index=True, return_inverse=True
-            )
-            values = column.take(pa.array(firsts)).to_pylist()
-            before = [partitions[number // len(encoded.dictionary)] for number in distinct.tolist()]
-            partitions = [(*found, value) for found, value in zip(before, values, strict=True)]
-            codes = codes.reshape(-1)
-        return codes, partitions
+            size *= len(encoded.dictionary)
+            self.codes = self.codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+            if size > _MOST_NUMBERS:
+                distinct, self.codes = np.unique(self.codes, return_inverse=True)
+                self.codes, size = self.codes.reshape(-1), len(distinct)
+
+    def of_row(self, row: int) -> tuple[Any, ...]:
+        """The values of the partition of a row."""
+        return tuple(column[row].as_py() for column in self._columns)
+
+
+def _stable_order(codes: _Codes) -> _Codes:
+    # Numpy sorts small integers without comparing them.
+    small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
+    return np.argsort(small, kind="stable")
 
 
 def _bits(column: pa.Array) -> pa.Array:

@@ -10,13 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.files.casts import CastError, cast
+from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
-
-"""Column of row kinds, where a table has no column of that name."""
-
-"""Name of the column that `RowLayout.align` adds: the row kind as Paimon's byte."""
 
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
 _WHAT_ELSE = {
@@ -47,6 +44,8 @@ class _Column:
     nullable: bool
     shown: str
     max_length: int | None
+    default: pa.Array | None = None
+    """What a null becomes: one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,8 @@ class RowLayout:
 
     def _column(self, column: _Column, batch: pa.RecordBatch) -> pa.Array:
         if column.source is None:
-            return pa.nulls(batch.num_rows, column.type)
+            missing = pa.nulls(batch.num_rows, column.type)
+            return missing if column.default is None else pc.coalesce(missing, column.default[0])
         values = batch.column(column.source)
         if values.null_count and not column.nullable:
             raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}, and a row holds null in it.")
@@ -114,7 +114,7 @@ class RowLayout:
                 raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}: {error}.") from error
         if column.max_length is not None:
             _check_length(values, column, self.table)
-        return values
+        return values if column.default is None else pc.coalesce(values, column.default[0])
 
     def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
         if self.kind is None:
@@ -157,8 +157,8 @@ def row_layout(
     """Match the columns of a DataFrame with those of a table, by name.
 
     A column that the table lacks is refused, so that a misspelled one is never lost. A column that the DataFrame lacks
-    becomes null if it may be. A type must fit every value of the DataFrame's type, or be one whose values can be
-    checked one by one (lengths, fractions of seconds).
+    becomes null if it may be, or its default value, as every null of that column does. A type must fit every value of
+    the DataFrame's type, or be one whose values can be checked one by one (lengths, fractions of seconds).
 
     Args:
         schema: Columns of the DataFrame, as Arrow.
@@ -184,12 +184,15 @@ def row_layout(
         if source is not None:
             used.add(source)
         target = PyarrowFieldParser.from_paimon_type(field.type)
-        problem = _missing(field) if source is None else _unfit(schema.field(source), field, target, shown or {})
+        default = _default(field)
+        problem = (
+            _missing(field, default) if source is None else _unfit(schema.field(source), field, target, shown or {})
+        )
         if problem is not None:
             problems.append(problem)
         length = re.fullmatch(r"(?:VAR)?(?:CHAR|BINARY)\((\d+)\)(?: NOT NULL)?", str(field.type))
         limit = int(length[1]) if length else None
-        columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit))
+        columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit, default))
     extra = [name for position, name in enumerate(schema.names) if position not in used]
     if extra:
         problems.append(f"the table has no column {_quoted(extra)} (option 'merge-schema' = 'true' would add it)")
@@ -234,12 +237,31 @@ def _kind_position(
     return position
 
 
-def _missing(field: Any) -> str | None:
-    if field.default_value is not None:
-        return f"column '{field.name}' is missing, and its default value is not filled in here; add the column"
-    if not field.type.nullable:
+def _missing(field: Any, default: pa.Array | None) -> str | None:
+    if default is None and not field.type.nullable:
         return f"column '{field.name}' ({field.type}) is missing"
     return None
+
+
+def _default(field: Any) -> pa.Array | None:
+    """The default value of a column, as Java reads its text; None: it has none.
+
+    Raises:
+        UnsupportedTableError: The text is none of the column's type.
+    """
+    text = field.default_value
+    if text is None:
+        return None
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        text = text[1:-1]
+    try:
+        if not isinstance(field.type, AtomicType):
+            raise CastError("only plain types have default values here")
+        return cast(AtomicType("STRING"), field.type, exact=True)(pa.array([text]))
+    except CastError as error:
+        raise UnsupportedTableError(
+            f"Column '{field.name}' ({field.type}) has the default value {field.default_value!r}: {error}."
+        ) from error
 
 
 def _unfit(source: pa.Field, field: Any, target: pa.DataType, shown: Mapping[str, str]) -> str | None:

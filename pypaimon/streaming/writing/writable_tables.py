@@ -30,17 +30,15 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
     if mode == BucketMode.HASH_DYNAMIC:
         raise UnsupportedTableError(
             f"{name} has dynamic buckets ('bucket' = '-1' with a primary key): one assigner must know every key of a "
-            "bucket, and Spark's tasks do not know of each other. Use a fixed number of buckets, or postponed ones "
-            "('bucket' = '-2')."
+            "bucket, which no writer here does. Use a fixed number of buckets, or postponed ones ('bucket' = '-2')."
         )
     if mode == BucketMode.CROSS_PARTITION:
         raise UnsupportedTableError(
             f"{name} has a primary key without all partition columns (cross-partition update): that needs an index of "
             "all keys. Put the partition columns into the primary key."
         )
-    function = bucket_function_of(table.options.options.to_map())
-    if mode == BucketMode.HASH_FIXED and function is not BucketFunctionType.DEFAULT:
-        raise UnsupportedTableError(f"{name}: 'bucket-function.type': expected 'default', got {function.value!r}.")
+    if mode == BucketMode.HASH_FIXED:
+        _check_bucket_function(table, name)
     if OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False):
         raise UnsupportedTableError(
             f"{name} has '{SNAPSHOT_ORDERING}': commits must note their snapshot in each file, which pypaimon does not."
@@ -53,6 +51,15 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
         RecordWriter(table, "check", overwrite)
     except (NotImplementedError, ValueError) as error:
         raise UnsupportedTableError(f"{name} cannot be written: {error}") from error
+
+
+def _check_bucket_function(table: Any, name: str) -> None:
+    function = bucket_function_of(table.options.options.to_map())
+    kinds = [str(field.type).partition(" ")[0].upper() for field in table.table_schema.logical_bucket_key_fields]
+    if function is BucketFunctionType.MOD and kinds not in (["INT"], ["BIGINT"]):
+        raise UnsupportedTableError(f"{name}: 'bucket-function.type' = 'mod' needs a bucket key of one INT or BIGINT.")
+    if function is BucketFunctionType.HIVE:
+        raise UnsupportedTableError(f"{name}: 'bucket-function.type': expected 'default' or 'mod', got 'hive'.")
 
 
 def kind_rules(table: Any) -> KindRules:

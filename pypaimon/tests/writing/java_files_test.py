@@ -42,6 +42,10 @@ NESTED = [
 TABLES: dict[str, dict[str, Any]] = {
     "append": {"primary_keys": [], "options": {}},
     "buckets": {"primary_keys": [], "options": {"bucket": "2", "bucket-key": "k"}},
+    "remainders": {
+        "primary_keys": ["p", "k"],
+        "options": {"bucket": "3", "bucket-function.type": "mod", "bucket-key": "k"},
+    },
     "keyed": {"primary_keys": ["p", "k"], "options": {"bucket": "2", "changelog-producer": "input"}},
 }
 ROWS = 40
@@ -82,7 +86,7 @@ def test_java_finds_no_difference(java: LiveJava, tmp_path: Path, kind: str, for
         [
             source.choice(kinds),
             number % 2,
-            source.randrange(ROWS),
+            source.randrange(-5, ROWS),
             *(value(type_, source, True) for _, type_ in fields[2:]),
         ]
         for number in range(ROWS)
