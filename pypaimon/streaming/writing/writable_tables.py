@@ -14,6 +14,7 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import KindRules
 
@@ -24,8 +25,10 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
     """Refuse by name what cannot be written exactly.
 
     Raises:
-        UnsupportedTableError: The table's buckets, types or merge engine.
+        UnsupportedTableError: The table's buckets, types, merge engine or manifests.
+        StreamConfigError: An option of its manifests cannot be read.
     """
+    ManifestOptions.of(table)
     mode = table.bucket_mode()
     if mode == BucketMode.HASH_DYNAMIC:
         raise UnsupportedTableError(
@@ -41,7 +44,7 @@ def check_writable(table: Any, name: str, overwrite: bool) -> None:
         _check_bucket_function(table, name)
     if OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False):
         raise UnsupportedTableError(
-            f"{name} has '{SNAPSHOT_ORDERING}': commits must note their snapshot in each file, which pypaimon does not."
+            f"{name} has '{SNAPSHOT_ORDERING}': of one key in two files of a commit neither would be the newer one."
         )
     for field in table.fields:
         kind = str(field.type).upper()

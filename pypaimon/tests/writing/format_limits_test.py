@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from written_rows import rows_of, table_of
 
+from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
@@ -77,3 +78,9 @@ def test_another_format_is_refused(warehouse: Any, format_: str) -> None:
     table = table_of(warehouse, "t", pa.schema([("v", pa.int32())]), options={"file.format": format_})
     with pytest.raises(UnsupportedTableError, match=f"'file.format' = '{format_}' is not written here"):
         RecordWriter(table, "user", False)
+
+
+def test_manifests_of_another_format_are_refused_before_the_first_row(warehouse: Any) -> None:
+    table = table_of(warehouse, "t", pa.schema([("v", pa.int32())]), options={"manifest.format": "orc"})
+    with pytest.raises(UnsupportedTableError, match=r"'manifest\.format'"), stream_write_builder(table).open_sync():
+        pytest.fail("the writer opens")
