@@ -11,7 +11,6 @@ import signal
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -19,7 +18,14 @@ import pyarrow as pa
 from pypaimon.catalog.catalog_factory import CatalogFactory
 from pypaimon.schema.schema import Schema
 
-from pypaimon.streaming import AsyncStreamingTableScan, Lag, Plan, stream_read_builder
+from pypaimon.streaming import (
+    AsyncStreamingTableScan,
+    BlockingStreamWriter,
+    Lag,
+    Plan,
+    stream_read_builder,
+    stream_write_builder,
+)
 
 COLUMNS = ["order_id", "customer", "status", "amount"]
 STATUSES = ("placed", "paid", "shipped", "delivered")
@@ -31,18 +37,18 @@ SCHEMA = pa.schema(
         ("customer", pa.string()),
         ("status", pa.string()),
         ("amount", pa.float64()),
-        ("kind", pa.string()),
     ]
 )
+CHANGES = pa.schema([("_row_kind", pa.string()), *SCHEMA])
 
 Order = dict[str, Any]
 
 
 def create_table(warehouse: str) -> Any:
-    """Creates the table of the demo: orders by id, whose writer says what each row is and keeps it as changelog."""
+    """Creates the table of the demo: orders by id, whose changes are kept as they are written."""
     catalog = CatalogFactory.create({"warehouse": warehouse})
     catalog.create_database("demo", ignore_if_exists=True)
-    options = {"bucket": "2", "changelog-producer": "input", "rowkind.field": "kind"}
+    options = {"bucket": "2", "changelog-producer": "input"}
     schema = Schema.from_pyarrow_schema(SCHEMA, primary_keys=["order_id"], options=options)
     catalog.create_table("demo.orders", schema, ignore_if_exists=False)
     return catalog.get_table("demo.orders")
@@ -51,43 +57,48 @@ def create_table(warehouse: str) -> Any:
 class Writer:
     """Commits changes of orders until it is stopped: orders come, move through their statuses, and go.
 
-    An update is two commits, `-U` and then `+U`, for pypaimon keeps one record per key of one write.
+    Args:
+        table: What writes the table.
+        interval: Seconds between rounds.
+        seed: Of what it draws.
     """
 
-    def __init__(self, table: Any, interval: float, seed: int = 7) -> None:
+    def __init__(self, table: BlockingStreamWriter, interval: float, seed: int = 7) -> None:
         self._table = table
         self._interval = interval
         self._random = random.Random(seed)
         self._orders: dict[int, Order] = {}
         self._next_id = 1
         self._stopping = threading.Event()
-        self._insert(4)
+        self._commit(self._come(4))
 
     def run(self) -> None:
         """Writes round after round until `stop` is called."""
         while not self._stopping.wait(self._interval):
-            self._advance()
+            self._commit([*self._go(), *self._move()])
+            if self._random.random() < 0.6 or len(self._orders) < 3:
+                self._commit(self._come(self._random.randint(1, 2)))
 
     def stop(self) -> None:
         """Makes `run` return after the round it is in."""
         self._stopping.set()
 
-    def _advance(self) -> None:
+    def _go(self) -> list[Order]:
         finished = [order for order in self._orders.values() if order["status"] == STATUSES[-1]]
-        if finished:
-            self._write("-D", finished)
-            for order in finished:
-                del self._orders[order["order_id"]]
-        moving = self._random.sample(sorted(self._orders), k=min(3, len(self._orders)))
-        before = [self._orders[key] for key in moving]
-        self._write("-U", before)
-        after = [{**order, "status": STATUSES[STATUSES.index(order["status"]) + 1]} for order in before]
-        self._write("+U", after)
-        self._orders.update((order["order_id"], order) for order in after)
-        if self._random.random() < 0.6 or len(self._orders) < 3:
-            self._insert(self._random.randint(1, 2))
+        for order in finished:
+            del self._orders[order["order_id"]]
+        return [{"_row_kind": "-D", **order} for order in finished]
 
-    def _insert(self, count: int) -> None:
+    def _move(self) -> list[Order]:
+        changes = []
+        for key in self._random.sample(sorted(self._orders), k=min(3, len(self._orders))):
+            before = self._orders[key]
+            after = {**before, "status": STATUSES[STATUSES.index(before["status"]) + 1]}
+            changes += [{"_row_kind": "-U", **before}, {"_row_kind": "+U", **after}]
+            self._orders[key] = after
+        return changes
+
+    def _come(self, count: int) -> list[Order]:
         ids = range(self._next_id, self._next_id + count)
         self._next_id += count
         orders: list[Order] = [
@@ -99,22 +110,12 @@ class Writer:
             }
             for key in ids
         ]
-        self._write("+I", orders)
         self._orders.update((order["order_id"], order) for order in orders)
+        return [{"_row_kind": "+I", **order} for order in orders]
 
-    def _write(self, kind: str, orders: Sequence[Order]) -> None:
-        rows = pa.Table.from_pylist([{**order, "kind": kind} for order in orders], schema=SCHEMA)
-        builder = self._table.new_batch_write_builder()
-        write, commit = builder.new_write(), builder.new_commit()
-        try:
-            with warnings.catch_warnings():
-                # pypaimon's writer does not know how pyarrow 25 and later want it.
-                warnings.filterwarnings("ignore", "Specifying null_placement", FutureWarning)
-                write.write_arrow(rows)
-                commit.commit(write.prepare_commit())
-        finally:
-            write.close()
-            commit.close()
+    def _commit(self, changes: list[Order]) -> None:
+        self._table.write(pa.Table.from_pylist(changes, schema=CHANGES))
+        self._table.commit()
 
 
 class Screen(Protocol):
@@ -234,7 +235,8 @@ def run(seconds: float, interval: float, plain: bool) -> int:
         screen = new_screen(plain)
         screen.line(f"Following demo.orders in {warehouse} for {seconds:g} s; Ctrl-C ends it.")
         try:
-            follower = asyncio.run(follow(table, Writer(table, interval), seconds, screen))
+            with stream_write_builder(table).open_sync() as opened:
+                follower = asyncio.run(follow(table, Writer(opened, interval), seconds, screen))
         finally:
             screen.close()
         builder = table.new_read_builder().with_projection(COLUMNS)

@@ -182,6 +182,23 @@ def test_what_was_written_of_a_batch_that_fails_is_deleted(table: Table, rolls: 
     assert rows_of(copy) == rows_of(table)
 
 
+def test_what_was_written_of_a_plan_whose_later_batch_does_not_fit_is_deleted(tables: Any) -> None:
+    columns = pa.schema([("day", pa.date32()), ("value", pa.int8())])
+    options = {"write-buffer-size": "1 b"}
+    tables.create_table("db.copy", Schema.from_pyarrow_schema(columns, options=options), False)
+    source = events(tables, commits=1)
+    append(source, 100)
+    target = PaimonTarget(tables.get_table("db.copy"))
+    first, *others = batches(stream_read_builder(source).with_end(latest=True), batch_bytes=1)
+    target.apply(first)
+    directory = Path(tables.get_table("db.copy").table_path)
+    assert list(directory.rglob("*.parquet"))
+    with pytest.raises(StreamConfigError, match="do not fit column value"):
+        for batch in others:
+            target.apply(batch)
+    assert not list(directory.rglob("*.parquet"))
+
+
 # ---- what it cannot take ----
 
 

@@ -12,6 +12,7 @@ from repository import ROOT
 from rich.console import Console
 from rich.text import Text
 
+from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.demo import Writer, create_table, follow
 
 README, BENCHMARKS, PICTURE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "demo.svg"
@@ -60,7 +61,8 @@ def picture(seconds: float) -> str:
     screen = Recorder(height=20)
     with tempfile.TemporaryDirectory() as warehouse:
         table = create_table(warehouse)
-        asyncio.run(follow(table, Writer(table, interval=0.3), seconds, screen))
+        with stream_write_builder(table).open_sync() as opened:
+            asyncio.run(follow(table, Writer(opened, interval=0.3), seconds, screen))
     return screen.svg()
 
 

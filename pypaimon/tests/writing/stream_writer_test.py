@@ -129,6 +129,18 @@ def test_later_commits_win_whoever_commits_between(table: Written) -> None:
             assert table.rows() == [(1, f"{number}1")]
 
 
+def test_later_commits_win_though_others_committed_while_rows_waited(table: Written) -> None:
+    with table.writer().open_sync() as mine, table.writer("other").open_sync() as other:
+        mine.write(rows(1, value="first"))
+        for number in range(5):
+            other.write(changes(*(("+I", 1, f"{number}.{each}") for each in range(9))))
+            other.commit()
+        mine.commit()
+        mine.write(rows(1, value="last"))
+        mine.commit()
+    assert table.rows() == [(1, "last1")]
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -346,6 +358,18 @@ def test_the_snapshot_that_tells_the_position_is_kept(table: Written) -> None:
     assert kept["writer"] == 1
     with table.writer().open_sync() as writer:
         assert writer.position == Position("source", 1)
+
+
+def test_snapshots_before_the_newest_commits_may_expire(table: Written) -> None:
+    from pypaimon.streaming import ConsumerManager
+
+    with table.writer().open_sync() as writer:
+        for key in range(5):
+            writer.write(rows(key))
+            writer.commit()
+    handle = table.handle()
+    kept = ConsumerManager(handle.file_io, handle.table_path).consumers()
+    assert 1 < kept["writer"] <= 5, "not with each commit, but they do not pile up"
 
 
 def _break_publishing(writer: Any) -> None:

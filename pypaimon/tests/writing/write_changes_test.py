@@ -156,3 +156,14 @@ def test_kinds_go_into_the_column_that_the_table_names(tmp_path: Path) -> None:
         writer.commit()
     builder = catalog.get_table("db.t").new_read_builder()
     assert builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist() == [{"id": 2, "kind": "+I"}]
+
+
+def test_rows_behind_a_new_column_win_though_others_committed_meanwhile(table: Written) -> None:
+    with table.writer().open_sync() as writer:
+        writer.write_changes([insert(k=1, v=str(number)) for number in range(9)], "debezium-json")
+        with table.writer("other").open_sync() as other:
+            other.write_changes([insert(k=2, v="b")], "debezium-json")
+            other.commit()
+        writer.write_changes([insert(k=1, v="last", w="new")], "debezium-json", on_new_column="add")
+        writer.commit()
+    assert table.rows() == [(1, "last", "new"), (2, "b", None)]
