@@ -57,6 +57,8 @@ class ErrorContext:
             TableChangedError,
         )
 
+        if (advice := _commit_advice(error)) is not None:
+            return advice
         if isinstance(error, PositionExpiredError):
             return f"{error.fact} {self._after_expiry(error)}"
         if isinstance(error, ConsumerConflictError):
@@ -86,6 +88,29 @@ class ErrorContext:
             f"That is where {_CHECKPOINT} goes on, or its start. Set option 'failOnDataLoss' = 'false' to go on at the "
             f"earliest snapshot, without the changes in between, or start with a new directory. {keep}"
         )
+
+
+def _commit_advice(error: PaimonStreamError) -> str | None:
+    """The text of an error of a commit in words of the sink; None for other errors."""
+    from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitUnknownError, QueryReusedError
+
+    if isinstance(error, CommitUnknownError):
+        return (
+            f"{error.fact} Look whether the rows of this batch are in the table, then restart once with option "
+            f"'assume-committed' = '{error.batch}' if they are, or 'assume-missing' = '{error.batch}' if they are not."
+        )
+    if isinstance(error, BatchOrderError):
+        return (
+            f"{error.fact} A stream commits in order: this driver was replaced by another one, or its checkpoint was "
+            "set back and it reads other rows than before. Start the query with a new checkpoint, or write these rows "
+            "by themselves (spark.write)."
+        )
+    if isinstance(error, QueryReusedError):
+        return (
+            f"{error.fact} It comes from another streaming query: with a new checkpoint Spark counts anew. Give the "
+            "new query a 'query-id' of its own."
+        )
+    return None
 
 
 class readable_errors:

@@ -13,7 +13,7 @@ from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepar
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.writing.commit.discarding import discard, discard_unfinished
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
 from pypaimon.streaming.writing.schema_pin import SchemaPin
@@ -149,7 +149,11 @@ class Sink:
     def commit_batch(self, tasks: Sequence[TaskFiles]) -> None:
         """Commit a batch write."""
         table, schema_id = self._checked(tasks)
-        report = commit_batch(table, _messages(tasks), overwrite=self.overwrite, schema_id=schema_id)
+        try:
+            report = commit_batch(table, _messages(tasks), overwrite=self.overwrite, schema_id=schema_id)
+        except CommitFailedError as error:
+            again = "With the options 'query-id' and 'batch-id' a write may be repeated without looking."
+            raise CommitFailedError(f"{error} {again}") from error
         self._log("write", report, tasks)
 
     def commit_nothing(self) -> None:

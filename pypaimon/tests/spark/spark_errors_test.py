@@ -12,7 +12,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from spark_driver import Driver, batch_rows
 from tables import Table
 
-from pypaimon.spark.errors import ErrorContext
+from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.streaming import (
     PaimonStreamError,
     PositionBeyondLatestError,
@@ -21,6 +21,7 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
+from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitUnknownError, QueryReusedError
 
 
 @pytest.fixture
@@ -51,6 +52,27 @@ def test_an_expired_checkpoint_names_its_directory_and_what_to_set(table: Table)
     text = text_of(caught)
     assert "Snapshot 2 has expired" in text and "'checkpointLocation'" in text and "'consumer-id'" in text
     assert "Set option 'failOnDataLoss' = 'false'" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (
+            CommitUnknownError("query", 7, "it is gone"),
+            "'assume-committed' = '7' if they are, or 'assume-missing' = '7'",
+        ),
+        (BatchOrderError("query", 7, 9), "Start the query with a new checkpoint"),
+        (QueryReusedError("query", 7), "Give the new query a 'query-id' of its own"),
+    ],
+)
+def test_errors_of_commits_say_what_to_do_with_the_query(error: PaimonStreamError, advice: str) -> None:
+    assert "'query-id'" not in str(error) and "assume" not in str(error) and "checkpoint" not in str(error)
+    with (
+        pytest.raises(type(error), match=r"^db\.t: Commit 7 of 'query' ") as caught,
+        readable_errors(ErrorContext("db.t")),
+    ):
+        raise error
+    assert advice in str(caught.value) and "Nothing was committed. " in str(caught.value)
 
 
 def test_what_does_not_help_is_not_advised() -> None:

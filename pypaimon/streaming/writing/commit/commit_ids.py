@@ -1,4 +1,4 @@
-"""`BatchIds`: a set of batch ids as ranges, which stays small while ids follow each other."""
+"""`BatchIds`: a set of commit identifiers as ranges, which stays small while they follow each other."""
 
 from __future__ import annotations
 

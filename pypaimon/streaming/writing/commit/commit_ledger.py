@@ -1,9 +1,9 @@
-"""`CommitLedger`: which batches of a query a table already holds, so that none is committed twice and none is lost.
+"""`CommitLedger`: which commits of a user a table already holds, so that none is made twice and none is lost.
 
-A commit carries its user (the query) and its identifier (the batch). Snapshots tell what was committed, but they
-expire. So two small files go before each commit: the *record*, which says which batches were found in the snapshots up
-to one of them and which batch is about to be committed, and the *fence*, a consumer file, which keeps that snapshot
-and those from there on.
+A commit carries its user and its identifier. Snapshots tell what was committed, but they expire. So two small files go
+before commits: the *record*, which says which identifiers were found in the snapshots up to one of them and up to which
+one commits may have been begun, and the *fence*, a consumer file, which keeps that snapshot and those from there on.
+`CommitSession` tells how often they are written.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ _RECORD_PREFIX = "sink-"
 
 
 class CommitUnknownError(PaimonStreamError):
-    """Nobody can tell whether a batch is in the table: what would tell has been deleted, or was never recorded.
+    """Nobody can tell whether a commit is in the table: what would tell has been deleted, or was never recorded.
 
     Attributes:
-        user: Commit user of the query.
-        batch: The batch.
+        user: Commit user.
+        batch: Commit identifier.
         why: What would tell, and why it does not.
+        fact: What is wrong, without what to do about it.
     """
 
     def __init__(self, user: str, batch: int, why: str) -> None:
         self.user = user
         self.batch = batch
         self.why = why
+        self.fact = f"Commit {batch} of '{user}' may be in the table or not: {why}. Nothing was committed."
         super().__init__(
-            f"Batch {batch} of '{user}' may be in the table or not: {why}. Nothing was committed. Look whether its "
-            f"rows are in the table, then restart once with option 'assume-committed' = '{batch}' if they are, or "
-            f"'assume-missing' = '{batch}' if they are not."
+            f"{self.fact} Look whether its rows are in the table. If they are, go on with later identifiers; if they "
+            "are not, write them under another commit user."
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -49,17 +50,26 @@ class CommitUnknownError(PaimonStreamError):
 
 
 class BatchOrderError(PaimonStreamError):
-    """A batch of a stream came after a later one of the same stream was committed; nothing was committed."""
+    """A commit came after a later one of the same user; nothing was committed.
+
+    Attributes:
+        user: Commit user.
+        batch: Commit identifier.
+        later: The identifier that is in the table.
+        fact: What is wrong, without what to do about it.
+    """
 
     def __init__(self, user: str, batch: int, later: int) -> None:
         self.user = user
         self.batch = batch
         self.later = later
+        self.fact = (
+            f"Commit {batch} of '{user}' is not in the table, and commit {later}, which is later, is. Nothing was "
+            "committed."
+        )
         super().__init__(
-            f"Batch {batch} of '{user}' is not in the table, and batch {later}, which is later, is. A stream commits "
-            "in order: this driver was replaced by another one, or its checkpoint was set back and it reads other rows "
-            "than before. Nothing was committed. Start the query with a new checkpoint, or write these rows by "
-            "themselves (spark.write)."
+            f"{self.fact} The commits of a user follow each other: another writer of this user has gone on, or this "
+            "one was set back. End one of them, or give each a user of its own."
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -67,16 +77,22 @@ class BatchOrderError(PaimonStreamError):
 
 
 class QueryReusedError(PaimonStreamError):
-    """Batches of two streams came under one `query-id`, so that their numbers mean nothing; nothing was committed."""
+    """Commits from two origins came under one user, so that their numbers mean nothing; nothing was committed.
+
+    Attributes:
+        user: Commit user.
+        batch: Commit identifier.
+        fact: What is wrong, without what to do about it.
+    """
 
     def __init__(self, user: str, batch: int) -> None:
         self.user = user
         self.batch = batch
-        super().__init__(
-            f"Batch {batch} of '{user}' comes from another streaming query than the batches before it: with a new "
-            "checkpoint Spark counts anew, so that this batch cannot be told from an earlier one of the same number. "
-            "Nothing was committed. Give the new query a 'query-id' of its own."
+        self.fact = (
+            f"Commit {batch} of '{user}' comes from another origin than the commits before it, so that it cannot be "
+            "told from an earlier one of the same number. Nothing was committed."
         )
+        super().__init__(f"{self.fact} Give each origin a commit user of its own.")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.user, self.batch)
@@ -84,20 +100,20 @@ class QueryReusedError(PaimonStreamError):
 
 @dataclass(frozen=True, slots=True)
 class CommitStatus:
-    """What a table holds of a query.
+    """What a table holds of a commit user.
 
     Attributes:
-        batches: Those that are in the table.
-        unknown: Batches up to this one that are not among those may be in the table or not; None: there are none such.
+        batches: The identifiers that are in the table.
+        unknown: Identifiers up to this one that are not among those may be in the table or not; None: none may.
         why: Why that is so.
-        attempt: The greatest batch whose commit was begun earlier; -1 if none was.
-        snapshot: The snapshot that holds the batch that was asked for; None if that is no longer known, or none does.
+        attempt: The greatest identifier whose commit was begun earlier, or reserved; -1 if none was.
+        snapshot: The snapshot that holds the commit that was asked for; None if that is no longer known, or none does.
         examined: Snapshots up to this one were looked at, now or earlier; 0 if there is none.
         mark: Tells that snapshot from another one of its id; None if there is none.
         latest: The latest snapshot, None if there is none.
         seen: The record's file as it was read; None if there was none.
-        origin: What counted the batches so far, where that is known.
-        newest: The snapshot of the newest batch that was found since the record was written; None if none was.
+        origin: What counted the commits so far, where that is known.
+        newest: The snapshot of the newest commit that was found since the record was written; None if none was.
     """
 
     batches: BatchIds
@@ -114,17 +130,17 @@ class CommitStatus:
 
 
 class CommitLedger:
-    """The ledger of one query in one table and branch. Calls block.
+    """The ledger of one commit user in one table and branch. Calls block.
 
-    Two drivers of the same query may be alive for a while, as when a cluster lost sight of the first, and jobs that
-    name their batches may run side by side. Whoever finds that the other one has written the record meanwhile looks at
+    Two writers of one user may be alive for a while, as when a cluster lost sight of the first, and jobs that
+    name their commits may run side by side. Whoever finds that the other one has written the record meanwhile looks at
     the table again: what it had found may have been rolled back. Who publishes first wins, see
     `pypaimon.streaming.writing.commit.snapshot_commit`.
 
     Args:
         directory: The table.
-        user: Commit user: the same for the same query, also after a restart on another machine.
-        origin: What counts the batches, where that is known: Spark's id of the streaming query.
+        user: Commit user: the same for the same job, also after a restart on another machine.
+        origin: What counts the commits, where that is known, as a streaming query that has an id.
     """
 
     def __init__(self, directory: TableDirectory, user: str, origin: str | None = None) -> None:
@@ -135,17 +151,17 @@ class CommitLedger:
 
     @property
     def user(self) -> str:
-        """The query's commit user, which is also the id of its consumer."""
+        """The commit user, which is also the id of its consumer."""
         return self._user
 
     def status(self, batch: int) -> CommitStatus:
-        """What the table holds of the query, asked before `batch` is committed.
+        """What the table holds of the user, asked before `batch` is committed.
 
         Costs a GET for the record, the latest snapshot, and a GET for each snapshot since the last commit was begun;
-        of a query that is new to the table no more than the last 32 snapshots are looked at.
+        of a user that is new to the table no more than the last 32 snapshots are looked at.
 
         Raises:
-            QueryReusedError: The batches before it came from another streaming query.
+            QueryReusedError: The commits before it came from another origin.
             StoreError: The store failed.
         """
         record, seen = self._look()
@@ -154,7 +170,7 @@ class CommitLedger:
         latest = self._directory.snapshots.get_latest_snapshot()
         found = self._unrecorded(batch, latest) if record is None else self._recorded(batch, latest, record)
         if batch in found.batches and (record is None or record.origin is None):
-            # Who put it there since may be another query, which has recorded itself before.
+            # Who put it there since may be another origin, which has recorded itself before.
             self._check_origin(batch, self._look()[0])
         return replace(found, seen=seen, origin=None if record is None else record.origin)
 
@@ -168,14 +184,14 @@ class CommitLedger:
         return replace(status, seen=seen, attempt=record.attempt) if found == record else None
 
     def begin(self, batch: int, status: CommitStatus, ahead: int = 0) -> Record:
-        """Say that a batch is about to be committed, and keep the snapshots that will tell what became of it. Two PUTs.
+        """Say that a commit is about to be tried, and keep the snapshots that will tell what became of it. Two PUTs.
 
         Must have returned before the commit is tried.
 
         Args:
-            batch: It.
+            batch: Its identifier.
             status: As it was found.
-            ahead: So many batches after it are about to be committed too.
+            ahead: So many identifiers after it are reserved too.
 
         Returns:
             What was recorded.
@@ -187,7 +203,7 @@ class CommitLedger:
         return self._write(status, batch + ahead, status.batches)
 
     def assume(self, batch: int, status: CommitStatus) -> None:
-        """Record that a batch is in the table, as a human has found out. Two PUTs.
+        """Record that a commit is in the table, as a human has found out. Two PUTs.
 
         Raises:
             ChangedFileError: Another job has written the record since: ask for the status again.
@@ -213,7 +229,7 @@ class CommitLedger:
         return record
 
     def _kept_from(self, status: CommitStatus) -> int:
-        """The first snapshot to keep: that of the newest batch, which says where a copy stands.
+        """The first snapshot to keep: that of the newest commit, which says where a copy stands.
 
         Thereby also the last that was examined, by which a rollback is told.
         """
@@ -239,7 +255,7 @@ class CommitLedger:
         return f"{self._consumers.directory}/{_RECORD_PREFIX}{self._user}"
 
     def _unrecorded(self, batch: int, latest: Snapshot | None) -> CommitStatus:
-        """Of a query without record. It is new, unless somebody removed that file: the last snapshots would show it."""
+        """Of a user without record. It is new, unless somebody removed that file: the last snapshots would show it."""
         last = 0 if latest is None else latest.id
         snapshots = self._backwards(last, max(1, last - _WINDOW + 1), window=_WINDOW)
         found = {each.commit_identifier: each for _, each in snapshots if each and each.commit_user == self._user}
@@ -247,7 +263,7 @@ class CommitLedger:
         return self._status(batch, latest, found, Record(1, BatchIds(), unknown, -1), "its record was removed")
 
     def _recorded(self, batch: int, latest: Snapshot | None, record: Record) -> CommitStatus:
-        """Of a query with a record: that, and the snapshots since it was written."""
+        """Of a user with a record: that, and the snapshots since it was written."""
         before = record.first - 1
         found: dict[int, Snapshot] = {}
         rolled_back = (0 if latest is None else latest.id) < before

@@ -1,4 +1,4 @@
-"""`commit_once`: the messages of all tasks into one snapshot, exactly once per query and batch."""
+"""`commit_once`: the messages of all writers into one snapshot, exactly once per commit user and identifier."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ def commit_once(
     watermark: int | None = None,
     session: CommitSession | None = None,
 ) -> CommitReport:
-    """Commit a batch unless it is in the table.
+    """Commit, unless the table has the identifier already.
 
     Args:
         table: pypaimon's table, under the schema that the messages were written with.
-        user: Commit user of the query.
+        user: Commit user.
         identifier: Commit identifier.
-        messages: pypaimon's commit messages of all tasks.
+        messages: pypaimon's commit messages of all that was written. Compact increments make a second snapshot.
         overwrite: Whether they replace what is there: whole partitions with `dynamic-partition-overwrite`, else
             everything. Partitions by their values (`[{"dt": "2026-01-01"}]`): these, and no others are written.
         assumption: Beats what would be `CommitUnknownError`.
-        ordered: Whether batches are committed in order, as those of a stream are. Otherwise any batch that is not in
-            the table is committed, whatever was committed before.
-        origin: What counts the batches, where that is known: Spark's id of the streaming query.
+        ordered: Whether identifiers grow, as those of a stream do. Otherwise any that is not in the table is committed,
+            whatever was committed before.
+        origin: What counts the identifiers, where that is known, as a streaming query that has an id.
         schema_id: The table's latest schema, which its snapshots name; None: that of `table`.
         properties: What its snapshot says beside, under `properties`.
-        keep_empty: Whether a batch without files leaves a snapshot, as progress needs it.
+        keep_empty: Whether a commit without files leaves a snapshot, as progress needs it.
         watermark: Event time up to which rows are complete, epoch milliseconds. That of the table never falls.
         session: What the caller knows from its last commit of this user, which makes this one cheaper; None: nothing.
 
     Raises:
-        CommitUnknownError: It cannot be known whether the batch was committed before.
-        BatchOrderError: A later batch of the stream is in the table, and this one is not.
-        QueryReusedError: The batches before it came from another streaming query.
+        CommitUnknownError: It cannot be known whether it was committed before.
+        BatchOrderError: A later commit of the user is in the table, and this one is not.
+        QueryReusedError: The commits before it came from another origin.
         CommitFailedError: It did not get through; where it surely is not there, its files are deleted.
         CommitConflictError: Files that it deletes are not there any more; its files are deleted.
         StoreError: The store failed before anything was published.
@@ -103,11 +103,11 @@ def commit_once(
             session.forget()
             continue
         return _commit(table, directory, facts, plan, status, ordered, messages, session)
-    raise StoreError(f"Batch {identifier} of '{user}': other jobs of the same query keep writing its record; try again")
+    raise StoreError(f"Commit {identifier} of '{user}': other writers of this user keep writing its record; try again")
 
 
 def _is_assumed(user: str, batch: int, status: CommitStatus, assumption: Assumption) -> bool:
-    """Whether a human says that the batch is in the table, where the table cannot tell."""
+    """Whether a human says that it is in the table, where the table cannot tell."""
     if status.unknown is None or batch > status.unknown or assumption.missing == batch:
         return False
     if assumption.committed == batch:
@@ -124,8 +124,8 @@ def _commit(
         examined=status.examined, mark=status.mark, ordered=ordered, stale=not session.alone,
     )  # fmt: skip
     session.forget()
-    what = f"Batch {facts.identifier} of '{facts.user}'"
-    outcome = run_commit(table, commit, messages, what, "A restart of the query finds out")
+    what = f"Commit {facts.identifier} of '{facts.user}'"
+    outcome = run_commit(table, commit, messages, what, "To commit it again under its identifier finds out")
     if outcome.ours:
         latest = _compact(table, directory, facts, outcome.snapshot or status.latest, messages)
         if latest is not None:
@@ -163,7 +163,7 @@ def _compact(
 def commit_batch(
     table: Any, messages: Sequence[Any], *, overwrite: Overwrite, schema_id: int | None = None
 ) -> CommitReport:
-    """Commit a batch write, which happens once as far as Spark calls it once. Arguments as those of `commit_once`.
+    """Commit under a user of its own: as often as it is called. Arguments as those of `commit_once`.
 
     Raises:
         CommitFailedError: It did not get through.
@@ -172,7 +172,7 @@ def commit_batch(
     user = table.new_batch_write_builder().commit_user
     look = (
         f"Look for a snapshot of the commit user '{user}' before you write again: if there is one, the rows are in the "
-        "table. With the options 'query-id' and 'batch-id' a write may be repeated without looking"
+        "table"
     )
     directory = TableDirectory.of(table)
     latest = directory.snapshots.get_latest_snapshot()
@@ -207,7 +207,7 @@ def _check_order(user: str, batch: int, status: CommitStatus, ordered: bool) -> 
 
 
 def _repeated(table: Any, snapshot: Snapshot | None, messages: Sequence[Any]) -> CommitReport:
-    """The batch is in the table; what was written for it again is deleted if its commit surely names other files."""
+    """It is in the table; what was written for it again is deleted if its commit surely names other files."""
     written = Written.of(messages)
     if snapshot is None:
         return CommitReport(None, written, repeated=True)

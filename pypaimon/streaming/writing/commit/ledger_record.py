@@ -1,4 +1,4 @@
-"""`Record`: what the ledger of the sink remembers of a query in one table, as a small JSON file."""
+"""`Record`: what the ledger remembers of a commit user in one table, as a small JSON file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Record:
     """What the ledger remembers. True for ever of the history that has its mark, so an older one is no danger.
 
     Attributes:
-        first: Snapshots before it hold no batch of the query that is not in `batches`, or at most `unknown`.
-        batches: Those that were found in snapshots.
-        unknown: Batches up to this one that are not in `batches` may have been committed; None: none of them was.
-        attempt: The greatest batch whose commit was begun.
-        origin: The streaming query that counted the batches, if known: Spark's id of it.
+        first: Snapshots before it hold no commit of the user that is not in `batches`, or at most `unknown`.
+        batches: The identifiers that were found in snapshots.
+        unknown: Identifiers up to this one that are not in `batches` may have been committed; None: none of them was.
+        attempt: The greatest identifier whose commit was begun, or reserved for one that is to come.
+        origin: What counted the commits, if known.
         mark: Fingerprint of the snapshot before `first`; None if there was none, or an older release wrote the file.
     """
 
@@ -46,7 +46,7 @@ class Record:
 
     @staticmethod
     def from_json(data: bytes) -> Record:
-        """Read what `to_json` wrote, or wrote before it knew more than the last batch.
+        """Read what `to_json` wrote, or wrote before it knew more than the last one.
 
         Raises:
             ValueError: It is no record.

@@ -2,7 +2,7 @@
 
 Each attempt drafts the snapshot that follows the latest one, and publishes it if no other one of that id is there.
 Before that it looks at every snapshot that has come since somebody looked last: they cannot change any more. So if
-another driver of the same job has published the commit meanwhile, that is found, and nothing is published.
+another writer of the same user has published the commit meanwhile, that is found, and nothing is published.
 
 An attempt whose answer was lost, or says that it failed, may have taken effect all the same. So the snapshot of that
 id is read: it is ours, or it tells that the attempt surely failed, or (if it is missing, or the store does not

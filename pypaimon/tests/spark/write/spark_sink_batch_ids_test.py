@@ -119,7 +119,7 @@ def test_a_batch_of_a_stream_that_is_older_than_what_is_there_is_refused(world: 
     world.attempt(0, MortalFileIO())
     world.attempt(5, MortalFileIO())
     assert world.attempt(0, MortalFileIO()).repeated and world.attempt(5, MortalFileIO()).repeated
-    with pytest.raises(BatchOrderError, match=r"Batch 3 of 'query' is not in the table, and batch 5"):
+    with pytest.raises(BatchOrderError, match=r"Commit 3 of 'query' is not in the table, and commit 5"):
         world.attempt(3, MortalFileIO())
     assert batches(world) == [0, 5]
 
@@ -146,7 +146,7 @@ def test_batches_of_another_stream_under_the_same_name_are_refused(world: World)
     for batch in range(3):
         named(world, batch, origin="first")
     for batch in (0, 2, 7):
-        with pytest.raises(QueryReusedError, match=rf"Batch {batch} of 'query' comes from another streaming query"):
+        with pytest.raises(QueryReusedError, match=rf"Commit {batch} of 'query' comes from another origin"):
             named(world, batch, origin="second")
     assert batches(world) == [0, 1, 2]
     assert named(world, 1, origin="first").repeated
@@ -157,7 +157,7 @@ def test_a_batch_that_no_stream_counted_hides_no_other_stream(world: World) -> N
     """A job that writes an earlier day again under the name of the stream."""
     named(world, 7, origin="first")
     named(world, 3)
-    with pytest.raises(QueryReusedError, match="Batch 7 of 'query' comes from another streaming query"):
+    with pytest.raises(QueryReusedError, match="Commit 7 of 'query' comes from another origin"):
         named(world, 7, origin="second")
     assert batches(world) == [3, 7]
 

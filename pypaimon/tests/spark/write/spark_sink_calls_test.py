@@ -92,7 +92,7 @@ def test_a_conflict_that_cannot_be_retried_fails_the_batch_with_its_reason(world
     world.run()
     table = world.table(Crowded()).copy({"commit.max-retries": "1"})
     messages = write(world.table(), world.rows_of(1), "query", False)
-    with pytest.raises(CommitFailedError, match=r"Batch 1 of 'query' failed: .*retr.*was not committed") as caught:
+    with pytest.raises(CommitFailedError, match=r"Commit 1 of 'query' failed: .*retr.*was not committed") as caught:
         commit_once(table, "query", 1, messages, overwrite=False, assumption=Assumption())
     assert caught.value.retriable
     assert [row for row in world.rows() if row[0] != OTHER] == world.rows_of(0)
