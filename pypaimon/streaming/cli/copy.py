@@ -20,6 +20,7 @@ from pypaimon.streaming.cli.settings import configure
 from pypaimon.streaming.cli.table_copies import create_copy
 from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
 from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
@@ -91,16 +92,19 @@ def copy(
             return {"source": source.name, "target": target, "created": created, **_copied(builder, writer)}
 
     done = patiently(run) if retry else run()
-    text = (
-        f"{source.name} -> {target}: {done['commits']} commits; it holds {source.name} before snapshot {done['next']}"
-    )
+    stands = "" if done["next"] is None else f"; it holds {source.name} before snapshot {done['next']}"
+    text = f"{source.name} -> {target}: {count(int(str(done['commits'])), 'commit')}{stands}"
     tell(done, text, "json" if as_json else "text")
 
 
 def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter) -> Record:
     before = -1 if writer.last_committed is None else writer.last_committed
     with started_for_copy(builder, writer.position).open_sync() as stream, on_sigterm(stream.stop), _bar(writer):
-        copy_stream_sync(stream, writer)
+        try:
+            copy_stream_sync(stream, writer)
+        except KeyboardInterrupt:
+            click.echo("paimon-stream: interrupted; the next run goes on where this one ended", err=True)
+            raise
     position, last = writer.position, writer.last_committed
     return {
         "commits": 0 if last is None else last - before,

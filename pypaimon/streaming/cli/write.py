@@ -30,6 +30,7 @@ from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.concurrency.termination import on_sigterm
+from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit, reading_of
@@ -233,7 +234,7 @@ class _Load:
         found = cast(dict[str, Any], self.record())
         where = _snapshots(found["first_snapshot"], found["last_snapshot"])
         passed = f", {self._passed:,} passed over" if self._passed else ""
-        return f"{self._table}: {found['rows']:,} rows in {found['commits']} commits{where}{passed}"
+        return f"{self._table}: {count(found['rows'], 'row')} in {count(found['commits'], 'commit')}{where}{passed}"
 
     @contextmanager
     def telling_what_is_left(self) -> Iterator[None]:
@@ -243,7 +244,7 @@ class _Load:
         except (KeyboardInterrupt, Exception) as error:
             word = "interrupted" if isinstance(error, KeyboardInterrupt) else "not finished"
             fate = "may be, for that was under way" if self._is_committing else "are not"
-            advice = "" if self._every == Every() else "; --commit-user and --resume let a run go on behind them"
+            advice = f"; --commit-user {self._writer.commit_user} --resume goes on behind them" if self._commits else ""
             click.echo(
                 f"paimon-stream: {word}: {self._committed:,} rows of the input are committed, "
                 f"{self._taken - self._committed:,} that were read behind them {fate}{advice}",

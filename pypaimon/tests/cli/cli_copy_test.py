@@ -44,7 +44,7 @@ def options(source: Written, name: str) -> dict[str, str]:
 
 def test_each_run_goes_on_where_the_last_one_ended(program: Program, source: Written) -> None:
     first = program("copy", "db.source", "db.copy", "--create")
-    assert first == Outcome(0, "db.source -> db.copy: 1 commits; it holds db.source before snapshot 2\n", "")
+    assert first == Outcome(0, "db.source -> db.copy: 1 commit; it holds db.source before snapshot 2\n", "")
     assert held(source, "db.copy") == source.rows()
     grown(source, changes(("-D", 1, "v1"), ("+U", 2, "new")), rows(4))
     again = program("copy", "db.source", "db.copy", "--create", "--json")

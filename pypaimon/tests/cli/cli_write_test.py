@@ -101,7 +101,7 @@ def test_files_of_arrow_by_their_names(program: Program, catalog: Any, tmp_path:
         with pa.ipc.new_stream(path, SCHEMA) as writer:
             writer.write_table(table)
     found = program("write", "db.t", path, "--commit-user", "me")
-    assert found == Outcome(0, "db.t: 9 rows in 1 commits (snapshot 1)\n", "")
+    assert found == Outcome(0, "db.t: 9 rows in 1 commit (snapshot 1)\n", "")
     assert held(catalog) == table.to_pylist()
 
 
@@ -197,7 +197,7 @@ def test_a_run_that_failed_goes_on_behind_its_commits(program: Program, catalog:
     assert first.code == 1
     assert first.err.splitlines() == [
         "paimon-stream: not finished: 4 rows of the input are committed, 0 that were read behind them are not; "
-        "--commit-user and --resume let a run go on behind them",
+        "--commit-user load --resume goes on behind them",
         "paimon-stream: line 5, column 'id': 'x' does not fit BIGINT NOT NULL: expected a whole number",
     ]
     assert ids(catalog) == [1, 2, 3, 4]
@@ -230,6 +230,19 @@ def test_change_records_by_line(program: Program, catalog: Any, tmp_path: Path) 
     )
     assert program(*arguments, "--on-new-column", "add").code == 0
     assert [(row["id"], row["name"], row["extra"]) for row in held(catalog)] == [(1, "b", None), (2, "c", 1)]
+
+
+def test_errors_name_the_line_of_the_input_also_behind_what_is_passed_over(
+    program: Program, catalog: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "changes.json"
+    keys = (1, 2, 3, "x", 5)
+    path.write_text("\n".join(json.dumps({"type": "insert", "data": {"id": key}}) for key in keys))
+    arguments = ["write", "db.t", str(path), "--changes", "maxwell-json", "--commit-user", "load", "--resume"]
+    for every in ("3", "2"):
+        found = program(*arguments, "--commit-every", every)
+        assert found.code == 1 and "line 4, column 'id': 'x' does not fit" in found.err
+    assert ids(catalog) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

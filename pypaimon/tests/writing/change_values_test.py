@@ -85,6 +85,7 @@ def test_what_fits(value: Any, column: str, expected: Any) -> None:
         ("AbC=", "DECIMAL(3, 0)", "decimal.handling.mode"),
         ("NaN", "DECIMAL(3, 0)", "finite"),
         ("nö base64", "BYTES", "base64"),
+        ("QU JD", "BYTES", "base64"),
         (5, "BYTES", "base64"),
         ("\ud800", "STRING", "surrogates"),
         ("0000-00-00", "DATE", "year 0|month must be"),

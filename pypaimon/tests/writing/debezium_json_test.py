@@ -104,6 +104,12 @@ def unscaled(number: int) -> str:
             Decimal("-123.45"),
         ),
         (
+            {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}},
+            "1234",
+            "DECIMAL(10, 2)",
+            Decimal("-26588.24"),
+        ),
+        (
             {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"},
             {"scale": 3, "value": unscaled(12345)},
             "DECIMAL(10, 3)",
