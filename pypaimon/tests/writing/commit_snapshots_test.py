@@ -266,6 +266,21 @@ def test_the_greatest_sequence_number_is_noted_where_writers_ask_for_it(tmp_path
     assert "properties" not in snapshot(world)
 
 
+def test_the_snapshot_is_the_sequence_number_where_it_orders_rows(tmp_path: Path) -> None:
+    world = World(tmp_path, keyed=True)
+    table = world.table().copy_without_time_travel({"sequence.snapshot-ordering": "true", "write-only": "true"})
+    for identifier in range(2):
+        messages = write(world.table(), [(1, 1), (2, 2), (3, 3)], "query", False)
+        commit_once(table, "query", identifier, messages, overwrite=False, assumption=Assumption())
+    directory = TableDirectory.of(world.table())
+    latest = directory.snapshots.get_latest_snapshot()
+    assert latest is not None
+    for name, number in ((latest.base_manifest_list, 1), (latest.delta_manifest_list, 2)):
+        entries = directory.manifests.entries(directory.manifests.manifest_list(name))
+        numbers = {*entries["min_sequence_number"].to_pylist(), *entries["max_sequence_number"].to_pylist()}
+        assert numbers == {number}
+
+
 @pytest.mark.parametrize("options", [{"manifest.format": "orc"}, {"manifest.compression": "brotli"}])
 def test_manifests_that_cannot_be_written_are_refused_by_name(world: World, options: dict[str, str]) -> None:
     table = world.table().copy_without_time_travel(options)

@@ -130,11 +130,6 @@ class SnapshotCommit:
         self._error: Exception | None = None
         self.uncertain = False
 
-    @property
-    def arbitrated(self) -> bool:
-        """Whether two writers at the same time are safe: the later of two attempts for one id fails for good."""
-        return self._publisher.arbitrates
-
     def run(self) -> Outcome:
         """Commit.
 
