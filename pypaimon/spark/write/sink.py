@@ -86,6 +86,7 @@ class Sink:
             kind_column=kind_column(table, parsed),
             case_sensitive=parsed.case_sensitive,
             shown={field.name: field.dataType.simpleString() for field in schema},
+            advice=" (option 'merge-schema' = 'true' would add it)",
         )
         return Sink(parsed, layout, SchemaPin.of(table), overwrite, streaming)
 

@@ -1,4 +1,4 @@
-"""`RowLayout`: how the columns of a DataFrame become those of a table; what does not fit is refused at once."""
+"""`RowLayout`: how the columns of what is written become those of a table; what does not fit is refused at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXACT_FLOATS = {pa.float32(): (pa.int8(), pa.int16()), pa.float64(): (pa.int8()
 
 
 class SchemaMismatchError(PaimonStreamError, ValueError):
-    """The columns of the DataFrame do not fit the table; nothing was written."""
+    """The columns of what is written do not fit the table; nothing of it was written."""
 
 
 class BadRowError(PaimonStreamError, ValueError):
@@ -69,7 +69,7 @@ class KindRules:
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """The way of a DataFrame's batches into a table. Pickled into the tasks.
+    """The way of record batches into a table. Pickled into the tasks.
 
     Attributes:
         table: Name of the table, for messages.
@@ -153,21 +153,23 @@ def row_layout(
     kind_column: str | None = None,
     case_sensitive: bool = False,
     shown: Mapping[str, str] | None = None,
+    advice: str = "",
 ) -> RowLayout:
-    """Match the columns of a DataFrame with those of a table, by name.
+    """Match the columns of what is written with those of a table, by name.
 
-    A column that the table lacks is refused, so that a misspelled one is never lost. A column that the DataFrame lacks
+    A column that the table lacks is refused, so that a misspelled one is never lost. A column that is lacking
     becomes null if it may be, or its default value, as every null of that column does. A type must fit every value of
-    the DataFrame's type, or be one whose values can be checked one by one (lengths, fractions of seconds).
+    the given type, or be one whose values can be checked one by one (lengths, fractions of seconds).
 
     Args:
-        schema: Columns of the DataFrame, as Arrow.
+        schema: The columns that are given.
         fields: pypaimon's fields of the table.
         rules: What the table makes of row kinds.
         table: Its name, for messages.
         kind_column: Column of row kinds; None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names must agree in case; otherwise one that differs only in case is taken too.
         shown: How Spark shows the types of the columns.
+        advice: What to say beside of columns that the table lacks.
 
     Raises:
         SchemaMismatchError: They do not fit; the message names every difference.
@@ -195,9 +197,9 @@ def row_layout(
         columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit, default))
     extra = [name for position, name in enumerate(schema.names) if position not in used]
     if extra:
-        problems.append(f"the table has no column {_quoted(extra)} (option 'merge-schema' = 'true' would add it)")
+        problems.append(f"the table has no column {_quoted(extra)}{advice}")
     if problems:
-        raise SchemaMismatchError(f"The DataFrame does not fit {table}: {'; '.join(problems)}. Nothing was written.")
+        raise SchemaMismatchError(f"The columns do not fit {table}: {'; '.join(problems)}. Nothing was written.")
     return RowLayout(table, tuple(columns), kind, rules)
 
 
@@ -227,7 +229,7 @@ def _kind_position(
     position = names.find(name)
     if position is None:
         if not implied:
-            raise SchemaMismatchError(f"Option 'row-kind-column' = '{name}': the DataFrame has no such column.")
+            raise SchemaMismatchError(f"There is no column '{name}', which is to hold the row kinds.")
         return None
     if not rules.keyed:
         raise SchemaMismatchError(

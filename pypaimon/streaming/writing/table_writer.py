@@ -310,12 +310,21 @@ class TableWriter:
         """What decides the numbers of new files, read again where others have committed since."""
         if self._table.bucket_mode() != BucketMode.HASH_FIXED:
             return WriteState()
-        latest = self._latest()
-        base = 0 if latest is None else latest.id
-        if self._state is None or base != self._base:
-            self._base = base
+        if self._state is None or self._others_have_committed():
+            latest = self._latest()
+            self._base = 0 if latest is None else latest.id
             self._state = _advanced(write_state(self._table), self._finished)
         return self._state
+
+    def _others_have_committed(self) -> bool:
+        """Whether there is a snapshot behind the one that is known. One request behind a commit of this writer.
+
+        The snapshots from there on are kept, so that the next one is either there or not yet.
+        """
+        if self.last is not None and self.last.snapshot == self._base:
+            return self._directory.snapshots.refreshed(self._base + 1) is not None
+        latest = self._latest()
+        return (0 if latest is None else latest.id) != self._base
 
     def _latest(self) -> Snapshot | None:
         self._directory.snapshots.forget()

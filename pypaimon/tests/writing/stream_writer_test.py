@@ -9,6 +9,7 @@ import pandas
 import polars
 import pyarrow as pa
 import pytest
+from mortal_file_io import MortalFileIO
 from written_tables import Written, changes, rows
 
 from pypaimon.streaming import (
@@ -139,6 +140,21 @@ def test_later_commits_win_though_others_committed_while_rows_waited(table: Writ
         mine.write(rows(1, value="last"))
         mine.commit()
     assert table.rows() == [(1, "last1")]
+
+
+def test_a_commit_behind_one_of_its_own_asks_little_of_the_store(table: Written) -> None:
+    """Whether others committed, the table's identity, its last commit and its schemas: four requests beside the files
+    and what the commit itself costs."""
+    builder = table.writer()
+    builder._table.file_io = file_io = MortalFileIO()
+    requests = []
+    with builder.open_sync() as writer:
+        for key in range(8):
+            before = file_io.steps
+            writer.write(rows(key))
+            writer.commit()
+            requests.append(file_io.steps - before)
+    assert min(requests[2:]) <= 11
 
 
 @pytest.mark.parametrize(
