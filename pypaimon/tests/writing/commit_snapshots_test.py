@@ -104,6 +104,15 @@ def test_a_commit_of_changelog_alone_is_a_commit(world: World) -> None:
     assert directory.manifests.entries(manifests)["file_name"].to_pylist() == [message.new_files[0].file_name]
 
 
+@pytest.mark.parametrize("name", ["data-1-0.blob", "data-1-0.video", "data-1-0.vector.lance"])
+def test_files_that_hold_a_column_apart_from_its_rows_are_refused(world: World, name: str) -> None:
+    (message,) = write(world.table(), [(1, 1)], "query", False)
+    apart = replace(message, new_files=[replace(message.new_files[0], file_name=name)])
+    with pytest.raises(UnsupportedTableError, match=name):
+        commit_once(world.table(), "query", 0, [apart], overwrite=False, assumption=Assumption())
+    assert world.latest() == 0
+
+
 def test_a_compaction_replaces_files_and_keeps_what_came_meanwhile(world: World) -> None:
     messages = [write(world.table(), [(1, each)], "query", False)[0] for each in range(3)]
     for message in messages:
