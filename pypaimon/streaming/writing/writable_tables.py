@@ -18,7 +18,7 @@ from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import KindRules
 
-_REFUSED_TYPES = ("BLOB", "VARIANT", "MULTISET", "VECTOR")
+_REFUSED_TYPES = ("BLOB", "MULTISET")
 
 
 def check_writable(table: Any, name: str, overwrite: bool) -> None:

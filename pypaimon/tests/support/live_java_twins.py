@@ -224,7 +224,7 @@ def _value(given: Any, of_paimon: str, kind: pa.DataType) -> Any:
     if given is None:
         return None
     if of_paimon.startswith("VARIANT"):
-        variant = GenericVariant.from_json(given)
+        variant = GenericVariant.from_python(json.loads(given))
         return {"value": variant.value(), "metadata": variant.metadata()}
     if pa.types.is_struct(kind):
         return {each.name: _value(given.get(each.name), "", each.type) for each in kind}

@@ -13,6 +13,7 @@ from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
+VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
 MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
 
 
@@ -23,6 +24,13 @@ MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
         ("parquet", [("a", MICROS), ("b", pa.list_(NANOS))], "'b' is ARRAY"),
         ("avro", [("b", NANOS)], "Avro holds no nanoseconds.* Set it to parquet or orc"),
         ("orc", [("b", pa.list_(pa.time32("ms")))], "no TIME inside"),
+        ("orc", [("b", VARIANT)], r"'b' is VARIANT, and Java has VARIANT in parquet files only.* Set it to parquet"),
+        ("avro", [("b", VARIANT)], "in parquet files only"),
+        (
+            "parquet",
+            [("b", pa.list_(pa.float32(), 3))],
+            r"'b' is VECTOR<FLOAT, 3>, and Java has VECTOR in avro files only",
+        ),
     ],
 )
 def test_types_are_refused_before_the_first_row(
