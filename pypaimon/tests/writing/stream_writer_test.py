@@ -302,6 +302,49 @@ def test_overwrite_replaces(table: Written) -> None:
         assert table.rows() == [(key, f"v{key}")]
 
 
+def partitioned(table: Written) -> Any:
+    """A table of days and values."""
+    from pypaimon import Schema
+
+    columns = pa.schema([("day", pa.string()), ("value", pa.int64())])
+    table.catalog.create_table("db.days", Schema.from_pyarrow_schema(columns, partition_keys=["day"]), False)
+    return table.catalog.get_table("db.days")
+
+
+@pytest.mark.parametrize(
+    ("partition", "left"),
+    [(None, [("a", 9), ("b", 2)]), ({"day": "b"}, None), ({"day": "a"}, [("a", 9), ("b", 2)])],
+    ids=["those of its rows", "another one", "a given one"],
+)
+def test_overwrite_of_partitions(table: Written, partition: Any, left: Any) -> None:
+    days = partitioned(table)
+    with stream_write_builder(days).open_sync() as writer:
+        writer.write(pa.table({"day": ["a", "b"], "value": [1, 2]}))
+        writer.commit()
+    with stream_write_builder(days).with_overwrite(partition).open_sync() as writer:
+        writer.write(pa.table({"day": ["a"], "value": [9]}))
+        if left is None:
+            with pytest.raises(StreamConfigError):
+                writer.commit()
+        else:
+            writer.commit()
+    builder = days.new_read_builder()
+    found = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pydict()
+    expected = left or [("a", 1), ("b", 2)]
+    assert sorted(zip(found["day"], found["value"], strict=True)) == expected
+    with pytest.raises(StreamConfigError, match="value is no partition column"):
+        stream_write_builder(days).with_overwrite({"value": 1}).open_sync().__enter__()
+
+
+def test_a_watermark_is_noted_and_never_falls(table: Written) -> None:
+    with table.writer().open_sync() as writer:
+        for watermark in (5_000, 3_000):
+            writer.commit(watermark=watermark)
+        with pytest.raises(StreamConfigError, match="watermark"):
+            writer.commit(watermark="now")  # type: ignore[arg-type]
+    assert [table.snapshot(each)["watermark"] for each in table.ids()] == [5_000, 5_000]
+
+
 def test_a_table_that_is_dropped_or_made_anew(table: Written) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
