@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.batches.update_pairs import paired
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
@@ -44,6 +45,19 @@ class _Rows:
     def rows(self) -> pa.Table:
         """The rows without their kinds."""
         return self.data.drop_columns([ROW_KIND]) if ROW_KIND in self.data.schema.names else self.data
+
+    def update_pairs(self) -> pa.Table:
+        """One row per change, updates with the row before and after: `_row_kind`, `before`, `after`.
+
+        The last two are structs of the columns of `rows`: of +I and -D the one that there is, the other is null; of
+        +U both. A -U and a +U are one update if they follow each other and have one primary key; a batch never ends
+        between them. Without its partner, as tables may store it, a -U stays a row with `before` alone and the kind
+        -U, a +U one with `after` alone: the row before is not known.
+
+        Raises:
+            StreamConfigError: The stream has row kinds, but not all columns of the primary key.
+        """
+        return paired(self.rows, self.kinds, self.schema.primary_keys if ROW_KIND in self.data.schema.names else ())
 
     @property
     def num_rows(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pypaimon.streaming.batches.commit_columns import with_columns, with_fields
+from pypaimon.streaming.batches.update_pairs import pairs_unbroken
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind
@@ -151,7 +152,7 @@ class ChunkReader:
     def _collect(self, plan: Plan, batches: list[pa.RecordBatch]) -> bool:
         """Add the record batches of a chunk; says whether the plan ends with them."""
         if self._rows is None:
-            self._rows = _Rows(self._pool, self._read.iter_batches(plan.splits()), self._given_rows)
+            self._rows = _Rows(self._pool, pairs_unbroken(self._read.iter_batches(plan.splits())), self._given_rows)
         size = 0
         while not batches or self._rows.comes_soon():
             batch = self._rows.peek()

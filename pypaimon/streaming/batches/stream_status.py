@@ -47,6 +47,18 @@ class StreamStatus:
     lag: Lag | None = None
     scan: ScanMetrics = field(default_factory=ScanMetrics)
 
+    def __repr__(self) -> str:
+        """What a log line needs; each field is an attribute."""
+        if not self.batches:
+            return f"StreamStatus(no batch yet, {self.read_ahead_bytes} bytes read ahead)"
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.rows_by_kind.items())) or "of no kind"
+        lag = "not measured" if self.lag is None else f"{self.lag.snapshots} snapshots"
+        return (
+            f"StreamStatus({self.rows} rows ({kinds}) in {self.batches} batches, {self.bytes} bytes, "
+            f"up to snapshot {self.snapshot_id} of {self.commit_time}, lag {lag}, "
+            f"{self.read_ahead_bytes} bytes read ahead)"
+        )
+
     def with_chunk(self, chunk: BatchChunk) -> StreamStatus:
         """One batch more."""
         data, plan = chunk.data, chunk.plan

@@ -22,6 +22,7 @@ from pypaimon.streaming.internals import (
 from pypaimon.streaming.model.position import Position
 
 _EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
+_FILES_SHOWN = 3
 
 
 class PlanKind(str, Enum):
@@ -209,8 +210,13 @@ class StreamSplit(DataSplit):
         return state
 
     def __repr__(self) -> str:
-        names = ", ".join(file.file_name for file in self.files)
-        return f"StreamSplit({self.mode.value}, {self.partition.to_dict()}, bucket {self.bucket}, [{names}])"
+        files = self.files
+        more = f", and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
+        names = ", ".join(file.file_name for file in files[:_FILES_SHOWN])
+        return (
+            f"StreamSplit({self.mode.value} of snapshot {self.snapshot_id}, partition {self.partition.to_dict()}, "
+            f"bucket {self.bucket}, {self.row_count} records, {self.file_size} bytes, files [{names}{more}])"
+        )
 
 
 class Plan(PaimonPlan):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -106,7 +107,10 @@ def test_builders_scans_and_streams_tell_whose_they_are(tables: Any) -> None:
     assert repr(builder.new_streaming_scan()) == "AsyncStreamingTableScan(db.numbers)"
     with builder.open_sync() as stream:
         assert repr(stream) == "BlockingBatchStream(db.numbers, before the first batch, 0 rows)"
+        assert re.fullmatch(r"StreamStatus\(no batch yet, \d+ bytes read ahead\)", repr(stream.status))
         batch = next(stream)
+        told = f"3 rows (+I 3) in 1 batches, {batch.data.nbytes} bytes, up to snapshot 1 of {batch.commit_time}, lag"
+        assert repr(stream.status).startswith(f"StreamStatus({told} not measured, ")
         assert repr(stream) == "BlockingBatchStream(db.numbers, after snapshot 1, 3 rows)"
     assert [field.name for field in batch.schema.fields] == batch.data.schema.names == ["n"]
 

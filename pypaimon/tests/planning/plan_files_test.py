@@ -165,6 +165,19 @@ def test_a_split_of_some_files_keeps_their_deletion_vectors() -> None:
     assert (len(split.files), split.data_deletion_files, part.row_count) == (3, deletions, 2)
 
 
+def test_a_split_of_many_files_names_the_first_ones() -> None:
+    template = {"partition": "a", "keys": ((1, None), (2, None)), "_BUCKET": 0}
+    files = DataFiles(_table([template] * 5), PATHS, KEYS)
+    few = StreamSplit(SplitMode.ROWS, files.some(0, 2), GenericRow([], []), 3, snapshot_id=7)
+    many = StreamSplit(SplitMode.ROWS, files.some(0, 5), GenericRow([], []), 3, snapshot_id=7)
+    names = [file.file_name for file in many.files]
+    assert repr(few) == (
+        "StreamSplit(rows of snapshot 7, partition {}, bucket 3, "
+        f"{few.row_count} records, {few.file_size} bytes, files [{', '.join(names[:2])}])"
+    )
+    assert repr(many).endswith(f"files [{', '.join(names[:3])}, and 2 more])")
+
+
 def _greedily(sizes: list[int], groups: list[int], target: int, least: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     first = weight = index = 0
