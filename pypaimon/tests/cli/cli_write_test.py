@@ -186,6 +186,16 @@ def test_commits_come_after_so_many_rows_or_bytes(
     assert ids(catalog) == list(range(10))
 
 
+def test_only_a_commit_user_that_was_named_keeps_snapshots(program: Program, catalog: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "db.db" / "t" / "consumer"
+    assert program("write", "db.t", lines(tmp_path, 1)).code == 0
+    assert list(kept.iterdir()) == []
+    assert program("write", "db.t", lines(tmp_path, 2), "--commit-user", "load").code == 0
+    assert sorted(path.name for path in kept.iterdir()) == ["consumer-load", "sink-load"]
+    assert program("write", "db.t", lines(tmp_path), "--resume", "--commit-user", "empty").code == 0
+    assert ids(catalog) == [1, 2]
+
+
 def test_an_empty_input_commits_nothing(program: Program, catalog: Any, tmp_path: Path) -> None:
     assert program("write", "db.t", lines(tmp_path)).out == "db.t: 0 rows in 0 commits\n"
     assert held(catalog) == []

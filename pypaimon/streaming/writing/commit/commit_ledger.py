@@ -219,6 +219,12 @@ class CommitLedger:
         """
         return self._look()[0]
 
+    def forget(self) -> None:
+        """Delete what is kept of the user, under whom nothing will be committed any more. Two DELETEs."""
+        # The consumer first: without the record it would keep snapshots that nobody needs.
+        self._consumers.delete(ConsumerName(self._user))
+        self._directory.store.delete(self._record_path)
+
     def _write(self, status: CommitStatus, batch: int, batches: BatchIds) -> Record:
         origin, attempt = self._origin or status.origin, max(batch, status.attempt)
         batches, left_out = batches.newest(_MAX_RANGES)
