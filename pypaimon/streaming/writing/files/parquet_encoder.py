@@ -13,6 +13,8 @@ from pypaimon.streaming.errors import StreamConfigError
 
 _CODECS = ("none", "uncompressed", "snappy", "gzip", "lz4", "zstd", "brotli")
 _INTEGER_DIGITS = 18
+# Half of pyarrow's: a column of many values is found out to be one sooner, which takes a third less time.
+_DICTIONARY_BYTES = 512 << 10
 # Java expects decimals of up to 18 digits as integers, and fails on a filter over one that is not. Older versions of
 # pyarrow write none.
 _DECIMALS = "store_decimal_as_integer"
@@ -51,6 +53,7 @@ class ParquetEncoder:
             compression=compression,
             compression_level=zstd_level if compression == "zstd" else None,
             use_dictionary=dictionary,
+            dictionary_pagesize_limit=_DICTIONARY_BYTES,
             use_deprecated_int96_timestamps=nanos,
             write_statistics=True if len(told) == len(leaves) else told or False,
             write_page_index=page_index,
