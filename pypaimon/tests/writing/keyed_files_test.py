@@ -115,3 +115,22 @@ def test_a_key_of_nanoseconds_is_told_exactly(warehouse: Any) -> None:
         millis = int.from_bytes(key.data[place : place + 8], "little", signed=True)
         assert millis * 1_000_000 + (slot & 0xFFFFFFFF) == moment
         assert key.get_field(1) == 7
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_records_of_a_key_lie_in_the_order_of_the_sequence_fields(warehouse: Any, order: str) -> None:
+    """The first of them counts most, a null is the oldest in either direction, and equal ones lie as they came."""
+    options = {
+        "bucket": "1",
+        "changelog-producer": "input",
+        "sequence.field": "s,v",
+        "sequence.field.sort-order": order,
+    }
+    table = table_of(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
+    pairs = [(2, 1), (None, 2), (1, 3), (2, None), (1, 2), (1, 3)]
+    (message,) = write(table, rows_of(COLUMNS, [("a", *pair, "") for pair in pairs], [0] * len(pairs)))
+    (changelog,), (file,) = message.changelog_files, message.new_files
+    records = stored(changelog.file_path)
+    expected = {"ascending": [1, 4, 2, 5, 3, 0], "descending": [1, 3, 0, 2, 5, 4]}[order]
+    assert records[SEQUENCE_NUMBER].to_pylist() == expected
+    assert stored(file.file_path)[SEQUENCE_NUMBER].to_pylist() == expected[-1:]
