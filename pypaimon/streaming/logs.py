@@ -43,6 +43,7 @@ Event = Literal[
     "query_lag",
     "sink_files_kept",
     "compaction_left_out",
+    "commit_user_kept",
 ]
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 

@@ -31,13 +31,11 @@ from pypaimon.streaming.cli.output import Record, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit, reading_of
 from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
 from pypaimon.streaming.writing.changes.records import BadChangeError
-from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
 ROWS_DONE, INPUT = "paimon-stream.input-rows", "paimon-stream.input"
@@ -164,9 +162,6 @@ def write(
             LoadingBar.on(Console(stderr=True), data) as bar,
         ):
             load.run(pieces, put, bar)
-    if commit_user is None and load.has_committed:
-        # Nobody goes on under this name, and what it keeps would hold up the expiry of snapshots.
-        CommitLedger(TableDirectory.of(table), writer.commit_user).forget()
     tell(load.record(), load.text(), "json" if as_json else "text")
 
 
@@ -256,11 +251,6 @@ class _Load:
                 err=True,
             )
             raise
-
-    @property
-    def has_committed(self) -> bool:
-        """Whether there was a commit."""
-        return bool(self._commits)
 
     def interrupt(self) -> None:
         """End here; behind the commit that is under way."""

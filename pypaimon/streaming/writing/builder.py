@@ -39,14 +39,15 @@ class StreamWriteBuilder:
         A program that is to go on after a restart names it, the same each time and no other program's: by it the table
         tells what was committed. Without this call it is a new one each time, `commit.user-prefix` in front.
 
-        The table keeps the snapshots from the user's newest commit on, by a consumer of that name; delete it
-        (`paimon-stream consumers`) when nobody writes under it any more.
+        The table keeps the snapshots from the user's newest commit on, by a consumer of that name. Under a name that
+        the program chose, delete it (`paimon-stream consumers`) when nobody writes under it any more; otherwise it goes
+        when the writer is closed, but for one that ends with an error.
 
         Raises:
             StreamConfigError: It cannot be the name of a file.
         """
         check_consumer_id(user)
-        self._settings = replace(self._settings, user=user)
+        self._settings = replace(self._settings, user=user, is_named=True)
         return self
 
     def with_overwrite(self, partition: Mapping[str, Any] | None = None) -> StreamWriteBuilder:

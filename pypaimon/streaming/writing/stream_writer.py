@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from pypaimon.streaming.concurrency.bridge import wait_for_future
@@ -103,15 +104,16 @@ class BlockingStreamWriter(_Writer):
     def close(self) -> None:
         """End; what was not committed is deleted. Idempotent."""
         if self._writer is not None:
-            self._writer.close()
+            self._writer.close(is_done=True)
 
     def __enter__(self) -> BlockingStreamWriter:
         self._check_new()
         self._writer = TableWriter(self._given, self._settings)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, error: object, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close(is_done=error is None)
 
     async def __aenter__(self) -> NoReturn:
         raise TypeError("open_sync() is for `with`; with asyncio it is `async with builder.open()`")
@@ -233,10 +235,13 @@ class StreamWriter(_Writer):
 
     async def close(self) -> None:
         """End; what was not committed is deleted, behind a call that is under way. Idempotent."""
+        await self._close(is_done=True)
+
+    async def _close(self, *, is_done: bool) -> None:
         if self._writer is None or self._is_closed:
             return
         self._is_closed = True
-        closing = self._pool.submit(self._writer.close)
+        closing = self._pool.submit(partial(self._writer.close, is_done=is_done))
         self._pool.close()
         await wait_for_future(closing)
 
@@ -266,8 +271,8 @@ class StreamWriter(_Writer):
         self._writer = await self._awaited(self._pool.submit(TableWriter, self._given, self._settings))
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, error: object, *_: object) -> None:
+        await self._close(is_done=error is None)
 
     def __enter__(self) -> NoReturn:
         raise TypeError("open() is for `async with`; without asyncio it is `with builder.open_sync()`")

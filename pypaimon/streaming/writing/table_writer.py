@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import StreamConfigError, TableChangedError
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TableChangedError
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
@@ -21,7 +22,7 @@ from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_sch
 from pypaimon.streaming.writing.changes.new_columns import altered
 from pypaimon.streaming.writing.changes.records import Record
 from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
-from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
+from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitLedger
 from pypaimon.streaming.writing.commit.commit_session import CommitSession
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import Overwrite, commit_once
@@ -40,6 +41,8 @@ from pypaimon.streaming.writing.writer_settings import (
     check_watermark,
     kind_column,
 )
+
+_LOG = StreamLog(__name__)
 
 SOURCE_POSITION = "pypaimon.source-position"
 """Property of a snapshot: where the source of its rows goes on, as `Position.to_json` writes it."""
@@ -91,6 +94,7 @@ class TableWriter:
         self._overwrite = settings.overwrite
         self._replaces = False
         self._memory_limit = settings.memory_limit
+        self._is_named = settings.is_named
         self._pin = SchemaPin.of(table)
         self._session = CommitSession()
         self._standing: Standing = standing(self._directory, self.user)
@@ -203,11 +207,26 @@ class TableWriter:
         with self._turn(), self._ends_on_error("an error while files were deleted"):
             self._discard()
 
-    def close(self, why: str = "it was closed") -> None:
-        """Delete what was not committed, and end, behind a call that is under way. Idempotent."""
+    def close(self, *, is_done: bool) -> None:
+        """Delete what was not committed, and end, behind a call that is under way. Idempotent.
+
+        Args:
+            is_done: Nobody will ask what was committed. Under a user that nobody chose nothing is kept then.
+        """
         with self._lock:
             if self._why_ended is None and self._origin.is_here:
-                self._end(self._ends_behind or why)
+                is_done = is_done and self._ends_behind is None
+                self._end(self._ends_behind or "it was closed")
+                if is_done and not self._is_named and self.last is not None:
+                    self._forget()
+
+    def _forget(self) -> None:
+        """Let go what keeps snapshots from expiring; a failure changes nothing of what was committed."""
+        try:
+            CommitLedger(self._directory, self.user).forget()
+        except PaimonStreamError as error:
+            text = "consumer %(user)s of %(table)s could not be deleted, and keeps snapshots: %(error)s"
+            _LOG.warning("commit_user_kept", text, user=self.user, table=self.name, error=str(error))
 
     def end_behind(self, why: str) -> None:
         """Take no more calls; `close` is to follow behind the one that is under way. Does not block."""

@@ -28,12 +28,14 @@ class WriterSettings:
         kind_column: Column of row kinds; None: `_row_kind`, where the table has no column of that name.
         overwrite: Whether each commit replaces what is there, and of which partitions.
         memory_limit: Bytes of rows that may wait in memory; None: the table's `write-buffer-size`.
+        is_named: Whether the program chose the commit user, so that a later writer may go on under it.
     """
 
     user: str
     kind_column: str | None = None
     overwrite: Overwrite = False
     memory_limit: int | None = None
+    is_named: bool = False
 
 
 def kind_column(table: Any, given: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,23 @@ def test_overwrite_of_partitions(table: Written, partition: Any, left: Any) -> N
     assert sorted(zip(found["day"], found["value"], strict=True)) == expected
     with pytest.raises(StreamConfigError, match="value is no partition column"):
         stream_write_builder(days).with_overwrite({"value": 1}).open_sync().__enter__()
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize("error", [None, KeyError])
+def test_a_commit_user_that_nobody_chose_keeps_no_snapshots_behind_its_end(
+    table: Written, is_named: bool, error: type[Exception] | None
+) -> None:
+    builder = table.writer() if is_named else stream_write_builder(table.handle())
+    with pytest.raises(KeyError) if error else nullcontext(), builder.open_sync() as writer:
+        writer.write(rows(1))
+        writer.commit()
+        consumers = table.path / "consumer"
+        assert len(list(consumers.iterdir())) == 2
+        if error is not None:
+            raise error
+    assert len(list(consumers.iterdir())) == (2 if is_named or error else 0)
+    assert table.rows() == [(1, "v1")]
 
 
 def test_a_watermark_is_noted_and_never_falls(table: Written) -> None:
