@@ -25,7 +25,7 @@ from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 Fault = Literal["refused", "lost"]
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "2"}
 LAST = 40
-STEP = 1 if os.environ.get("SOAK") else 3
+STEP = 1 if os.environ.get("SOAK") else 5
 FIRST = commit_seed() % STEP
 
 

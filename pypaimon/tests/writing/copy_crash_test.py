@@ -16,7 +16,7 @@ from commit_seed import seeded
 
 SOAK = int(os.environ.get("SOAK", "0"))
 """Above 0: every step, and so many times as many pairs of deaths."""
-DRAWN = 6
+DRAWN = 3
 
 
 class Copies:
