@@ -178,8 +178,12 @@ def test_a_writer_in_which_rows_wait(source: Written, target: Written) -> None:
             copy_stream_sync(stream(source), writer)
 
 
-def test_a_copy_that_is_cancelled_in_the_midst_of_a_plan(source: Written, target: Written) -> None:
+def test_a_copy_that_is_cancelled_in_the_midst_of_a_plan(target: Written, tmp_path: Path) -> None:
     """Of the plan nothing stays, and the next run has all of it."""
+    source = Written(tmp_path, "wide", bucket="8")
+    grown(source, rows(*range(40)))
+    with stream(source).open_sync(batch_bytes=1) as opened:
+        assert [batch.is_last for batch in opened].index(True) > 2, "the second batch is in the midst"
     given = 0
 
     async def run() -> None:
