@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +22,6 @@ from pypaimon.streaming.writing.write_state import WriteState, write_state
 
 _BUFFER_BYTES = 256 << 20
 _MOST_OPEN_FILES = 100
-_MOST_WRITERS = 1 << 31
 
 _Bucket = AppendBucket | KeyedBucket
 
@@ -53,7 +51,7 @@ class RecordWriter:
         self._overwrite = overwrite
         self._state = state
         self._bound = options.size_bytes("write-buffer-size", _BUFFER_BYTES) if buffer_bytes is None else buffer_bytes
-        self._options = FileOptions.of(table, user, random.randrange(_MOST_WRITERS))
+        self._options = FileOptions.of(table, user)
         for format_ in {self._options.data.format, self._options.changelog.format}:
             check_format(format_, table.fields)
         self._engine = merge_engine(table.table_schema) if table.is_primary_key_table else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,13 +58,12 @@ class FileOptions:
     page_index: bool
 
     @staticmethod
-    def of(table: Any, user: str, writer: int) -> FileOptions:
+    def of(table: Any, user: str) -> FileOptions:
         """The options of a table.
 
         Args:
             table: pypaimon's table.
-            user: Commit user; files of postponed buckets carry it in their names.
-            writer: Number of the writer, likewise.
+            user: Commit user; files of postponed buckets carry it in their names, see `_writer_prefix`.
 
         Raises:
             UnsupportedTableError: Files of such a format or codec are not written here.
@@ -73,7 +73,7 @@ class FileOptions:
         keyed, postponed = bool(table.is_primary_key_table), table.options.bucket() == -2
         prefix = options.text("data-file.prefix") or _DATA_PREFIX
         if postponed:
-            prefix = f"{prefix}-u-{user}-s-{writer}-w-"
+            prefix = _writer_prefix(prefix, user)
         # Java looks at what a level has of its own in primary-key tables only; what is new is level 0.
         of_level = _of_first_level if keyed and not postponed else lambda options, key: None
         format_ = of_level(options, "file.format.per.level") or options.text("file.format")
@@ -110,6 +110,16 @@ def _kind(
     between = f".{codec}" if options.boolean("file.suffix.include.compression", False) else ""
     modes = StatsModes.of(options, [field.name for field in table.fields], stats)
     return FileKind(format_, codec, prefix, modes, f"{between}.{format_}")
+
+
+def _writer_prefix(prefix: str, user: str) -> str:
+    """What names of files of a postponed bucket begin with.
+
+    Java's compaction of such buckets takes the number behind the first `-s-` as that of the writer, and keeps the order
+    of files only among those of one number. All files of a commit user have the same one, so that what it wrote later
+    is newer, also after a restart.
+    """
+    return f"{prefix}-u-{user.replace('-s-', '-')}-s-{zlib.crc32(user.encode()) & 0x7FFFFFFF}-w-"
 
 
 def _format(text: str, key: str) -> str:

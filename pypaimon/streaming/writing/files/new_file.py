@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.io.request_errors import translated
@@ -17,6 +18,25 @@ from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
 
 _APPEND_SOURCE = 0
+
+
+class _CreationTimes:
+    """Creation times of files: the local time, and of each file of this process a later one than of the file before.
+
+    Java's compaction of a postponed bucket takes files in the order of their creation times, which are milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._last = 0
+
+    def next(self) -> Timestamp:
+        with self._lock.held:
+            self._last = max(self._last + 1, Timestamp.now().get_millisecond())
+            return Timestamp.from_epoch_millis(self._last)
+
+
+_CREATION_TIMES = _CreationTimes()
 
 
 class NewFile:
@@ -94,7 +114,7 @@ class NewFile:
             schema_id=self._files.table.table_schema.id,
             level=0,
             extra_files=[],
-            creation_time=Timestamp.now(),
+            creation_time=_CREATION_TIMES.next(),
             delete_row_count=self._facts.deletes,
             file_source=_APPEND_SOURCE,
             value_stats_cols=self._values.names,
