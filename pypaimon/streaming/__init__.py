@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
     from pypaimon.streaming.builder.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.compaction.compactor import compact as compact
+    from pypaimon.streaming.compaction.reports import CompactedBucket as CompactedBucket
+    from pypaimon.streaming.compaction.reports import CompactionReport as CompactionReport
+    from pypaimon.streaming.compaction.reports import FileCount as FileCount
     from pypaimon.streaming.concurrency.clock import Clock as Clock
     from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
     from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager
@@ -103,6 +107,8 @@ _EXPORTS = {
     "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
     "builder.read": ("StreamTableRead",),
     "builder.scan": ("AsyncStreamingTableScan",),
+    "compaction.compactor": ("compact",),
+    "compaction.reports": ("CompactedBucket", "CompactionReport", "FileCount"),
     "concurrency.clock": ("Clock",),
     "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
     "errors": (

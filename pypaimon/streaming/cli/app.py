@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from pypaimon.streaming.cli.compact import compact
 from pypaimon.streaming.cli.consumers import consumers
 from pypaimon.streaming.cli.copy import copy
 from pypaimon.streaming.cli.demo import demo
@@ -90,7 +91,7 @@ def program() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{_PROGRAM}: %(message)s")
 
 
-for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, demo):
+for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, compact, demo):
     program.add_command(_command)
 
 

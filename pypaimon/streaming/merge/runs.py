@@ -26,7 +26,7 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
     """
     # In order of its smallest key each file goes on the run that ends first, if that ends before the file begins; else
     # it opens a run. `ends` is a heap of the runs by their largest key.
-    bounds = [(_key(file.min_key), _key(file.max_key), file) for file in files]
+    bounds = [(key_order(file.min_key), key_order(file.max_key), file) for file in files]
     bounds.sort(key=lambda bound: bound[:2])
     runs: list[list[DataFileMeta]] = []
     ends: list[tuple[Any, int]] = []
@@ -41,7 +41,8 @@ def sorted_runs(files: Sequence[DataFileMeta]) -> list[list[DataFileMeta]]:
     return runs
 
 
-def _key(row: Any) -> tuple[Any, ...]:
+def key_order(row: Any) -> tuple[Any, ...]:
+    """A key of a file's metadata as something that Python compares as Java compares keys."""
     return tuple(python_order(value) for value in row.values)
 
 

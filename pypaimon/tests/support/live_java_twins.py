@@ -1,7 +1,7 @@
-"""One history on two tables: in the first one Java writes every row, in the second one ours makes some of the commits.
+"""One history on two tables: in the first one all is Java's, in the second one some commits and compactions are ours.
 
-All else (compaction, expiry, overwrites, schema changes, rollbacks, reading) is Java's in both, so that Java says
-whether a table that ours has written is as its own: its rows after each step, and what its stream hands out.
+All else (expiry, overwrites, schema changes, rollbacks, reading) is Java's in both, so that Java says whether such a
+table is as its own: its rows after each step, and what its stream hands out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from live_java_histories import History
 from pypaimon import CatalogFactory
 from pypaimon.data.generic_variant import GenericVariant
 
+from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
@@ -44,11 +45,13 @@ class TwinTally:
     histories: int = 0
     commits: int = 0
     written: int = 0
+    compacted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         told = [f"{count} x {text}" for text, count in self.refused.most_common(8)]
-        head = f"{self.histories} histories, {self.commits} commits of Java, {self.written} of them ours in the twin"
+        ours = f"{self.written} of them and {self.compacted} compactions ours in the twin"
+        head = f"{self.histories} histories, {self.commits} commits of Java, {ours}"
         return "\n    ".join([head, *told])
 
 
@@ -56,7 +59,7 @@ def twins_differ(java: LiveJava, history: History, turns: int, tally: TwinTally)
     """Run a history twice, and tell what differs.
 
     Args:
-        turns: Bits that say which commits of the second table are ours.
+        turns: Bits that say which commits and compactions of the second table are ours.
     """
     history = _prepared(history)
     try:
@@ -163,6 +166,7 @@ class _Twin(live_java_writer.Writer):
         self._turns = turns
         self._tally = tally
         self._commits = 0
+        self._compactions = 0
 
     def do_write(self, flushes: list[tuple[int, int]], watermark: int | None = None, branch: str | None = None) -> None:
         rows = self._rows(flushes, branch)
@@ -176,6 +180,22 @@ class _Twin(live_java_writer.Writer):
         ):
             mark = None if watermark is None else 1000 * watermark
             self.java.call("write", flushes=rows, watermark=mark)
+
+    def do_compact(self, full: bool) -> None:
+        self._compactions += 1
+        if self._turns is None or not self._turns >> (self._compactions * 5 % 16) & 1 or not self._compacted():
+            super().do_compact(full)
+
+    def _compacted(self) -> bool:
+        """Whether ours has compacted what is due, or by turns all."""
+        table = CatalogFactory.create({"warehouse": str(self.warehouse)}).get_table("d.t")
+        try:
+            report = compact(table, full=self._compactions % 2 == 1)
+        except UnsupportedTableError as error:
+            self._tally.refused[str(error)[:160]] += 1
+            return False
+        self._tally.compacted += bool(report.snapshots)
+        return True
 
     def _written(self, flushes: list[list[list[Any]]], watermark: int | None) -> bool:
         """Whether ours has written it; not what is refused."""

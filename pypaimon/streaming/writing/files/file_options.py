@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
@@ -13,7 +14,8 @@ from pypaimon.streaming.writing.files.stats_modes import StatsModes
 FORMATS = ("parquet", "orc", "avro")
 
 _DATA_PREFIX, _CHANGELOG_PREFIX = "data-", "changelog-"
-_TARGET_KEYED, _TARGET_APPEND = 128 << 20, 256 << 20
+APPENDED, COMPACTED = 0, 1
+"""What the metadata of a file says of where its records come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class FileKind:
         prefix: What their names begin with.
         stats: What is told of each column.
         suffix: What their names end with, behind the number.
+        source: Where their records come from: `APPENDED`, or `COMPACTED`.
     """
 
     format: str
@@ -33,6 +36,7 @@ class FileKind:
     prefix: str
     stats: StatsModes
     suffix: str
+    source: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class FileOptions:
         target_rows: A file ends once it has this many rows; None: there is no such bound.
         thin: Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`).
         page_index: Whether Parquet files have a page index.
+        level: The level that they belong to: 0 what is written, above it what is compacted.
     """
 
     data: FileKind
@@ -56,14 +61,25 @@ class FileOptions:
     target_rows: int | None
     thin: bool
     page_index: bool
+    level: int = 0
 
     @staticmethod
-    def of(table: Any, user: str) -> FileOptions:
+    def of_compacted(table: Any, level: int) -> FileOptions:
+        """Those of the files that a compaction makes for a level (0 for a table without levels).
+
+        Errors as `of`.
+        """
+        made = FileOptions.of(table, "", level)
+        return replace(made, data=replace(made.data, source=COMPACTED), target_rows=None)
+
+    @staticmethod
+    def of(table: Any, user: str, level: int = 0) -> FileOptions:
         """The options of a table.
 
         Args:
             table: pypaimon's table.
             user: Commit user; files of postponed buckets carry it in their names, see `_writer_prefix`.
+            level: Their level, which may have formats and codecs of its own.
 
         Raises:
             UnsupportedTableError: Files of such a format or codec are not written here.
@@ -74,12 +90,12 @@ class FileOptions:
         prefix = options.text("data-file.prefix") or _DATA_PREFIX
         if postponed:
             prefix = _writer_prefix(prefix, user)
-        # Java looks at what a level has of its own in primary-key tables only; what is new is level 0.
-        of_level = _of_first_level if keyed and not postponed else lambda options, key: None
-        format_ = of_level(options, "file.format.per.level") or options.text("file.format")
+        # Java looks at what a level has of its own in primary-key tables only.
+        its_own = partial(_of_level, options, level) if keyed and not postponed else lambda key: None
+        format_ = its_own("file.format.per.level") or options.text("file.format")
         format_ = _format(format_ or ("avro" if postponed else "parquet"), "file.format")
-        compression = of_level(options, "file.compression.per.level") or options.text("file.compression") or "zstd"
-        stats = "none" if postponed else of_level(options, "metadata.stats-mode.per.level")
+        compression = its_own("file.compression.per.level") or options.text("file.compression") or "zstd"
+        stats = "none" if postponed else its_own("metadata.stats-mode.per.level")
         data = _kind(options, table, format_, compression, prefix, stats)
         changelog = _kind(
             options,
@@ -96,11 +112,17 @@ class FileOptions:
             data,
             changelog,
             _zstd_level(options),
-            options.size_bytes("target-file-size", _TARGET_KEYED if keyed else _TARGET_APPEND),
+            target_file_bytes(options, keyed),
             rows,
             keyed and options.boolean("data-file.thin-mode", False),
             options.boolean("parquet.write-page-index.enabled", True),
+            level,
         )
+
+
+def target_file_bytes(options: OptionValues, keyed: bool) -> int:
+    """How large files become: 128 MB in tables with a primary key, 256 MB in others, unless the table says it."""
+    return options.size_bytes("target-file-size", (128 if keyed else 256) << 20)
 
 
 def _kind(
@@ -109,7 +131,7 @@ def _kind(
     codec = compression.strip().lower()
     between = f".{codec}" if options.boolean("file.suffix.include.compression", False) else ""
     modes = StatsModes.of(options, [field.name for field in table.fields], stats)
-    return FileKind(format_, codec, prefix, modes, f"{between}.{format_}")
+    return FileKind(format_, codec, prefix, modes, f"{between}.{format_}", APPENDED)
 
 
 def _writer_prefix(prefix: str, user: str) -> str:
@@ -134,10 +156,10 @@ def _zstd_level(options: OptionValues) -> int:
     return 1 if level is None else level
 
 
-def _of_first_level(options: OptionValues, key: str) -> str | None:
-    """What an option such as `0:avro,3:parquet` says of level 0."""
+def _of_level(options: OptionValues, level: int, key: str) -> str | None:
+    """What an option such as `0:avro,3:parquet` says of a level."""
     for part in (options.text(key) or "").split(","):
-        level, found, value = part.partition(":")
-        if found and level.strip() == "0":
+        named, found, value = part.partition(":")
+        if found and named.strip() == str(level):
             return value.strip()
     return None

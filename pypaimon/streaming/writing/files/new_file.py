@@ -17,8 +17,6 @@ from pypaimon.streaming.writing.files.file_options import FileKind
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
 
-_APPEND_SOURCE = 0
-
 
 class _CreationTimes:
     """Creation times of files: the local time, and of each file of this process a later one than of the file before.
@@ -54,6 +52,7 @@ class NewFile:
 
     def __init__(self, files: BucketFiles, kind: FileKind, schema: pa.Schema, facts: RecordFacts) -> None:
         self._files = files
+        self._kind = kind
         self._facts = facts
         self._name, self.path = files.new_path(kind)
         self._columns = facts.stored(schema)
@@ -112,11 +111,11 @@ class NewFile:
             min_sequence_number=first,
             max_sequence_number=last,
             schema_id=self._files.table.table_schema.id,
-            level=0,
+            level=self._files.options.level,
             extra_files=[],
             creation_time=_CREATION_TIMES.next(),
             delete_row_count=self._facts.deletes,
-            file_source=_APPEND_SOURCE,
+            file_source=self._kind.source,
             value_stats_cols=self._values.names,
             external_path=self.path if self._files.external else None,
             file_path=self.path,

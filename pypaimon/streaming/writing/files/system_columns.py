@@ -28,13 +28,23 @@ class Records:
         Args:
             rows: The columns of the table, and `_VALUE_KIND` (int8).
         """
-        kinds = rows[VALUE_KIND]
-        values = rows.drop_columns([VALUE_KIND])
         numbers = pa.array(np.arange(self._next, self._next + rows.num_rows, dtype=np.int64))
         self._next += rows.num_rows
-        keys = [values.schema.field(name).with_name(KEY_PREFIX + name) for name in self._keys]
-        system = [pa.field(SEQUENCE_NUMBER, pa.int64(), False), pa.field(VALUE_KIND, pa.int8(), False)]
-        return pa.Table.from_arrays(
-            [*(values[name] for name in self._keys), numbers, kinds, *values.columns],
-            schema=pa.schema([*keys, *system, *values.schema]),
-        )
+        return numbered(rows.append_column(SEQUENCE_NUMBER, numbers), self._keys)
+
+
+def numbered(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The records of rows that have their numbers: in the order of the columns of files.
+
+    Args:
+        rows: The columns of the table, `_VALUE_KIND` (int8) and `_SEQUENCE_NUMBER` (int64).
+        keys: Columns of the key.
+    """
+    values = rows.drop_columns([VALUE_KIND, SEQUENCE_NUMBER])
+    copies = [values.schema.field(name).with_name(KEY_PREFIX + name) for name in keys]
+    system = [pa.field(SEQUENCE_NUMBER, pa.int64(), False), pa.field(VALUE_KIND, pa.int8(), False)]
+    columns = (values[name] for name in keys)
+    return pa.Table.from_arrays(
+        [*columns, rows[SEQUENCE_NUMBER], rows[VALUE_KIND], *values.columns],
+        schema=pa.schema([*copies, *system, *values.schema]),
+    )

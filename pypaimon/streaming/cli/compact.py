@@ -1,0 +1,128 @@
+"""`paimon-stream compact`: small files into large ones, sorted runs into fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from pypaimon.streaming.cli.output import Record, console, table_of, to_json
+from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
+from pypaimon.streaming.compaction.compactor import Progress
+from pypaimon.streaming.compaction.compactor import compact as compact_table
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
+from pypaimon.streaming.doctor.findings import count
+
+_COLUMNS = ("partition", "bucket", "files", "size", "records", "files_after", "size_after")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream compact db.orders
+  paimon-stream compact db.orders --dry-run
+  paimon-stream compact db.orders --full --partition day=2026-11-21
+"""
+)
+@on_table
+@click.option("--full", is_flag=True, help="All of each bucket, and few small files too. [default: what is due]")
+@click.option("--partition", metavar="COLUMN=VALUE", multiple=True, help="Only partitions with this value.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; tell what would be compacted.")
+@click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
+@click.option("--json", "as_json", is_flag=True, help="Tell as JSON what was compacted, a bucket per element.")
+def compact(
+    source: TableSource, full: bool, partition: tuple[str, ...], dry_run: bool, retry: bool, as_json: bool
+) -> None:
+    """Compact what is due in TABLE, as its options say: small files into large ones, sorted runs into fewer.
+
+    Rows and streams see nothing of it. Writers are never held up; what they change meanwhile is left for the next run.
+    Run it now and then, beside writers with the table option write-only = true.
+    """
+    named = pairs(partition, "--partition")
+
+    def run() -> CompactionReport:
+        with _bar() as progress:
+            return compact_table(source.load(), full=full, partition=named, dry_run=dry_run, on_progress=progress)
+
+    report = patiently(run) if retry else run()
+    if as_json:
+        click.echo(to_json(_record(source.name, report, dry_run)))
+        return
+    if report.compacted:
+        console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if dry_run else _COLUMNS))
+    click.echo(_summary(source.name, report, dry_run))
+
+
+def _summary(name: str, report: CompactionReport, dry_run: bool) -> str:
+    if not report.compacted and not report.conflicts:
+        return f"{name}: nothing is due"
+    before = _files(report.before)
+    text = f"{name}: {before} would be compacted" if dry_run else f"{name}: {before} became {_files(report.after)}"
+    if report.conflicts:
+        text += f"; {count(len(report.conflicts), 'part')} left, for another job has changed them meanwhile"
+    return text
+
+
+def _files(counted: FileCount) -> str:
+    return f"{count(counted.files, 'file')} ({decimal(counted.size)})"
+
+
+def _row(each: CompactedBucket) -> Record:
+    partition = "/".join(f"{name}={value}" for name, value in each.partition.items())
+    values = (partition, each.bucket, each.before.files, decimal(each.before.size), each.before.rows)
+    return dict(zip(_COLUMNS, (*values, each.after.files, decimal(each.after.size)), strict=True))
+
+
+def _record(name: str, report: CompactionReport, dry_run: bool) -> Record:
+    return {
+        "table": name,
+        "dry_run": dry_run,
+        "planned_at": report.planned_at,
+        "snapshots": report.snapshots,
+        "compacted": _records(report.compacted),
+        "conflicts": _records(report.conflicts),
+    }
+
+
+def _records(buckets: Iterable[CompactedBucket]) -> list[Record]:
+    return [
+        {
+            "partition": {key: _plain(value) for key, value in each.partition.items()},
+            "bucket": each.bucket,
+            "before": _counted(each.before),
+            "after": _counted(each.after),
+        }
+        for each in buckets
+    ]
+
+
+def _counted(files: FileCount) -> Record:
+    return {"files": files.files, "bytes": files.size, "records": files.rows}
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
+
+
+@contextmanager
+def _bar() -> Iterator[Progress | None]:
+    """Bytes that are done of all, on a terminal."""
+    stderr = Console(stderr=True)
+    if not stderr.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("compacting"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=stderr, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+        task = bar.add_task("")
+        yield partial(_reached, bar, task)
+
+
+def _reached(bar: Bar, task: Any, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=total)

@@ -1,0 +1,76 @@
+"""Which files of an append table become one: a function of the files and the options.
+
+As Java's `AppendCompactCoordinator` (tables without buckets, whose files have no order) and
+`BucketedAppendCompactManager` (fixed buckets, where only neighbours may become one). Java's rules:
+docs/java-semantics.md#compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.compaction.live_files import LiveFile
+
+_FULL_FILES = 3
+"""A full compaction of a bucket is not worth while for fewer files."""
+
+Pack = list[LiveFile]
+
+
+def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
+    """Small files of a partition without buckets, put together up to about twice the size of a file.
+
+    Args:
+        files: The files of the partition.
+        options: The table's.
+        full: Whether two small files are enough for a pack; otherwise `min_files` are, or enough bytes.
+    """
+    found: list[Pack] = []
+    pack: Pack = []
+    size = 0
+    for file in sorted((file for file in files if file.size < options.small_bytes), key=lambda file: file.size):
+        pack.append(file)
+        size += file.size + options.open_bytes
+        if len(pack) > 1 and size >= 2 * options.target_bytes:
+            found.append(pack)
+            pack, size = [], 0
+    if len(pack) >= (2 if full else options.min_files):
+        found.append(pack)
+    return found
+
+
+def neighbours(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
+    """Files of a bucket that follow each other, so that its rows stay in their order.
+
+    Args:
+        files: The files of the bucket.
+        options: The table's.
+        full: Whether all from the first small file on become one pack, if small ones are most of them; otherwise packs
+            of `min_files` that are not too large together.
+    """
+    ordered = sorted(files, key=lambda file: file.read.min_sequence_number)
+    return _all_from_the_first_small(ordered, options) if full else _windows(ordered, options)
+
+
+def _all_from_the_first_small(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:
+    first = 0
+    while first < len(ordered) and not options.force_rewrite and ordered[first].size >= options.small_bytes:
+        first += 1
+    pack = list(ordered[first:])
+    small = sum(file.size < options.small_bytes for file in pack)
+    worth = len(pack) >= _FULL_FILES and small > len(pack) - small
+    return [pack] if pack and (worth or options.force_rewrite) else []
+
+
+def _windows(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:
+    found: list[Pack] = []
+    window: Pack = []
+    for file in ordered:
+        window.append(file)
+        if len(window) >= options.min_files:
+            found.append(window)
+            window = []
+        elif sum(each.size for each in window) >= 2 * options.target_bytes:
+            window = window[1:]
+    return found

@@ -1,0 +1,79 @@
+"""Which tables can be compacted exactly; the others are refused by name, before a byte is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import (
+    SNAPSHOT_ORDERING,
+    ChangelogProducer,
+    changelog_producer_of,
+    merge_engine_of,
+)
+from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
+from pypaimon.streaming.writing.files.file_options import FileOptions
+from pypaimon.streaming.writing.files.format_limits import check_format
+
+_REFUSED_TYPES = ("BLOB", "MULTISET")
+_REFUSED_OPTIONS = {
+    "deletion-vectors.enabled": "its files have deletion vectors",
+    "row-tracking.enabled": "its rows have ids",
+    "data-evolution.enabled": "its rows lie in several files",
+    "clustering.incremental": "its files are clustered",
+    "pk-clustering-override": "its files are clustered",
+    SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
+}
+_EXPIRY = "record-level.expire-time"
+_INDEXES = "file-index."
+
+
+def check_compactable(table: Any, name: str) -> None:
+    """Refuse by name what cannot be compacted exactly.
+
+    Raises:
+        UnsupportedTableError: Its kind, an option, a type or a format.
+        StreamConfigError: An option cannot be read.
+    """
+    raw = table.options.options.to_map()
+    options = OptionValues(raw)
+    for key, why in _REFUSED_OPTIONS.items():
+        if options.boolean(key, False):
+            raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
+    if options.text(_EXPIRY) is not None:
+        raise UnsupportedTableError(f"{name} has '{_EXPIRY}', which compaction here does not carry out.")
+    if any(key.startswith(_INDEXES) and key.endswith(".columns") for key in raw):
+        raise UnsupportedTableError(f"{name} has file indexes ('{_INDEXES}*'), which compaction here would lose.")
+    if options.boolean("chain-table.enabled", False):
+        raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
+    for field in table.fields:
+        if any(refused in str(field.type).upper() for refused in _REFUSED_TYPES):
+            raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
+    ManifestOptions.of(table)
+    found = CompactionOptions.of(table)
+    if table.is_primary_key_table:
+        _check_keyed(table, name, options)
+    for level in range(found.levels if table.is_primary_key_table else 1):
+        check_format(FileOptions.of_compacted(table, level).data.format, table.fields)
+
+
+def _check_keyed(table: Any, name: str, options: OptionValues) -> None:
+    raw = table.options.options.to_map()
+    producer = changelog_producer_of(raw)
+    if producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
+        raise UnsupportedTableError(
+            f"{name} has 'changelog-producer' = '{producer.value}': its compactions make its changelog, which is not "
+            "done here."
+        )
+    if merge_engine_of(raw).keeps_oldest or options.boolean("force-lookup", False):
+        raise UnsupportedTableError(f"{name} looks rows up when it is compacted, which is not done here.")
+    if table.options.bucket() == POSTPONE_BUCKET:
+        raise UnsupportedTableError(
+            f"{name} has postponed buckets ('bucket' = '-2'): its compaction distributes records over buckets, which "
+            "is not done here."
+        )
+    merge_engine(table.table_schema)

@@ -1,0 +1,132 @@
+"""`CompactionOptions`: what a table's options say about when and how far it is compacted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.writing.files.file_options import target_file_bytes
+
+_NO_HOUR = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffPeak:
+    """Hours of the day, local time, at which more may be compacted.
+
+    Attributes:
+        start: The first hour.
+        end: The hour before which it ends; not above `start`: on the next day.
+        ratio: Percent that the size ratio is greater by.
+    """
+
+    start: int
+    end: int
+    ratio: int
+
+    def ratio_at(self, hour: int) -> int:
+        """The percent at an hour of the day."""
+        inside = self.start <= hour < self.end if self.start <= self.end else hour >= self.start or hour < self.end
+        return self.ratio if inside else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """Options of one table, by Java's keys and defaults.
+
+    Attributes:
+        trigger: Sorted runs of a bucket from which on it is compacted (`num-sorted-run.compaction-trigger`).
+        levels: Levels of a bucket, 0 among them (`num-levels`).
+        size_amplification: Percent of the oldest run that all others may have together.
+        size_ratio: Percent by which a run may be larger than the newer ones together, and be compacted with them.
+        off_peak: Hours at which that is more; None: there are none.
+        interval_millis: Time after which all of a bucket is compacted; None: no such time.
+        total_bytes: Size below which all of a bucket is compacted; None: no such size.
+        incremental_bytes: Size of what is not on the top level above which all is; None: no such size.
+        force_rewrite: Whether a full compaction rewrites every file.
+        force_up_level_0: Whether level 0 is always taken up.
+        target_bytes: How large files become.
+        small_bytes: Files below are small.
+        min_files: As few small files are worth a compaction of an append table.
+        open_bytes: Size that a file counts beside its own.
+    """
+
+    trigger: int
+    levels: int
+    size_amplification: int
+    size_ratio: int
+    off_peak: OffPeak | None
+    interval_millis: int | None
+    total_bytes: int | None
+    incremental_bytes: int | None
+    force_rewrite: bool
+    force_up_level_0: bool
+    target_bytes: int
+    small_bytes: int
+    min_files: int
+    open_bytes: int
+
+    @property
+    def top_level(self) -> int:
+        """The highest level."""
+        return self.levels - 1
+
+    @staticmethod
+    def of(table: Any) -> CompactionOptions:
+        """The options of pypaimon's table.
+
+        Raises:
+            StreamConfigError: One cannot be read, or is out of its range.
+        """
+        options = OptionValues(table.options.options.to_map())
+
+        def number(key: str, default: int, least: int, *aliases: str) -> int:
+            found = options.integer(key, *aliases)
+            if found is not None and found < least:
+                raise StreamConfigError(f"'{key}': expected at least {least}, got {found}.")
+            return default if found is None else found
+
+        def size(key: str) -> int | None:
+            return None if options.text(key) is None else options.size_bytes(key, 0)
+
+        trigger = number("num-sorted-run.compaction-trigger", 5, 1)
+        target = target_file_bytes(options, bool(table.is_primary_key_table))
+        return CompactionOptions(
+            trigger,
+            number("num-levels", trigger + 1, 2),
+            number("compaction.max-size-amplification-percent", 200, 0),
+            number("compaction.size-ratio", 1, 0),
+            _off_peak(options),
+            options.duration_millis("compaction.optimization-interval"),
+            size("compaction.total-size-threshold"),
+            size("compaction.incremental-size-threshold"),
+            options.boolean("compaction.force-rewrite-all-files", False),
+            options.boolean("compaction.force-up-level-0", False),
+            target,
+            int(target * _ratio(options, "compaction.small-file-ratio", 0.7)),
+            number("compaction.min.file-num", 5, 1),
+            options.size_bytes("source.split.open-file-cost", 4 << 20),
+        )
+
+
+def _off_peak(options: OptionValues) -> OffPeak | None:
+    start, end, ratio = (
+        options.integer(f"compaction.{key}") for key in ("offpeak.start.hour", "offpeak.end.hour", "offpeak-ratio")
+    )
+    if start in (None, _NO_HOUR) or end in (None, _NO_HOUR) or not ratio:
+        return None
+    assert start is not None
+    assert end is not None
+    return OffPeak(start, end, ratio)
+
+
+def _ratio(options: OptionValues, key: str, default: float) -> float:
+    text = options.text(key)
+    if text is None:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise StreamConfigError(f"'{key}': expected a number, got {text!r}.") from None

@@ -1,0 +1,218 @@
+"""`compact`: one look at a table, and the compaction of what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from pypaimon.streaming.compaction.chosen_partitions import partition_values
+from pypaimon.streaming.compaction.compactable_tables import check_compactable
+from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
+from pypaimon.streaming.compaction.replaced import Replaced
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
+from pypaimon.streaming.compaction.work import AppendPlanner, KeyedPlanner, Planner, Work
+from pypaimon.streaming.errors import TableChangedError
+from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.write_internals import FileStoreTable
+from pypaimon.streaming.writing.commit.compaction import commit_compaction
+from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
+from pypaimon.streaming.writing.commit.discarding import discard
+
+_COMMIT_BYTES, _COMMIT_PARTS = 2 << 30, 256
+"""A commit is made once so many bytes, or parts, have been compacted."""
+
+Progress = Callable[[int, int], None]
+
+
+def compact(
+    table: Any,
+    *,
+    full: bool = False,
+    partition: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    on_progress: Progress | None = None,
+) -> CompactionReport:
+    """Compact what is due in a table, as its options say. Blocks.
+
+    Rows and streams see nothing of it but fewer files. Writers are never held up: what they change meanwhile is left
+    as it is, and told as a conflict.
+
+    Args:
+        table: pypaimon's table, as `catalog.get_table(...)` gives it.
+        full: All of each bucket, and small files however few, not only what is due.
+        partition: Values of partition columns, all or some, or texts of them: only partitions that have these. None:
+            all.
+        dry_run: Write nothing; the report tells what would be compacted.
+        on_progress: Called with the bytes that are done, and with those of all that is to be done.
+
+    Raises:
+        UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
+        StreamConfigError: An option cannot be read, or `partition` names no partition column.
+        CorruptTableError: A file is damaged. What was committed before stays; nothing of the rest was.
+        CommitFailedError: A commit did not get through (retriable).
+        StoreError: The store failed (retriable).
+    """
+    return Compaction(table, full=full, partition=partition).run(dry_run=dry_run, on_progress=on_progress)
+
+
+class Compaction:
+    """Compacts one table, as often as `run` is called, under one commit user. Not for several threads.
+
+    Args:
+        table: pypaimon's table.
+        full: As `compact` takes it.
+        partition: Likewise.
+
+    Raises:
+        StreamConfigError: `partition` names no partition column, or a text in it is no value of one.
+    """
+
+    def __init__(self, table: Any, *, full: bool = False, partition: Mapping[str, Any] | None = None) -> None:
+        self._table = table
+        self._full = full
+        self._partition = partition_values(table, partition or {})
+        prefix = OptionValues(table.options.options.to_map()).text("commit.user-prefix")
+        self._user = f"{prefix + '_' if prefix else ''}compaction-{uuid4()}"
+        self._commits = 0
+
+    def run(self, *, dry_run: bool = False, on_progress: Progress | None = None) -> CompactionReport:
+        """One look at the latest snapshot, and the compaction of what is due. See `compact`."""
+        directory = TableDirectory.of(self._table)
+        table = _under_latest_schema(self._table, directory)
+        check_compactable(table, table.identifier.get_full_name())
+        snapshot = directory.snapshots.get_latest_snapshot()
+        if snapshot is None:
+            return CompactionReport(None)
+        planner: Planner
+        planner = (
+            KeyedPlanner(table, directory, datetime.now)
+            if table.is_primary_key_table
+            else AppendPlanner(table, directory)
+        )
+        buckets = _of_known_schemas(live_buckets(directory, snapshot, self._wanted), int(table.table_schema.id))
+        work = list(planner.work(buckets, full=self._full))
+        if dry_run:
+            return CompactionReport(snapshot.id, compacted=tuple(_told(table, each) for each in work))
+        return _Run(table, directory, snapshot, self._user, self._next_identifier, on_progress).carry_out(work)
+
+    def _wanted(self, values: dict[str, Any]) -> bool:
+        return all(values[name] == value for name, value in self._partition.items())
+
+    def _next_identifier(self) -> int:
+        self._commits += 1
+        return self._commits
+
+
+class _Run:
+    """One list of work, carried out and committed part by part."""
+
+    def __init__(
+        self,
+        table: Any,
+        directory: TableDirectory,
+        snapshot: Snapshot,
+        user: str,
+        identifier: Callable[[], int],
+        on_progress: Progress | None,
+    ) -> None:
+        self._table = table
+        self._directory = directory
+        self._snapshot = snapshot
+        self._user = user
+        self._identifier = identifier
+        self._on_progress = on_progress
+        self._snapshots: list[int] = []
+        self._compacted: list[CompactedBucket] = []
+        self._conflicts: list[CompactedBucket] = []
+
+    def carry_out(self, work: list[Work]) -> CompactionReport:
+        """See `Compaction.run`."""
+        total, done = sum(each.size for each in work), 0
+        for part in _parts(work):
+            made: list[tuple[Work, Replaced]] = []
+            try:
+                for each in part:
+                    made.append((each, each.carry_out()))
+                    done += each.size
+                    if self._on_progress is not None:
+                        self._on_progress(done, total)
+            except BaseException:
+                self._discard(made)
+                raise
+            self._commit(made)
+        return CompactionReport(
+            self._snapshot.id, tuple(self._snapshots), tuple(self._compacted), tuple(self._conflicts)
+        )
+
+    def _commit(self, made: list[tuple[Work, Replaced]]) -> None:
+        messages = [replaced.message(each.bucket) for each, replaced in made if replaced.before]
+        if not messages:
+            return
+        told = [_told(self._table, each, replaced) for each, replaced in made]
+        try:
+            report = commit_compaction(
+                self._table,
+                self._user,
+                self._identifier(),
+                messages,
+                planned_at=self._snapshot.id,
+                schema_id=self._directory.latest_schema().id,
+            )
+        except CommitConflictError:
+            self._conflicts += told
+            return
+        self._compacted += told
+        if report.snapshot is not None:
+            self._snapshots.append(report.snapshot)
+
+    def _discard(self, made: list[tuple[Work, Replaced]]) -> None:
+        discard(self._table, [replaced.message(each.bucket) for each, replaced in made])
+
+
+def _parts(work: Iterable[Work]) -> Iterator[list[Work]]:
+    """Work that is committed together."""
+    part: list[Work] = []
+    for each in work:
+        part.append(each)
+        if len(part) >= _COMMIT_PARTS or sum(one.size for one in part) >= _COMMIT_BYTES:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _under_latest_schema(table: Any, directory: TableDirectory) -> Any:
+    """The table as it is now: under an older schema, columns that were added since would be lost."""
+    schema = directory.reading_schema(directory.latest_schema().id)
+    return FileStoreTable(table.file_io, table.identifier, table.table_path, schema, table.catalog_environment)
+
+
+def _of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator[LiveBucket]:
+    for bucket in buckets:
+        newest = max(file.read.schema_id for file in bucket.files)
+        if newest > schema_id:
+            raise TableChangedError(
+                f"Files of schema {newest} came while the table was looked at under schema {schema_id}.",
+                "Compact it again.",
+            )
+        yield bucket
+
+
+def _told(table: Any, work: Work, replaced: Replaced | None = None) -> CompactedBucket:
+    taken = work.files if replaced is None else replaced.before
+    return CompactedBucket(
+        dict(zip(table.partition_keys, work.bucket.partition, strict=True)),
+        work.bucket.bucket,
+        _counted(file.read for file in taken),
+        FileCount() if replaced is None else _counted(replaced.after),
+    )
+
+
+def _counted(files: Iterable[DataFileMeta]) -> FileCount:
+    counts = [FileCount(1, int(file.file_size), int(file.row_count)) for file in files]
+    return sum(counts, FileCount())

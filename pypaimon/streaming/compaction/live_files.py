@@ -1,0 +1,133 @@
+"""The data files of a snapshot, bucket by bucket, as a compaction takes them: to choose, to read and to replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.formats.binary_row import decode
+from pypaimon.streaming.internals import BinaryRow, DataFileMeta, SimpleStats
+from pypaimon.streaming.metadata.data_file_meta import DataFiles
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.manifests import live
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.writing.commit.file_changes import FileChange
+from pypaimon.streaming.writing.commit.manifest_records import changes_of
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of the table.
+
+    Attributes:
+        read: As readers take it: with its path and its keys decoded, without statistics.
+        stored: As manifests have it.
+    """
+
+    read: DataFileMeta
+    stored: FileChange
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.read.file_name)
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return int(self.read.file_size)
+
+    @property
+    def level(self) -> int:
+        """Its level; 0 in tables without a primary key."""
+        return int(self.read.level)
+
+    @property
+    def made_millis(self) -> int:
+        """When it was made, in milliseconds since 1970 of the local clock; 0 if that is not known."""
+        time = self.read.creation_time
+        return 0 if time is None else int(time.get_millisecond())
+
+    def replaced(self) -> DataFileMeta:
+        """Exactly what manifests have, so that the entry that deletes it, or moves it, names the same file."""
+        file = self.stored.file
+        return replace(
+            self.read,
+            min_key=BinaryRow(file["_MIN_KEY"], []),
+            max_key=BinaryRow(file["_MAX_KEY"], []),
+            key_stats=_stats(file["_KEY_STATS"]),
+            value_stats=_stats(file["_VALUE_STATS"]),
+            value_stats_cols=file["_VALUE_STATS_COLS"],
+            extra_files=file["_EXTRA_FILES"],
+        )
+
+    def moved(self, level: int) -> DataFileMeta:
+        """The same file on another level."""
+        return replace(self.replaced(), level=level)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBucket:
+    """The files of one bucket.
+
+    Attributes:
+        partition: Values of its partition columns.
+        row: The same, serialised.
+        bucket: Its number.
+        total_buckets: How many buckets its partition has.
+        files: They, in the order of the manifests.
+    """
+
+    partition: tuple[Any, ...]
+    row: bytes
+    bucket: int
+    total_buckets: int
+    files: tuple[LiveFile, ...]
+
+
+def live_buckets(
+    directory: TableDirectory, snapshot: Snapshot, wanted: Callable[[dict[str, Any]], bool] | None = None
+) -> Iterator[LiveBucket]:
+    """The buckets of a snapshot. Costs two manifest lists and the manifests that are not cached.
+
+    Args:
+        directory: The table.
+        snapshot: The snapshot.
+        wanted: Whether the files of a partition are wanted, told by its values by column; None: all are.
+
+    Raises:
+        CorruptTableError: A file of the metadata is damaged.
+        StoreError: The store failed.
+    """
+    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+    manifests = pa.concat_tables(directory.manifests.manifest_lists(lists))
+    entries = live(directory.manifests.entries(manifests)).combine_chunks()
+    schema = directory.table.table_schema
+    fields = {field.name: field for field in schema.fields}
+    partition_fields = [fields[name] for name in schema.partition_keys]
+    values = {row: tuple(decode(row, partition_fields)) for row in pc.unique(entries["partition"]).to_pylist()}
+    if wanted is not None:
+        rows = [row for row, each in values.items() if wanted(dict(zip(schema.partition_keys, each, strict=True)))]
+        entries = entries.filter(pc.is_in(entries["partition"], value_set=pa.array(rows, pa.binary())))
+    keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
+    paths = FilePaths.of(str(directory.table.table_path), schema)
+    metas = DataFiles(entries, paths, keys).make(0, entries.num_rows)
+    files = [LiveFile(meta, change) for meta, change in zip(metas, changes_of(entries), strict=True)]
+    files.sort(key=_bucket)
+    for (row, bucket, total), members in groupby(files, key=_bucket):
+        yield LiveBucket(values[row], row, bucket, total, tuple(members))
+
+
+def _bucket(file: LiveFile) -> tuple[bytes, int, int]:
+    return file.stored.partition, file.stored.bucket, file.stored.total_buckets
+
+
+def _stats(record: Any) -> SimpleStats:
+    least, greatest = (BinaryRow(record[name], []) for name in ("_MIN_VALUES", "_MAX_VALUES"))
+    return SimpleStats(least, greatest, record["_NULL_COUNTS"])

@@ -1,0 +1,137 @@
+"""Which sorted runs of a bucket are compacted, and to which level: a function of the runs, the options and the time.
+
+As Java's `UniversalCompaction` and what is around it. Java's rules: docs/java-semantics.md#compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.compaction.live_files import LiveFile
+from pypaimon.streaming.compaction.sorted_levels import LevelRun
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Runs that are compacted together.
+
+    Attributes:
+        level: The level that they go to.
+        runs: They, the newest ones of the bucket without a gap.
+        top: Whether nothing older than they are is left, so that deletes need not be kept.
+    """
+
+    level: int
+    runs: tuple[LevelRun, ...]
+    top: bool
+
+    @property
+    def files(self) -> list[LiveFile]:
+        """Their files."""
+        return [file for run in self.runs for file in run.files]
+
+
+def pick_full(runs: Sequence[LevelRun], options: CompactionOptions) -> Pick | None:
+    """All runs to the highest level; None: they are there."""
+    top = _top_level(runs, options)
+    if not runs or (len(runs) == 1 and runs[0].level == top and not options.force_rewrite):
+        return None
+    return Pick(top, tuple(runs), top=True)
+
+
+def pick_needed(
+    runs: Sequence[LevelRun], options: CompactionOptions, now: datetime, *, up_level_0: bool = False
+) -> Pick | None:
+    """What is due, of the runs from the newest one on; None: nothing.
+
+    Args:
+        runs: All runs of the bucket, newest first.
+        options: The table's.
+        now: The local time.
+        up_level_0: Whether files of level 0 are always due, for readers do not see them there.
+    """
+    picked = _picked(runs, options, now)
+    if picked is None and up_level_0:
+        count = sum(run.level == 0 for run in runs)
+        picked = _by_ratio(runs, options, now, count, forced=True) if count else None
+    if picked is None or (len(picked.files) == 1 and picked.files[0].level == picked.level):
+        return None
+    return picked
+
+
+def _picked(runs: Sequence[LevelRun], options: CompactionOptions, now: datetime) -> Pick | None:
+    if _all_are_due(runs, options, now):
+        return _first(runs, len(runs), options)
+    if len(runs) >= options.trigger and runs:
+        newer = sum(run.size for run in runs[:-1])
+        if newer * 100 > options.size_amplification * runs[-1].size:
+            return _first(runs, len(runs), options)
+        picked = _by_ratio(runs, options, now, 1)
+        if picked is not None:
+            return picked
+    if len(runs) > options.trigger:
+        return _by_ratio(runs, options, now, len(runs) - options.trigger + 1)
+    return None
+
+
+def _all_are_due(runs: Sequence[LevelRun], options: CompactionOptions, now: datetime) -> bool:
+    """Whether all of the bucket is compacted before it is looked at in parts."""
+    if len(runs) <= 1:
+        return False
+    top = _top_level(runs, options)
+    if options.interval_millis is not None:
+        # The last compaction of all was when the newest file of the highest level was made.
+        made = [file.made_millis for run in runs if run.level == top for file in run.files]
+        passed = None if not made else _local_millis(now) - max(made)
+        if passed is None or passed > options.interval_millis:
+            return True
+    if options.total_bytes is not None and sum(run.size for run in runs) < options.total_bytes:
+        return True
+    below = sum(run.size for run in runs if run.level != top)
+    return options.incremental_bytes is not None and below > options.incremental_bytes
+
+
+def _by_ratio(
+    runs: Sequence[LevelRun], options: CompactionOptions, now: datetime, count: int, *, forced: bool = False
+) -> Pick | None:
+    """The first runs, and those behind them as long as they are not much larger than all before them together."""
+    off_peak = 0 if options.off_peak is None else options.off_peak.ratio_at(now.hour)
+    allowed = 100 + options.size_ratio + off_peak
+    size = sum(run.size for run in runs[:count])
+    several = forced or count > 1
+    for run in runs[count:]:
+        # Once there are several, small levels at the bottom are taken along.
+        if size * allowed / 100 < run.size and (not several or run.level > 1):
+            break
+        size += run.size
+        count += 1
+        several = True
+    return _first(runs, count, options) if several else None
+
+
+def _first(runs: Sequence[LevelRun], count: int, options: CompactionOptions) -> Pick:
+    """The first runs, to the level below that of the next one, and never to level 0."""
+    level = _top_level(runs, options) if count == len(runs) else max(0, runs[count].level - 1)
+    if level == 0:
+        for run in runs[count:]:
+            count += 1
+            if run.level:
+                level = run.level
+                break
+    if count == len(runs):
+        level = _top_level(runs, options)
+    # Deletes are needed as long as an older record may lie above.
+    return Pick(level, tuple(runs[:count]), top=level >= max(run.level for run in runs))
+
+
+def _top_level(runs: Sequence[LevelRun], options: CompactionOptions) -> int:
+    """The highest level: files may lie higher than the options say now."""
+    return max([options.top_level, *(run.level for run in runs)])
+
+
+def _local_millis(now: datetime) -> float:
+    """As files tell when they were made: the local clock, as if it were UTC."""
+    return now.replace(tzinfo=timezone.utc).timestamp() * 1000

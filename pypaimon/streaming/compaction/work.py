@@ -1,0 +1,93 @@
+"""What is to be compacted of a snapshot, bucket by bucket, and how each part is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Protocol
+
+from pypaimon.streaming.compaction.append_packing import neighbours, packs
+from pypaimon.streaming.compaction.append_rewrite import AppendRewriter
+from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
+from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
+from pypaimon.streaming.compaction.replaced import Replaced
+from pypaimon.streaming.compaction.run_picking import pick_full, pick_needed
+from pypaimon.streaming.compaction.sorted_levels import level_runs
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import BucketMode
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A part that is carried out, and can be committed, without the others.
+
+    Attributes:
+        bucket: Whose files they are.
+        files: The files that it may replace.
+        carry_out: Writes the new files.
+    """
+
+    bucket: LiveBucket
+    files: list[LiveFile]
+    carry_out: Callable[[], Replaced]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
+
+
+class Planner(Protocol):
+    """Finds the work of one table."""
+
+    def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:
+        """What there is to do, bucket by bucket."""
+
+
+class KeyedPlanner:
+    """Finds the work of a table with a primary key: one pick of each bucket.
+
+    Args:
+        table: pypaimon's table.
+        directory: Where it lies.
+        now: The local time.
+    """
+
+    def __init__(self, table: Any, directory: TableDirectory, now: Callable[[], datetime]) -> None:
+        self._options = CompactionOptions.of(table)
+        self._rewriter = KeyedRewriter(table, directory, self._options)
+        self._now = now
+
+    def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:
+        """See `Planner`."""
+        for bucket in buckets:
+            runs = level_runs(bucket.files)
+            if full:
+                pick = pick_full(runs, self._options)
+            else:
+                pick = pick_needed(runs, self._options, self._now(), up_level_0=self._options.force_up_level_0)
+            if pick is not None:
+                yield Work(bucket, pick.files, partial(self._rewriter.compact, bucket, pick))
+
+
+class AppendPlanner:
+    """Finds the work of a table without a primary key: packs of small files.
+
+    Args:
+        table: pypaimon's table.
+        directory: Where it lies.
+    """
+
+    def __init__(self, table: Any, directory: TableDirectory) -> None:
+        self._options = CompactionOptions.of(table)
+        self._rewriter = AppendRewriter(table, directory)
+        self._choose = packs if table.bucket_mode() == BucketMode.BUCKET_UNAWARE else neighbours
+
+    def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:
+        """See `Planner`."""
+        for bucket in buckets:
+            for pack in self._choose(bucket.files, self._options, full=full):
+                yield Work(bucket, pack, partial(self._rewriter.compact, bucket, pack))

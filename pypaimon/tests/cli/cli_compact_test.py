@@ -1,0 +1,77 @@
+"""`paimon-stream compact`: what it tells, what it takes, and what it refuses."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from cli_runs import Program
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import stream_write_builder
+
+COLUMNS = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.date32(), nullable=False), ("v", pa.int64())]
+)
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(tmp_path, capsys)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("db", True)
+    schema = Schema.from_pyarrow_schema(
+        COLUMNS, partition_keys=["day"], primary_keys=["day", "id"], options={"bucket": "1", "write-only": "true"}
+    )
+    catalog.create_table("db.t", schema, False)
+    table = catalog.get_table("db.t")
+    days = [datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)]
+    with stream_write_builder(table).with_commit_user("load").open_sync() as writer:
+        for commit in range(5):
+            writer.write(pa.table({"id": [1, 1], "day": days, "v": [commit, commit]}, schema=COLUMNS))
+            writer.commit()
+    return table
+
+
+def test_what_is_due_is_compacted_and_told(program: Program, table: Any) -> None:
+    dry = program("compact", "db.t", "--dry-run")
+    assert dry.code == 0
+    assert dry.lines[0].split() == ["partition", "bucket", "files", "size", "records"]
+    assert dry.lines[1].split()[:3] == ["day=2026-01-01", "0", "5"]
+    assert "10 files" in dry.lines[-1] and dry.lines[-1].endswith("would be compacted")
+    done = program("compact", "db.t")
+    assert done.code == 0
+    assert done.lines[2].split()[0] == "day=2026-01-02"
+    assert "10 files" in done.lines[-1] and "became 2 files" in done.lines[-1]
+    assert program("compact", "db.t").lines == ["db.t: nothing is due"]
+
+
+def test_partitions_and_json(program: Program, table: Any) -> None:
+    (record,) = program("compact", "db.t", "--partition", "day=2026-01-02", "--json").records
+    assert record["snapshots"] == [6] and record["planned_at"] == 5
+    (bucket,) = record["compacted"]
+    assert bucket["partition"] == {"day": "2026-01-02"}
+    assert (bucket["before"]["files"], bucket["before"]["records"]) == (5, 5)
+    assert (bucket["after"]["files"], bucket["after"]["records"]) == (1, 1)
+    assert program("compact", "db.t", "--full", "--partition", "day=2026-01-02").lines == ["db.t: nothing is due"]
+
+
+@pytest.mark.parametrize(
+    ("partition", "told"),
+    [
+        ("day=soon", "Partition column 'day' (DATE NOT NULL)"),
+        ("hour=3", "expected one of day, got 'hour'"),
+        ("day", "="),
+    ],
+)
+def test_partitions_that_are_none_are_refused(program: Program, table: Any, partition: str, told: str) -> None:
+    outcome = program("compact", "db.t", "--partition", partition)
+    assert outcome.code == 2
+    assert told in outcome.err

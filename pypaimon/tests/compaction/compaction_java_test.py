@@ -1,0 +1,47 @@
+"""Java goes on with what was compacted here: it reads, writes, compacts, expires, and its streams see no change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_java_client import LiveJava, missing_commands
+from shared_with_java import Shared
+
+from pypaimon.streaming import compact
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+FEW = {"num-sorted-run.compaction-trigger": "3", "compaction.min.file-num": "3", "num-levels": "6"}
+
+
+@pytest.fixture
+def java() -> Any:
+    if missing := missing_commands():
+        pytest.fail(f"no live Java: {', '.join(missing)} not found")
+    with LiveJava() as found:
+        yield found
+
+
+@pytest.mark.xdist_group("live_java")
+@pytest.mark.parametrize("keyed", [True, False])
+def test_java_goes_on_after_our_compactions(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
+    shared = Shared(java, tmp_path, keyed=keyed)
+    made = 0
+    for turn in range(12):
+        shared.ours((turn % 5, f"ours {turn}"), (50 + turn, "ours"))
+        shared.javas((turn % 4, f"java {turn}"), (100 + turn, "java"))
+        report = compact(shared.table.copy(FEW), full=turn == 7)
+        made += len(report.snapshots)
+        shared.check()
+        if turn in (5, 9):
+            shared.java.call("expire", options={"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+            shared.check()
+        if turn == 10 and keyed:
+            shared.java.call("compact", full=True, options={"write-only": "false"})
+            shared.check()
+    assert made > 3
+    latest = TableDirectory.of(shared.table).snapshots.get_latest_snapshot()
+    assert latest is not None
+    reply = java.call("read", options={"scan.mode": "from-snapshot", "scan.snapshot-id": str(latest.id - 2)})
+    assert reply["end"] == "waiting", reply

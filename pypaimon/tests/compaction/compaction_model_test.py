@@ -1,0 +1,141 @@
+"""Random lives of tables that this library writes and compacts: rows stay, streams see nothing, files are as Java's."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from commit_seed import commit_seed
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+from pypaimon.streaming.compaction.live_files import live_buckets
+from pypaimon.streaming.merge.runs import key_order
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+COLUMNS = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.int64())]
+)
+KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
+ENGINES: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "deduplicate by v": {"sequence.field": "v"},
+    "deduplicate, thin": {"data-file.thin-mode": "true", "file.format.per.level": "0:avro,4:orc"},
+    "partial-update": {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    "input": {"changelog-producer": "input"},
+}
+ROWS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1), st.integers(-5, 5), st.booleans()), max_size=12)
+STEPS = st.lists(st.one_of(ROWS, st.sampled_from(["due", "full", "p=0"])), min_size=3, max_size=14)
+
+
+class Life:
+    """A table and what its rows and changes should be."""
+
+    def __init__(self, directory: str, keys: list[str], options: dict[str, str]) -> None:
+        catalog = CatalogFactory.create({"warehouse": directory})
+        catalog.create_database("d", False)
+        schema = Schema.from_pyarrow_schema(COLUMNS, partition_keys=["p"], primary_keys=keys, options=options)
+        catalog.create_table("d.t", schema, False)
+        self.table = catalog.get_table("d.t")
+        self.keyed = bool(keys)
+        self.raw = options.get("merge-engine") in ("partial-update", "aggregation")
+        self.ordered = not keys and "bucket" in options
+
+    def write(self, rows: list[tuple[int, int, int, bool]]) -> None:
+        found = [{"id": key, "p": p, "v": v, "_row_kind": "-D" if gone else "+I"} for key, p, v, gone in rows]
+        columns = KINDED if self.keyed else COLUMNS
+        with stream_write_builder(self.table).with_commit_user("writer").open_sync() as writer:
+            writer.write(pa.Table.from_pylist([{name: row[name] for name in columns.names} for row in found], columns))
+            writer.commit()
+
+    def rows(self) -> list[str]:
+        """The current rows."""
+        return self._read("latest-full")
+
+    def changes(self) -> list[str]:
+        """Every change since the beginning."""
+        return self._read("earliest")
+
+    def _read(self, start: str) -> list[str]:
+        builder = stream_read_builder(self.table).with_start(start).with_end(latest=True)
+        with builder.with_raw(self.raw).open_sync() as stream:
+            return [str(row) for batch in stream for row in batch.data.to_pylist()]
+
+    def check_files(self) -> None:
+        """Above level 0 no two files of a level hold the same key; every file is there."""
+        directory = TableDirectory.of(self.table)
+        snapshot = directory.snapshots.get_latest_snapshot()
+        if snapshot is None:
+            return
+        for bucket in live_buckets(directory, snapshot):
+            assert all(Path(str(file.read.file_path)).exists() for file in bucket.files)
+            for level in {file.level for file in bucket.files} - {0}:
+                bounds = sorted(
+                    (key_order(file.read.min_key), key_order(file.read.max_key))
+                    for file in bucket.files
+                    if file.level == level
+                )
+                assert all(one[1] < other[0] for one, other in pairwise(bounds))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@seed(commit_seed())
+@settings(
+    max_examples=8, deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+)
+@given(
+    steps=STEPS,
+    trigger=st.integers(1, 4),
+    small=st.sampled_from(["1 b", "1500 b", "128 mb"]),
+    buckets=st.integers(1, 2),
+)
+def test_keyed_tables(engine: str, steps: list[Any], trigger: int, small: str, buckets: int) -> None:
+    options = {
+        **ENGINES[engine],
+        "bucket": str(buckets),
+        "num-sorted-run.compaction-trigger": str(trigger),
+        "target-file-size": small,
+    }
+    with TemporaryDirectory() as directory:
+        live(Life(directory, ["id", "p"], options), steps)
+
+
+@pytest.mark.parametrize("bucket", [{}, {"bucket": "2", "bucket-key": "id"}])
+@seed(commit_seed())
+@settings(
+    max_examples=8, deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+)
+@given(steps=STEPS, least=st.integers(1, 4), small=st.sampled_from(["1 b", "1500 b", "128 mb"]))
+def test_append_tables(bucket: dict[str, str], steps: list[Any], least: int, small: str) -> None:
+    options = {**bucket, "compaction.min.file-num": str(least), "target-file-size": small}
+    with TemporaryDirectory() as directory:
+        life = Life(directory, [], options)
+        live(life, steps)
+
+
+def live(life: Life, steps: list[Any]) -> None:
+    for step in steps:
+        if not isinstance(step, str):
+            life.write(step)
+            continue
+        rows, changes = life.rows(), life.changes()
+        partition = {"p": 0} if step == "p=0" else None
+        report = compact(life.table, full=step != "due", partition=partition)
+        assert not report.conflicts
+        assert all(each.partition["p"] == 0 for each in report.compacted) or partition is None
+        assert (life.rows() == rows) if life.ordered else (sorted(life.rows()) == sorted(rows))
+        assert life.changes() == changes
+        life.check_files()
+        if step == "full":
+            assert not compact(life.table, full=True).compacted
+    if life.keyed and steps[-1] == "full":
+        directory = TableDirectory.of(life.table)
+        snapshot = directory.snapshots.get_latest_snapshot()
+        assert snapshot is None or all(file.level for each in live_buckets(directory, snapshot) for file in each.files)

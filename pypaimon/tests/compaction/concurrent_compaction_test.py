@@ -1,0 +1,148 @@
+"""What others do to a table while it is compacted, requests that fail, and processes that die: no row is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commit_seed import commit_seed
+from mortal_file_io import Killed, MortalFileIO
+from pypaimon import Schema
+from sink_world import COLUMNS, World
+
+from pypaimon.streaming import compact
+from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
+
+DUE = {"num-sorted-run.compaction-trigger": "2", "compaction.min.file-num": "2"}
+LAST = 60
+
+
+def world_of(directory: Path, *, keyed: bool) -> World:
+    """A table of several small files."""
+    world = World(directory, keyed=keyed)
+    for _ in range(3):
+        world.run()
+    return world
+
+
+def due(world: World, file_io: MortalFileIO | None = None) -> Any:
+    return world.table(file_io).copy(DUE)
+
+
+def meanwhile(world: World, action: Callable[[], Any]) -> Any:
+    """A handle of the table at whose last but one request before publishing something else happens."""
+    counting = MortalFileIO()
+    trial = World(world.path.parent.parent / "trial", keyed=world.keyed)
+    for _ in range(3):
+        trial.run()
+    compact(due(trial, counting), full=True)
+    file_io = MortalFileIO()
+    file_io.interruption = (counting.steps - 5, action)
+    return due(world, file_io)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_writer_commits_meanwhile(tmp_path: Path, keyed: bool) -> None:
+    world = world_of(tmp_path / "w", keyed=keyed)
+    report = compact(meanwhile(world, world.other), full=True)
+    assert len(report.snapshots) == 1
+    world.check()
+    assert not report.conflicts
+    compact(due(world), full=True)
+    world.check()
+    assert world.live_files() <= world.data_files()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_another_compaction_was_faster(tmp_path: Path, keyed: bool) -> None:
+    world = world_of(tmp_path / "w", keyed=keyed)
+    faster: list[Any] = []
+    report = compact(meanwhile(world, lambda: faster.append(compact(due(world), full=True))), full=True)
+    assert faster[0].snapshots
+    assert report.conflicts
+    assert not report.snapshots
+    world.check()
+    # What the slower one wrote is gone; the files of the state before stay until it expires.
+    fresh = compact(due(world), full=True)
+    assert not fresh.compacted
+    assert world.live_files() <= world.data_files()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_process_dies_at_every_request(tmp_path: Path, keyed: bool) -> None:
+    for steps in range(1 + commit_seed() % 3, LAST, 3):
+        world = world_of(tmp_path / str(steps), keyed=keyed)
+        try:
+            compact(due(world, MortalFileIO(steps)), full=True)
+        except Killed:
+            world.check()
+            compact(due(world), full=True)
+            world.check()
+            assert world.live_files() <= world.data_files()
+            continue
+        break
+    assert 9 < steps < LAST - 3
+
+
+def test_a_damaged_file_stops_it_and_changes_nothing(tmp_path: Path) -> None:
+    world = world_of(tmp_path, keyed=True)
+    before, latest = world.data_files(), world.latest()
+    victim = next(path for path in world.path.rglob("data-*") if path.name in world.live_files())
+    victim.write_bytes(victim.read_bytes()[:100])
+    with pytest.raises(CorruptTableError, match=victim.name):
+        compact(due(world), full=True)
+    assert (world.data_files(), world.latest()) == (before, latest)
+
+
+def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
+    world = world_of(tmp_path, keyed=False)
+    compaction = Compaction(due(world), full=True)
+    assert len(compaction.run().snapshots) == 1
+    assert not compaction.run().snapshots
+    for _ in range(3):
+        world.run()
+    assert len(compaction.run().snapshots) == 1
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled"),
+        ({"changelog-producer": "lookup"}, "changelog-producer"),
+        ({"merge-engine": "first-row"}, "looks rows up"),
+        ({"record-level.expire-time": "1 d"}, "record-level.expire-time"),
+        ({"file-index.bloom-filter.columns": "v"}, "file indexes"),
+        ({"file.format": "csv"}, "csv"),
+    ],
+)
+def test_what_cannot_be_compacted_is_refused_before_a_byte_is_written(
+    tmp_path: Path, options: dict[str, str], named: str
+) -> None:
+    world = world_of(tmp_path, keyed=True)
+    before = world.data_files()
+    with pytest.raises(UnsupportedTableError, match=named):
+        compact(world.table().copy_without_time_travel(options), full=True)
+    assert world.data_files() == before
+
+
+def test_postponed_buckets_are_refused(tmp_path: Path) -> None:
+    catalog = World(tmp_path).catalog
+    schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "-2"})
+    catalog.create_table("db.postponed", schema, False)
+    with pytest.raises(UnsupportedTableError, match="postponed"):
+        compact(catalog.get_table("db.postponed"))
+
+
+def test_a_table_without_a_snapshot_has_nothing_to_do(tmp_path: Path) -> None:
+    report = compact(World(tmp_path).table())
+    assert (report.planned_at, report.compacted) == (None, ())
+
+
+def test_errors_are_those_of_this_library(tmp_path: Path) -> None:
+    world = world_of(tmp_path, keyed=True)
+    with pytest.raises(PaimonStreamError, match="expected none"):
+        compact(world.table(), partition={"day": "2026-01-01"})
