@@ -29,12 +29,12 @@ corpus: $(VENV)/ready ## Our reads beside Java's: the scoreboard
 	$(RUN) pypaimon/tests/support/corpus_report.py $(ARGS)
 
 differential: $(VENV)/ready ## Random histories beside live Java, some minutes (needs Maven and a JDK; N=n)
-	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py pypaimon/tests/writing/java_twins_test.py $(ARGS)
+	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py $(addprefix pypaimon/tests/writing/, java_twins_test.py java_race_test.py) $(ARGS)
 
 soak: $(VENV)/ready ## Long forms: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
 	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, histories/model_test.py histories/rollback_model_test.py consumers/shard_group_test.py consumers/progress_machine_test.py histories/corpus_test.py histories/corpus_batch_test.py histories/ranges_model_test.py formats/record_files_test.py formats/row_files_test.py metadata/manifests_test.py histories/faults_test.py histories/faults_corpus_test.py histories/faults_process_test.py histories/crash_test.py histories/long_run_test.py planning/resharding_test.py histories/concurrency_test.py metadata/hostile_input_test.py writing/java_files_test.py writing/copy_crash_test.py)
 	SOAK=1 $(RUN) -m pytest $(addprefix pypaimon/tests/, spark/spark_installed_test.py spark/read/spark_kill_test.py spark/write/spark_sink_kill_test.py spark/write/spark_sink_exactly_once_test.py spark/write/spark_sink_copy_test.py)
-	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py pypaimon/tests/writing/java_twins_test.py $(ARGS)
+	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py $(addprefix pypaimon/tests/writing/, java_twins_test.py java_race_test.py) $(ARGS)
 
 matrix: $(VENV)/ready ## The tests on each supported Python, pyarrow, pandas, numpy and PySpark (ARGS="-s 'matrix(oldest)'" for a row)
 	$(RUN) -m nox $(ARGS)

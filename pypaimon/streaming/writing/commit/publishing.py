@@ -32,6 +32,13 @@ class Publisher(Protocol):
     arbitrates: bool
     looks_back: bool
 
+    def settle(self, number: int) -> None:
+        """See to it that the snapshot of a number, which is there, is not replaced any more.
+
+        Raises:
+            OSError: That cannot be done.
+        """
+
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
         """Publish a snapshot.
 
@@ -66,13 +73,22 @@ class _ByCatalog:
     def __init__(self, publisher: Any) -> None:
         self._publisher = publisher
 
+    def settle(self, number: int) -> None:
+        """The catalog replaces none."""
+
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
         made = JSON.from_json(json.dumps(snapshot), PaimonSnapshot)
         return bool(self._publisher.commit(base_uuid, made, statistics()))
 
 
 class _ByLink:
-    """On a local disk: a link fails if its name exists, whoever made it."""
+    """On a local disk: a link fails if its name exists, whoever made it.
+
+    Java and pypaimon rename instead: they write `.snapshot-N.<uuid>.tmp`, look whether there is a `snapshot-N`, and
+    rename, which replaces one that came meanwhile. So who has made a link deletes those files: where the file is gone
+    the rename fails, and its writer takes that for the answer that another one was faster. A file that comes later
+    belongs to somebody who looks later, and sees the link. Then the snapshot is the link still, or was replaced before.
+    """
 
     arbitrates = True
     looks_back = True
@@ -80,22 +96,36 @@ class _ByLink:
     def __init__(self, directory: TableDirectory) -> None:
         self._directory = directory
 
+    def settle(self, number: int) -> None:
+        home, name = os.path.split(self._path(number))
+        for each in os.listdir(home):
+            if each.startswith(f".{name}.") and each.endswith(".tmp"):
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{home}/{each}")
+
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
-        target = local_path(self._directory.snapshots.get_snapshot_path(snapshot["id"]))
+        target = self._path(snapshot["id"])
         home, name = os.path.split(target)
         os.makedirs(home, exist_ok=True)
-        temporary = f"{home}/.{name}.{uuid4().hex}.tmp"
+        temporary = f"{home}/.{name}.{uuid4()}.tmp"
         try:
             with open(temporary, "x", encoding="utf-8") as file:
                 file.write(_text(snapshot))
+                made = os.fstat(file.fileno())
             os.link(temporary, target)
         except FileExistsError:
             return False
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
+        self.settle(snapshot["id"])
+        if not os.path.samestat(made, os.stat(target)):
+            return False
         _hint(self._directory, snapshot["id"])
         return True
+
+    def _path(self, number: int) -> str:
+        return str(local_path(self._directory.snapshots.get_snapshot_path(number)))
 
 
 class _ByStore:
@@ -110,6 +140,9 @@ class _ByStore:
         self._directory = directory
         self._renamed = renamed
         self.arbitrates = renamed or directory.store.objects.creates(directory.snapshots.get_snapshot_path(1))
+
+    def settle(self, number: int) -> None:
+        """HDFS replaces none; what another store does nobody can know."""
 
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
         store, path = self._directory.store, self._directory.snapshots.get_snapshot_path(snapshot["id"])

@@ -213,8 +213,9 @@ class SnapshotCommit:
         if self._latest is None or not self._publisher.looks_back:
             return False
         try:
+            self._publisher.settle(self._latest.id)
             there = self._directory.snapshots.refreshed(self._latest.id)
-        except PaimonStreamError as error:
+        except (PaimonStreamError, OSError) as error:
             # That the store fails must not pass for an expiry: look again.
             self._error = error
             return True
