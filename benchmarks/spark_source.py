@@ -122,7 +122,7 @@ def _write(table: Any, rows: pa.Table) -> None:
     for batch in rows.combine_chunks().to_batches():
         inserts = pa.array(np.zeros(batch.num_rows, np.int8))
         writer.write(pa.RecordBatch.from_arrays([*batch.columns, inserts], schema=rows.schema.append(kinds)))
-    commit_batch(table, writer.prepare(0), overwrite=False)
+    commit_batch(table, writer.prepare(), overwrite=False)
     writer.close()
 
 

@@ -113,7 +113,7 @@ class Sink:
             for each in batches:
                 rows += each.num_rows
                 writer.write(self.layout.align(each))
-            messages = writer.prepare(batch)
+            messages = writer.prepare()
         except BaseException:
             writer.abort()
             raise

@@ -79,7 +79,7 @@ class RecordWriter:
         """Bytes of the rows that are held in memory, in no file yet: as Arrow counts them."""
         return sum(bucket.buffered_bytes for bucket in self._buckets.values())
 
-    def prepare(self, identifier: int) -> list[Any]:
+    def prepare(self) -> list[Any]:
         """Finish the files: pypaimon's commit messages, which own them from now on.
 
         Raises:

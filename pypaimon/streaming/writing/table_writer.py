@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TableChangedError
 from pypaimon.streaming.logs import StreamLog
-from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.write_internals import BucketMode
-from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
 from pypaimon.streaming.writing.changes.new_columns import altered
 from pypaimon.streaming.writing.changes.records import Record
 from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitLedger
 from pypaimon.streaming.writing.commit.commit_session import CommitSession
 from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.exactly_once import Overwrite, commit_once
+from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
-from pypaimon.streaming.writing.record_writer import RecordWriter
-from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
+from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.schema_pin import SchemaPin
-from pypaimon.streaming.writing.writable_tables import check_writable, kind_rules
-from pypaimon.streaming.writing.write_state import WriteState, write_state
+from pypaimon.streaming.writing.writable_tables import check_writable
 from pypaimon.streaming.writing.writer_settings import (
     WriterClosedError,
     WriterConflictError,
     WriterSettings,
     check_partitions,
     check_watermark,
-    kind_column,
 )
 
 _LOG = StreamLog(__name__)
 
 SOURCE_POSITION = "pypaimon.source-position"
 """Property of a snapshot: where the source of its rows goes on, as `Position.to_json` writes it."""
-
-_WHOLE_TABLE = {"dynamic-partition-overwrite": "false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +78,12 @@ class TableWriter:
         self.user = settings.user
         check_writable(table, self.name, settings.overwrite is not False)
         check_partitions(table, settings.overwrite)
-        self._table = table
+        self._pending = PendingRows(table, settings)
         self._directory = TableDirectory.of(table)
-        self._kind_column = kind_column(table, settings.kind_column)
-        self._overwrite = settings.overwrite
-        self._replaces = False
-        self._memory_limit = settings.memory_limit
         self._is_named = settings.is_named
         self._pin = SchemaPin.of(table)
         self._session = CommitSession()
         self._standing: Standing = standing(self._directory, self.user)
-        self._known_layout: tuple[pa.Schema, pa.Schema, RowLayout] | None = None
-        self._records: RecordWriter | None = None
-        self._finished: list[Any] = []
-        self._state: WriteState | None = None
-        self._base = 0
         self._why_ended: str | None = None
         self._ends_behind: str | None = None
         self._origin = Origin()
@@ -111,7 +92,7 @@ class TableWriter:
     @property
     def table(self) -> Any:
         """pypaimon's table, with the schema that is written."""
-        return self._table
+        return self._pending.table
 
     @property
     def is_open(self) -> bool:
@@ -121,17 +102,17 @@ class TableWriter:
     @property
     def is_keyed(self) -> bool:
         """Whether the table has a primary key, so that rows have kinds."""
-        return bool(self._table.is_primary_key_table)
+        return bool(self.table.is_primary_key_table)
 
     @property
     def kind_column(self) -> str | None:
         """Column of what is written that holds row kinds; None: `_row_kind`, where the table has no such column."""
-        return self._kind_column
+        return self._pending.kind_column
 
     @property
     def has_pending(self) -> bool:
         """Whether something was written and not committed."""
-        return self._records is not None or bool(self._finished) or self._replaces
+        return self._pending.any
 
     @property
     def last(self) -> LastCommit | None:
@@ -147,10 +128,9 @@ class TableWriter:
     def replace_table(self) -> None:
         """The next commit replaces all that the table holds, if it holds rows; to be called before its first row."""
         with self._turn():
-            if self._records is not None or self._finished:
+            if self._pending.has_rows:
                 raise StreamConfigError("rows were written already: commit() or abort() before the table is replaced")
-            latest = self._latest()
-            self._replaces = latest is not None and latest.total_record_count != 0
+            self._pending.replace_table()
 
     def write(self, data: Any) -> None:
         """Take rows; see `StreamWriter.write`."""
@@ -160,31 +140,25 @@ class TableWriter:
     def write_changes(self, records: Iterable[Record], settings: ChangeSettings) -> None:
         """Take rows out of change records; see `StreamWriter.write_changes`."""
         with self._turn():
-            found = table_changes(self._table, records, settings, self._kind_column or ROW_KIND)
+            found = table_changes(self.table, records, settings, self.kind_column or ROW_KIND)
             if found.alterations:
-                table = altered(self._table, found.alterations)
+                table = altered(self.table, found.alterations)
                 with self._ends_on_error("an error while the table was altered"):
                     self._go_on_with(table)
             if found.rows.num_rows:
                 self._write(found.rows)
 
     def _write(self, data: Any) -> None:
-        given = arrow_input(data)
-        schema, layout = self._layout(given.schema)
-        aligned = (layout.align(plain(batch, schema)) for batch in given.batches)
-        # Of what is in memory every row is checked before the first one is taken.
-        rows = list(aligned) if given.in_memory else aligned
+        rows = self._pending.aligned(data)
         with self._ends_on_error("an error while rows were written"):
             for batch in rows:
-                self._take(batch)
+                self._pending.take(batch, self.last)
 
     def _go_on_with(self, table: Any) -> None:
-        """Write under another schema of the table; what was written is committed with what comes, each in its own."""
-        self._finish_files()
-        self._table = table
+        """Write under another schema of the table."""
+        self._pending.go_on_with(table)
         self._directory = TableDirectory.of(table)
         self._pin = SchemaPin.of(table)
-        self._known_layout = None
 
     def commit(
         self,
@@ -205,7 +179,7 @@ class TableWriter:
     def abort(self) -> None:
         """Delete what was written since the last commit; the writer goes on."""
         with self._turn(), self._ends_on_error("an error while files were deleted"):
-            self._discard()
+            self._pending.discard()
 
     def close(self, *, is_done: bool) -> None:
         """Delete what was not committed, and end, behind a call that is under way. Idempotent.
@@ -271,83 +245,7 @@ class TableWriter:
         self._why_ended = why
         # What ended it is the error to see.
         with suppress(Exception):
-            self._discard()
-
-    def _discard(self) -> None:
-        """Delete the files that no commit was tried with."""
-        records, self._records = self._records, None
-        messages, self._finished = self._finished, []
-        self._replaces = False
-        if records is not None:
-            records.abort()
-        if messages:
-            discard(self._table, messages)
-
-    # Rows
-
-    def _layout(self, given: pa.Schema) -> tuple[pa.Schema, RowLayout]:
-        known = self._known_layout
-        if known is None or not known[0].equals(given):
-            schema = plain_schema(given, self._table.fields)
-            layout = row_layout(
-                schema, self._table.fields, kind_rules(self._table), table=self.name, kind_column=self._kind_column
-            )
-            known = self._known_layout = given, schema, layout
-        return known[1:]
-
-    def _take(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
-        if self._records is None:
-            self._records = RecordWriter(
-                self._table_to_write(),
-                self.user,
-                self._overwrites is not False,
-                self._state_to_write(),
-                self._memory_limit,
-            )
-        self._records.write(batch)
-
-    def _finish_files(self) -> None:
-        """What was written becomes files that are ready to be committed."""
-        if self._records is None:
-            return
-        messages = self._records.prepare(self._standing.next)
-        self._finished += messages
-        self._records = None
-        if self._state is not None:
-            self._state = _advanced(self._state, messages)
-
-    @property
-    def _overwrites(self) -> Overwrite:
-        return True if self._replaces else self._overwrite
-
-    def _table_to_write(self) -> Any:
-        return self._table.copy_without_time_travel(_WHOLE_TABLE) if self._replaces else self._table
-
-    def _state_to_write(self) -> WriteState:
-        """What decides the numbers of new files, read again where others have committed since."""
-        if self._table.bucket_mode() != BucketMode.HASH_FIXED:
-            return WriteState()
-        if self._state is None or self._others_have_committed():
-            latest = self._latest()
-            self._base = 0 if latest is None else latest.id
-            self._state = _advanced(write_state(self._table), self._finished)
-        return self._state
-
-    def _others_have_committed(self) -> bool:
-        """Whether there is a snapshot behind the one that is known. One request behind a commit of this writer.
-
-        The snapshots from there on are kept, so that the next one is either there or not yet.
-        """
-        if self.last is not None and self.last.snapshot == self._base:
-            return self._directory.snapshots.refreshed(self._base + 1) is not None
-        latest = self._latest()
-        return (0 if latest is None else latest.id) != self._base
-
-    def _latest(self) -> Snapshot | None:
-        self._directory.snapshots.forget()
-        return self._directory.snapshots.get_latest_snapshot()
+            self._pending.discard()
 
     # Commits
 
@@ -375,12 +273,11 @@ class TableWriter:
         return given
 
     def _commit(self, commit: _Commit) -> CommitReport:
-        self._finish_files()
-        self._pin.check(self._table)
+        messages = self._pending.messages()
+        self._pin.check(self.table)
         self._check_history()
-        overwrite, table = self._overwrites, self._table_to_write()
-        messages, self._finished = self._finished, []
-        self._replaces = False
+        overwrite, table = self._pending.overwrites, self._pending.table_to_write
+        self._pending.taken()
         if not (messages or overwrite is not False or commit.says or commit.named):
             return CommitReport(None, Written.of([]))
         try:
@@ -410,9 +307,7 @@ class TableWriter:
     def _note(self, report: CommitReport, commit: _Commit, replaced: bool) -> None:
         if report.snapshot is None or report.repeated:
             return
-        if replaced or report.snapshot != self._base + 1:
-            self._state = None
-        self._base = report.snapshot
+        self._pending.note_committed(report.snapshot, replaced=replaced)
         self._standing = Standing(LastCommit(commit.identifier, report.snapshot, commit.notes), commit.identifier + 1)
 
     def _conflict(self, what: str) -> WriterConflictError:
@@ -429,9 +324,3 @@ class TableWriter:
                 f"{self.last.identifier} of '{self.user}', while it was written. Nothing was committed.",
                 "Open a new writer: its last_committed and position tell what the table holds now.",
             )
-
-
-def _advanced(state: WriteState, messages: Sequence[Any]) -> WriteState:
-    """The state behind files of our own."""
-    numbers = [file.max_sequence_number for message in messages for file in message.new_files]
-    return WriteState(max([state.sequence, *numbers]), state.rescaled)

@@ -227,7 +227,7 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
         writer = RecordWriter(table, user, False, state)
         try:
             writer.write(layout.align(pa.RecordBatch.from_arrays(columns, schema=schema)))
-            messages += writer.prepare(1)
+            messages += writer.prepare()
         except PaimonStreamError:
             writer.abort()
             raise

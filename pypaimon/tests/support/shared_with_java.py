@@ -43,7 +43,7 @@ class Shared:
             batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), kinds)
         writer = RecordWriter(self.table, "ours", False)
         writer.write(batch)
-        (message,) = writer.prepare(0)
+        (message,) = writer.prepare()
         writer.close()
         assert isinstance(message, CommitMessage)
         return message

@@ -167,7 +167,7 @@ def write(table: Any, rows: list[tuple[int, int]], user: str, overwrite: bool) -
         kinds = pa.array([0] * len(rows), pa.int8())
         batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), kinds)
     writer.write(batch)
-    messages = writer.prepare(0)
+    messages = writer.prepare()
     writer.close()
     return messages
 

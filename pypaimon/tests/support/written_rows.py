@@ -41,7 +41,7 @@ def write(table: Any, *batches: pa.RecordBatch, user: str = "user", **settings: 
     writer = RecordWriter(table, user, settings.pop("overwrite", False), **settings)
     for batch in batches:
         writer.write(batch)
-    messages = writer.prepare(0)
+    messages = writer.prepare()
     writer.close()
     return messages
 

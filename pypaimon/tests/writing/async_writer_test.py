@@ -13,7 +13,7 @@ import pytest
 from written_tables import Written, rows
 
 from pypaimon.streaming import StreamConfigError, WriterClosedError
-from pypaimon.streaming.writing import table_writer
+from pypaimon.streaming.writing import pending_rows, table_writer
 
 
 @pytest.fixture
@@ -54,7 +54,8 @@ def gate() -> Iterator[Gate]:
 def held(monkeypatch: pytest.MonkeyPatch, gate: Gate, name: str) -> Iterator[None]:
     """What the writer asks of the layers below waits at the gate."""
     with monkeypatch.context() as patched:
-        patched.setattr(table_writer, name, gate.through(getattr(table_writer, name)))
+        module = pending_rows if name == "arrow_input" else table_writer
+        patched.setattr(module, name, gate.through(getattr(module, name)))
         yield
 
 

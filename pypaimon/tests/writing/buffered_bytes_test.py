@@ -29,5 +29,5 @@ def test_buffered_bytes_are_those_of_the_rows_in_no_file(warehouse: Any, keyed: 
     assert once >= 100_000
     writer.write(batch)
     assert writer.buffered_bytes >= 2 * once
-    writer.prepare(0)
+    writer.prepare()
     assert writer.buffered_bytes == 0

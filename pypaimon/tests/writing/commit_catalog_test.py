@@ -98,7 +98,7 @@ def commit(
     """Commit rows of days."""
     writer = RecordWriter(table, user, False)
     writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], COLUMNS))
-    messages = writer.prepare(identifier)
+    messages = writer.prepare()
     writer.close()
     return commit_once(
         table, user, identifier, messages, overwrite=False, assumption=Assumption(), session=session

@@ -195,7 +195,7 @@ def written(table: Any, *rows: tuple[str | None, int]) -> list[Any]:
     """Messages with rows of days."""
     writer = RecordWriter(table, "query", False)
     writer.write(pa.RecordBatch.from_pylist([{"dt": day, "v": value} for day, value in rows], DAYS))
-    messages = writer.prepare(0)
+    messages = writer.prepare()
     writer.close()
     return messages
 

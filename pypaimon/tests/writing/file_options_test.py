@@ -220,7 +220,7 @@ def test_many_partitions_stay_within_the_bound(warehouse: Any, keyed: bool, part
     for start in range(0, len(rows), 100):
         writer.write(batch.slice(start, 100))
         assert writer.buffered_bytes <= 32 << 10
-    messages = writer.prepare(0)
+    messages = writer.prepare()
     assert len({message.partition for message in messages}) == partitions
     written = [
         row for message in messages for file in message.new_files for row in stored(file.file_path)["id"].to_pylist()

@@ -66,7 +66,7 @@ def test_milliseconds_before_1970_are_written(warehouse: Any) -> None:
     table = table_of(warehouse, "t", schema, options={"file.format": "orc"})
     writer = RecordWriter(table, "user", False)
     writer.write(rows_of(schema, [(-1_000,)]))
-    assert len(writer.prepare(0)) == 1
+    assert len(writer.prepare()) == 1
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
@@ -76,7 +76,7 @@ def test_a_codec_that_a_format_lacks_is_refused(warehouse: Any, format_: str) ->
     writer = RecordWriter(table, "user", False)
     writer.write(rows_of(schema, [(1,)]))
     with pytest.raises(StreamConfigError, match=r"'file\.compression' = 'lzo'"):
-        writer.prepare(0)
+        writer.prepare()
     writer.abort()
     assert not [path for path in Path(str(table.table_path)).rglob("data-*") if path.is_file()]
 

@@ -451,7 +451,7 @@ def test_snapshots_before_the_newest_commits_may_expire(table: Written) -> None:
 
 def _break_publishing(writer: Any) -> None:
     """From now on no snapshot is published."""
-    environment = writer._writer._table.catalog_environment
+    environment = writer._writer.table.catalog_environment
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("publishing fails")

@@ -70,7 +70,7 @@ def _change(catalog: Any, rng: random.Random) -> None:
         table = catalog.get_table("db.origin")
         writer = RecordWriter(table, "origin", False)
         writer.write(pa.record_batch(columns, schema=COLUMNS.append(pa.field(VALUE_KIND, pa.int8(), nullable=False))))
-        commit_batch(table, writer.prepare(0), overwrite=False)
+        commit_batch(table, writer.prepare(), overwrite=False)
         writer.close()
 
 

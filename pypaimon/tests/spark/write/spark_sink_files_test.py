@@ -124,7 +124,7 @@ def test_one_record_of_each_key_is_left_and_all_are_logged(
     )  # fmt: skip
     writer = RecordWriter(table, "user", False)
     writer.write(batch)
-    (message,) = writer.prepare(0)
+    (message,) = writer.prepare()
     (file,), (changelog,) = message.new_files, message.changelog_files
     stored = pq.read_table(str(file.file_path), partitioning=None)
     expected = {key: (index, kind) for index, (kind, key) in enumerate(changes)}

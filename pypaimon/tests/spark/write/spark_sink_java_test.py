@@ -51,7 +51,7 @@ def _commit(warehouse: Path, rows: list[tuple[int, int, str]], number: int, keye
         batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), pa.array(kinds, pa.int8()))
     writer = RecordWriter(table, "query", False)
     writer.write(batch)
-    messages = writer.prepare(number)
+    messages = writer.prepare()
     writer.close()
     commit_once(table, "query", number, messages, overwrite=False, assumption=Assumption())
 

@@ -1,0 +1,75 @@
+"""`KnownState`: what a writer that goes on knows of files that are there; others' are found out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pypaimon.streaming.metadata.snapshots import Snapshot
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.writing.commit.last_commit import LastCommit
+from pypaimon.streaming.writing.write_state import WriteState, write_state
+
+
+class KnownState:
+    """What decides the numbers of new files. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._state: WriteState | None = None
+        self._base = 0
+
+    def of(self, table: Any, last: LastCommit | None, finished: Sequence[Any]) -> WriteState:
+        """It, as it is now.
+
+        Args:
+            table: pypaimon's table.
+            last: The newest commit of the writer.
+            finished: Commit messages of files that are not committed yet.
+        """
+        if table.bucket_mode() != BucketMode.HASH_FIXED:
+            return WriteState()
+        directory = TableDirectory.of(table)
+        if self._state is None or self._others_have_committed(directory, last):
+            latest = latest_snapshot(directory)
+            self._base = 0 if latest is None else latest.id
+            self._state = _advanced(write_state(table), finished)
+        return self._state
+
+    def note_finished(self, messages: Sequence[Any]) -> None:
+        """Files of the writer came."""
+        if self._state is not None:
+            self._state = _advanced(self._state, messages)
+
+    def note_committed(self, snapshot: int, *, replaced: bool) -> None:
+        """The writer has committed.
+
+        Args:
+            snapshot: Id of its snapshot.
+            replaced: Whether files that were there are gone.
+        """
+        if replaced or snapshot != self._base + 1:
+            self._state = None
+        self._base = snapshot
+
+    def _others_have_committed(self, directory: TableDirectory, last: LastCommit | None) -> bool:
+        """Whether there is a snapshot behind the one that is known. One request behind a commit of this writer.
+
+        The snapshots from there on are kept, so that the next one is either there or not yet.
+        """
+        if last is not None and last.snapshot == self._base:
+            return directory.snapshots.refreshed(self._base + 1) is not None
+        latest = latest_snapshot(directory)
+        return (0 if latest is None else latest.id) != self._base
+
+
+def latest_snapshot(directory: TableDirectory) -> Snapshot | None:
+    """The latest snapshot as it is in the store now."""
+    directory.snapshots.forget()
+    return directory.snapshots.get_latest_snapshot()
+
+
+def _advanced(state: WriteState, messages: Sequence[Any]) -> WriteState:
+    """The state behind files of our own."""
+    numbers = [file.max_sequence_number for message in messages for file in message.new_files]
+    return WriteState(max([state.sequence, *numbers]), state.rescaled)
