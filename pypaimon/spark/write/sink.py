@@ -144,6 +144,7 @@ class Sink:
             ordered=self.streaming,
             origin=origin,
             schema_id=schema_id,
+            fresh=True,
         )
         self._log(f"batch {batch} of query {query}", report, tasks)
 

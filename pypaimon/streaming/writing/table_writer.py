@@ -237,8 +237,11 @@ class TableWriter:
     def _ends_on_error(self, why: str) -> Iterator[None]:
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self._end(why)
+            if isinstance(error, FileNotFoundError):
+                # Where the table was dropped, that is what went wrong.
+                self._pin.check(self.table)
             raise
 
     def _end(self, why: str) -> None:
@@ -276,6 +279,7 @@ class TableWriter:
         messages = self._pending.messages()
         self._pin.check(self.table)
         self._check_history()
+        schema_id = self._directory.latest_schema().id
         overwrite, table = self._pending.overwrites, self._pending.table_to_write
         self._pending.taken()
         if not (messages or overwrite is not False or commit.says or commit.named):
@@ -288,11 +292,12 @@ class TableWriter:
                 messages,
                 overwrite=overwrite,
                 assumption=Assumption(),
-                schema_id=self._directory.latest_schema().id,
+                schema_id=schema_id,
                 properties=commit.notes,
                 keep_empty=commit.says,
                 watermark=commit.watermark,
                 session=self._session,
+                fresh=True,
             )
         except BatchOrderError as error:
             raise self._conflict(f"commit {error.later}, which is later, is in the table") from error

@@ -34,10 +34,8 @@ def run_commit(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what
     """
     try:
         return commit.run()
-    except (CommitConflictError, StreamConfigError):
+    except (CommitConflictError, StreamConfigError, BatchOrderError):
         _left(table, commit, messages, advice)
-        raise
-    except BatchOrderError:
         raise
     except Exception as error:
         raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, commit, messages, advice)}") from error

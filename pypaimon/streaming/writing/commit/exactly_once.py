@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -48,6 +49,7 @@ def commit_once(
     keep_empty: bool = False,
     watermark: int | None = None,
     session: CommitSession | None = None,
+    fresh: bool = False,
 ) -> CommitReport:
     """Commit, unless the table has the identifier already.
 
@@ -67,6 +69,8 @@ def commit_once(
         keep_empty: Whether a commit without files leaves a snapshot, as progress needs it.
         watermark: Event time up to which rows are complete, epoch milliseconds. That of the table never falls.
         session: What the caller knows from its last commit of this user, which makes this one cheaper; None: nothing.
+        fresh: Whether no commit of these messages was ever tried, so that their files are deleted where this one is not
+            tried either. Otherwise they stay then, for a snapshot may name them.
 
     Raises:
         CommitUnknownError: It cannot be known whether it was committed before.
@@ -87,22 +91,38 @@ def commit_once(
         status = ledger.status(identifier)
         found = identifier in status.batches
         return _repeated(table, status.snapshot, messages) if found else CommitReport(None, Written.of(messages))
+    try:
+        begun = _begun(table, ledger, identifier, messages, assumption, ordered, session)
+    except Exception:
+        if fresh:
+            discard(table, messages)
+        raise
+    if isinstance(begun, CommitReport):
+        return begun
+    return _commit(table, directory, facts, plan, begun, ordered, messages, session)
+
+
+def _begun(
+    table: Any, ledger: CommitLedger, identifier: int, messages: Sequence[Any], assumption: Assumption, ordered: bool,
+    session: CommitSession,
+) -> CommitStatus | CommitReport:  # fmt: skip
+    """What the table holds of the user, once it is recorded that this commit is tried; or a report: it has it."""
+    user = ledger.user
     for _ in range(_TRIES):
-        try:
+        with suppress(ChangedFileError):
             known = session.begin(ledger, identifier)
-            status = ledger.status(identifier) if known is None else known
-            if known is None:
-                if identifier in status.batches:
-                    return _repeated(table, status.snapshot, messages)
-                if _is_assumed(user, identifier, status, assumption):
-                    ledger.assume(identifier, status)
-                    return CommitReport(None, Written.of(messages), repeated=True)
-                _check_order(user, identifier, status, ordered)
-                session.note_begun(ledger.begin(identifier, status))
-        except ChangedFileError:
-            session.forget()
-            continue
-        return _commit(table, directory, facts, plan, status, ordered, messages, session)
+            if known is not None:
+                return known
+            status = ledger.status(identifier)
+            if identifier in status.batches:
+                return _repeated(table, status.snapshot, messages)
+            if _is_assumed(user, identifier, status, assumption):
+                ledger.assume(identifier, status)
+                return CommitReport(None, Written.of(messages), repeated=True)
+            _check_order(user, identifier, status, ordered)
+            session.note_begun(ledger.begin(identifier, status))
+            return status
+        session.forget()
     raise StoreError(f"Commit {identifier} of '{user}': other writers of this user keep writing its record; try again")
 
 
