@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql import datasource
 
 from pypaimon.spark.errors import ErrorContext, readable
+from pypaimon.streaming.late_modules import LateModule
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceArrowWriter,
-        DataSourceReader,
-        DataSourceStreamArrowWriter,
-        DataSourceStreamReader,
-    )
-    from pyspark.sql.types import StructType
+    from pyspark.sql import types
+else:
+    types = LateModule("pyspark.sql.types")
 
 
-class PaimonDataSource(DataSource):
+class PaimonDataSource(datasource.DataSource):
     """Paimon tables as stream and batch source.
 
     Options are checked by `load()`; with a schema of the user's, and for what only streams or only batches can do,
@@ -31,7 +28,7 @@ class PaimonDataSource(DataSource):
         return "pypaimon"
 
     @readable
-    def schema(self) -> StructType:
+    def schema(self) -> types.StructType:
         """The columns: `_row_kind` where the table can retract, then the table's."""
         from pypaimon.spark.options.catalog_tables import for_catalog, stated_options
         from pypaimon.spark.options.source_options import parse
@@ -44,7 +41,7 @@ class PaimonDataSource(DataSource):
         builder = EngineReadBuilder.of(options)
         return for_catalog(source_schema(builder, options), self.options)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: types.StructType) -> datasource.DataSourceStreamReader:
         """The reader of a stream."""
         from pypaimon.spark.options.catalog_tables import of_catalog
         from pypaimon.spark.read.stream_reader import PaimonStreamReader
@@ -52,7 +49,7 @@ class PaimonDataSource(DataSource):
         return PaimonStreamReader(*of_catalog(self.options, schema))
 
     @readable
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: types.StructType) -> datasource.DataSourceReader:
         """The reader of a batch."""
         from pypaimon.spark.options.catalog_tables import of_catalog
         from pypaimon.spark.read.batch_reader import batch_reader
@@ -60,7 +57,7 @@ class PaimonDataSource(DataSource):
         return batch_reader(*of_catalog(self.options, schema))
 
     @readable
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: types.StructType, overwrite: bool) -> datasource.DataSourceStreamArrowWriter:
         """The writer of one micro-batch."""
         from pypaimon.spark.spark_versions import check_stream_writes
         from pypaimon.spark.write.sink import Sink
@@ -71,7 +68,7 @@ class PaimonDataSource(DataSource):
         return PaimonStreamWriter(Sink.of(self.options, schema, overwrite, streaming=True))
 
     @readable
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    def writer(self, schema: types.StructType, overwrite: bool) -> datasource.DataSourceArrowWriter:
         """The writer of a batch."""
         from pypaimon.spark.write.batch_writer import PaimonBatchWriter
         from pypaimon.spark.write.sink import Sink

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
     from pypaimon.streaming.apply_changes import Target as Target
     from pypaimon.streaming.apply_changes import apply_to_dict as apply_to_dict
-    from pypaimon.streaming.apply_changes import copy_stream as copy_stream
-    from pypaimon.streaming.apply_changes import copy_stream_sync as copy_stream_sync
     from pypaimon.streaming.apply_changes import last_changes as last_changes
-    from pypaimon.streaming.apply_changes import replicate as replicate
-    from pypaimon.streaming.apply_changes import replicate_async as replicate_async
+    from pypaimon.streaming.apply_changes.copy_stream import copy_stream as copy_stream
+    from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync as copy_stream_sync
+    from pypaimon.streaming.apply_changes.replicate import replicate as replicate
+    from pypaimon.streaming.apply_changes.replicate import replicate_async as replicate_async
     from pypaimon.streaming.batches.batch import Batch as Batch
     from pypaimon.streaming.batches.batch import BlockingBatch as BlockingBatch
     from pypaimon.streaming.batches.batch_stream import BatchStream as BatchStream

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import Meter, Observation
+    from opentelemetry import metrics
+else:
+    metrics = LateModule("opentelemetry.metrics")
 
 Observed = StreamScan | BatchStream | BlockingBatchStream
 Values = Iterable[tuple[float, Mapping[str, str]]]
@@ -34,7 +37,7 @@ class StreamMetrics:
         clock: Where the time comes from.
     """
 
-    def __init__(self, meter: Meter | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, meter: metrics.Meter | None = None, clock: Clock | None = None) -> None:
         from opentelemetry import metrics
 
         self._meter = meter or metrics.get_meter("pypaimon.streaming")
@@ -59,10 +62,10 @@ class StreamMetrics:
         table = _scan(observed).table
         self._attributes[observed] = {"paimon.table": table.identifier.get_full_name(), **attributes}
 
-    def _observe(self, values: Callable[[Observed], Values]) -> Callable[[Any], Iterable[Observation]]:
+    def _observe(self, values: Callable[[Observed], Values]) -> Callable[[Any], Iterable[metrics.Observation]]:
         from opentelemetry.metrics import Observation
 
-        def observe(_: Any) -> Iterable[Observation]:
+        def observe(_: Any) -> Iterable[metrics.Observation]:
             for observed, attributes in list(self._attributes.items()):
                 for value, more in values(observed):
                     yield Observation(value, {**attributes, **more})

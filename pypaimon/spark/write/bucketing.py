@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pypaimon.spark.errors import ErrorContext, readable_errors
+from pypaimon.streaming.late_modules import LateModule
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark import sql
+else:
+    sql = LateModule("pyspark.sql")
 
 _BUCKET = "__paimon_bucket"
 
 
-def repartition_by_bucket(df: DataFrame, options: Mapping[str, str], num_partitions: int | None = None) -> DataFrame:
+def repartition_by_bucket(
+    df: sql.DataFrame, options: Mapping[str, str], num_partitions: int | None = None
+) -> sql.DataFrame:
     """Give the rows of each bucket to one task, in a stream or a batch.
 
     Buckets are those that Paimon computes. Rows of a table with postponed buckets are divided by primary key, for they
@@ -36,7 +41,7 @@ def repartition_by_bucket(df: DataFrame, options: Mapping[str, str], num_partiti
         return _divided(df, options, num_partitions)
 
 
-def _divided(df: DataFrame, options: Mapping[str, str], num_partitions: int | None) -> DataFrame:
+def _divided(df: sql.DataFrame, options: Mapping[str, str], num_partitions: int | None) -> sql.DataFrame:
     from pyspark.sql import functions as functions
 
     from pypaimon.spark.options.sink_options import parse_sink
@@ -78,7 +83,7 @@ def _bucket_function(keys: Any) -> Any:
     return bucket
 
 
-def _columns(df: DataFrame, wanted: Sequence[str], case_sensitive: bool) -> dict[str, str]:
+def _columns(df: sql.DataFrame, wanted: Sequence[str], case_sensitive: bool) -> dict[str, str]:
     """The DataFrame's name of each column; without those that are missing or ambiguous."""
     found = {}
     for name in wanted:

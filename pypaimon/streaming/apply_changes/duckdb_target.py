@@ -12,10 +12,13 @@ from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_cha
 from pypaimon.streaming.apply_changes.duckdb_columns import Columns, follow_columns, quoted
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
+else:
+    duckdb = LateModule("duckdb")
 
 _POSITIONS = "_paimon_positions"
 _ROWS, _GONE = "_paimon_rows", "_paimon_gone"

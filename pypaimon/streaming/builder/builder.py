@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES, CommitMode
 from pypaimon.streaming.options.views import View, fields
 from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
+    import pypaimon.streaming.filter_internals as filter_internals
+    from pypaimon.streaming.batches import batch_stream, stream_status
     from pypaimon.streaming.batches.read_ahead import ReadAhead
-    from pypaimon.streaming.batches.stream_status import StreamStatus
-    from pypaimon.streaming.builder.read import StreamTableRead
-    from pypaimon.streaming.builder.scan import AsyncStreamingTableScan
-    from pypaimon.streaming.filter_internals import PredicateBuilder
+    from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.scanning.driver import ScanDriver
+else:
+    filter_internals = LateModule("pypaimon.streaming.filter_internals")
+    batch_stream = LateModule("pypaimon.streaming.batches.batch_stream")
+    stream_status = LateModule("pypaimon.streaming.batches.stream_status")
+    read, scan = LateModule("pypaimon.streaming.builder.read"), LateModule("pypaimon.streaming.builder.scan")
 
 
 class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
@@ -58,7 +62,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         view = "" if self._view is None else f", view {self._view}"
         return f"{type(self).__name__}({self.table.identifier.get_full_name()}{view})"
 
-    def new_streaming_scan(self) -> AsyncStreamingTableScan:
+    def new_streaming_scan(self) -> scan.AsyncStreamingTableScan:
         """A scan with the settings as they are now.
 
         Raises:
@@ -69,7 +73,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
         return driven_scan(self.table, self._scan_driver())
 
-    def new_read(self) -> StreamTableRead:
+    def new_read(self) -> read.StreamTableRead:
         """A read with the settings as they are now.
 
         Raises:
@@ -86,9 +90,9 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         *,
         read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
-        on_progress: Callable[[StreamStatus], None] | None = None,
+        on_progress: Callable[[stream_status.StreamStatus], None] | None = None,
         commit_columns: bool = False,
-    ) -> BatchStream:
+    ) -> batch_stream.BatchStream:
         """The rows themselves, for `async with` and `async for`: scan and read in one, with these settings.
 
         Args:
@@ -113,9 +117,9 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         *,
         read_ahead_bytes: int = DEFAULT_READ_AHEAD_BYTES,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
-        on_progress: Callable[[StreamStatus], None] | None = None,
+        on_progress: Callable[[stream_status.StreamStatus], None] | None = None,
         commit_columns: bool = False,
-    ) -> BlockingBatchStream:
+    ) -> batch_stream.BlockingBatchStream:
         """As `open`, for a plain `with` and `for`."""
         from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 
@@ -123,7 +127,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
     def _opened(
         self, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
-    ) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
+    ) -> tuple[scan.AsyncStreamingTableScan, ScanDriver, ReadAhead]:
         from pypaimon.streaming.batches.chunks import ChunkReader
         from pypaimon.streaming.batches.read_ahead import ReadAhead
         from pypaimon.streaming.builder.scan import driven_scan
@@ -136,7 +140,7 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         reader = ChunkReader(driver, self.new_read(), size, self._given.io_timeout, told)
         return driven_scan(self.table, driver), driver, ReadAhead(reader, ahead)
 
-    def new_predicate_builder(self) -> PredicateBuilder:
+    def new_predicate_builder(self) -> filter_internals.PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""
         from pypaimon.streaming.filter_internals import PredicateBuilder
 

@@ -14,13 +14,16 @@ from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import columns_of
 from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.options.arguments import choice, typed
 from pypaimon.streaming.options.blob_storage import places_of_arguments
 from pypaimon.streaming.options.stream_options import GivenOptions, Unmatched
 from pypaimon.streaming.options.views import View, fields
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    import pypaimon.streaming.filter_internals as filter_internals
+else:
+    filter_internals = LateModule("pypaimon.streaming.filter_internals")
 
 B = TypeVar("B", bound="ContentSettings")
 
@@ -49,7 +52,9 @@ class ContentSettings:
         """An independent builder with the same settings."""
         return copy.copy(self)
 
-    def with_filter(self: B, predicate: Predicate | str | None, unmatched: Literal["delete", "drop"] = "delete") -> B:
+    def with_filter(
+        self: B, predicate: filter_internals.Predicate | str | None, unmatched: Literal["delete", "drop"] = "delete"
+    ) -> B:
         """Read only rows that match.
 
         Args:
@@ -149,7 +154,7 @@ class ContentSettings:
         if facts is not None and self._read_type is not None:
             check_types(self._read_type, fields(facts.schema, self._view))
 
-    def _parsed(self, text: str) -> Predicate | None:
+    def _parsed(self, text: str) -> filter_internals.Predicate | None:
         """The predicate that a text says; None while the table is not known."""
         from pypaimon.streaming.filtering.filter_text import parse_filter
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.builder.assembly import StreamAssembly, followed, read_parts
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
 from pypaimon.streaming.read_internals import TableRead
 from pypaimon.streaming.reading.read import StreamRead
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    import pypaimon.streaming.filter_internals as filter_internals
+else:
+    filter_internals = LateModule("pypaimon.streaming.filter_internals")
 
 
 class StreamTableRead(StreamRead, TableRead):
@@ -47,7 +50,7 @@ class StreamTableRead(StreamRead, TableRead):
     def __init__(
         self,
         table: Any,
-        predicate: Predicate | None,
+        predicate: filter_internals.Predicate | None,
         read_type: Iterable[DataField] | None,
         include_row_kind: bool = False,
         output_projection: Any = None,

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.builder.assembly import StreamAssembly, scan_driver
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PaimonFollowUpScanner
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.options.stream_options import DEFAULT_POLL_INTERVAL_MS
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.scan import StreamScan
 
 if TYPE_CHECKING:
-    from pypaimon.streaming.filter_internals import Predicate
+    import pypaimon.streaming.filter_internals as filter_internals
+else:
+    filter_internals = LateModule("pypaimon.streaming.filter_internals")
 
 
 class AsyncStreamingTableScan(StreamScan):
@@ -51,7 +54,7 @@ class AsyncStreamingTableScan(StreamScan):
     def __init__(
         self,
         table: Any,
-        predicate: Predicate | None = None,
+        predicate: filter_internals.Predicate | None = None,
         poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
         follow_up_scanner: PaimonFollowUpScanner | None = None,
         bucket_filter: Callable[[int], bool] | None = None,

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.concurrency.waits import Wait
+from pypaimon.streaming.late_modules import LateModule
 
 if TYPE_CHECKING:
     import asyncio
+else:
+    asyncio = LateModule("asyncio")
 
 T = TypeVar("T")
 

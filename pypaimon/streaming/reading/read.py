@@ -15,6 +15,7 @@ from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.files.index_blocks import PlanVectors
 from pypaimon.streaming.internals import DataField, OffsetRow, TableSchema
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.merge import MOST_RUNS
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model import row_kinds
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]
     import polars
 
-    from pypaimon.streaming.filter_internals import Predicate
+    import pypaimon.streaming.filter_internals as filter_internals
+else:
+    duckdb, pandas, polars = LateModule("duckdb"), LateModule("pandas"), LateModule("polars")
+    filter_internals = LateModule("pypaimon.streaming.filter_internals")
 
 T = TypeVar("T")
 _THREADS = 8
@@ -72,7 +76,7 @@ class StreamRead:
         return _unpickled, (type(self), self.table, self._io_timeout, self._settings)
 
     @property
-    def predicate(self) -> Predicate | None:
+    def predicate(self) -> filter_internals.Predicate | None:
         """Which rows are read."""
         return self._settings.predicate
 
