@@ -1,7 +1,9 @@
 """What writes tables in pypaimon and is used here; importing it costs all of pypaimon's write path."""
 
 from pypaimon.catalog.catalog_exception import ColumnAlreadyExistException
+from pypaimon.index.index_file_meta import IndexFileMeta
 from pypaimon.manifest import avro_codec
+from pypaimon.manifest.index_manifest_entry import IndexManifestEntry
 from pypaimon.manifest.index_manifest_file import INDEX_MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
@@ -23,6 +25,8 @@ __all__ = [
     "ColumnAlreadyExistException",
     "CommitMessage",
     "FileStoreTable",
+    "IndexFileMeta",
+    "IndexManifestEntry",
     "PaimonSnapshot",
     "PartitionStatistics",
     "RenamingSnapshotCommit",

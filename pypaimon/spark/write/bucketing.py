@@ -52,7 +52,7 @@ def _divided(df: sql.DataFrame, options: Mapping[str, str], num_partitions: int 
 
     parsed = parse_sink(options)
     table = load_sink_table(parsed)
-    check_writable(table, parsed.name, False)
+    check_writable(table, parsed.name, False, by_tasks=True)
     keys = BucketKeys.of(table)
     wanted = [*table.partition_keys, *(keys.names if keys else table.trimmed_primary_keys)]
     if not table.is_primary_key_table and keys is None:

@@ -41,7 +41,7 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     table = load_sink_table(options)
     if options.merge_schema and _merge(options, table, columns):
         table = load_sink_table(options)
-    check_writable(table, options.name, overwrite)
+    check_writable(table, options.name, overwrite, by_tasks=True)
     return table
 
 

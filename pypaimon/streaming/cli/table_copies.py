@@ -43,7 +43,7 @@ def create_copy(table: Any, columns: Sequence[Any], name: str, catalog: Any, cha
         changes: Options that it gets besides, or instead.
 
     Raises:
-        click.UsageError: It needs another number of buckets.
+        click.UsageError: Such a table is not written here.
     """
     try:
         catalog.get_table(name)
@@ -52,11 +52,8 @@ def create_copy(table: Any, columns: Sequence[Any], name: str, catalog: Any, cha
     else:
         return False
     options = {**_options(table), **changes}
-    if table.primary_keys and options.get("bucket", "-1") == "-1":
-        raise click.UsageError(
-            "the source has dynamic buckets, which are not written here: give the copy fixed ones, "
-            "--create-option bucket=4"
-        )
+    if table.primary_keys and not {*table.partition_keys} <= {*table.primary_keys}:
+        raise click.UsageError("keys of the source move between partitions, and such tables are not written here")
     schema = Schema(list(columns), list(table.partition_keys), list(table.primary_keys), options)
     catalog.create_database(name.partition(".")[0], True)
     catalog.create_table(name, schema, False)

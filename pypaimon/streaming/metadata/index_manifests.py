@@ -14,6 +14,8 @@ from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths, check_file_name
 
 DELETION_VECTORS = "DELETION_VECTORS"
+HASH = "HASH"
+"""Of the keys of a bucket, in tables with dynamic buckets."""
 _MOST_BYTES, _MOST_PER_BYTE = 1 << 20, 64
 """Of the records, decompressed: each entry and range names a file of its own, which compresses to half at best."""
 

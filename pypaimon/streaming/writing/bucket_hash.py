@@ -1,4 +1,4 @@
-"""`BucketKeys`: the bucket of each row, as Paimon computes it: of the words of the serialised key, or its remainder."""
+"""`BucketKeys` and `key_hashes`: the bucket of each row as Paimon computes it: of its key's hash, or its remainder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.filter_internals import bucket_of_hash, hash_words
+from pypaimon.streaming.filter_internals import hash_words
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer, PyarrowFieldParser
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
 
@@ -67,27 +67,38 @@ class BucketKeys:
         Args:
             columns: The bucket key, in order of `names`; of the table's types, or castable to them.
         """
-        typed = [
-            column.cast(PyarrowFieldParser.from_paimon_type(field.type))
-            for column, field in zip(columns, self.fields, strict=True)
-        ]
         if self.by_remainder:
+            (column,) = _typed(columns, self.fields)
             # A null counts as 0, as it lies in Java's rows.
-            numbers = pc.fill_null(typed[0], 0).to_numpy(zero_copy_only=False)
+            numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
             remainders: npt.NDArray[np.int32] = np.mod(numbers, self.buckets).astype(np.int32)
             return remainders
-        kinds = [str(field.type).partition("(")[0].partition(" ")[0].upper() for field in self.fields]
-        if all(kind in _FIXED or kind in _TEXTS for kind in kinds):
-            # Java's `Math.abs(hash % buckets)`: the remainder has the sign of the hash.
-            hashes = _hashes(typed, kinds).view(np.int32).astype(np.int64)
-            return np.abs(np.fmod(hashes, self.buckets)).astype(np.int32)
-        values = zip(*(column.to_pylist() for column in typed), strict=True)
-        return np.array([self._bucket(row) for row in values], dtype=np.int32)
+        # Java's `Math.abs(hash % buckets)`: the remainder has the sign of the hash.
+        hashes = key_hashes(columns, self.fields).astype(np.int64)
+        return np.abs(np.fmod(hashes, self.buckets)).astype(np.int32)
 
-    def _bucket(self, values: tuple[Any, ...]) -> int:
-        row = GenericRowSerializer.to_bytes(GenericRow(list(values), list(self.fields)))
-        bucket: int = bucket_of_hash(hash_words(row[_ARITY_SIZE:]), self.buckets)
-        return bucket
+
+def key_hashes(columns: Sequence[pa.Array], fields: Sequence[Any]) -> npt.NDArray[np.int32]:
+    """The hash of each key, as Java's `BinaryRow.hashCode` has it.
+
+    Args:
+        columns: The key; of the table's types, or castable to them.
+        fields: Their fields, pypaimon's.
+    """
+    typed = _typed(columns, fields)
+    kinds = [str(field.type).partition("(")[0].partition(" ")[0].upper() for field in fields]
+    if all(kind in _FIXED or kind in _TEXTS for kind in kinds):
+        return _hashes(typed, kinds).view(np.int32)
+    rows = (GenericRow(list(row), list(fields)) for row in zip(*(each.to_pylist() for each in typed), strict=True))
+    words = [hash_words(GenericRowSerializer.to_bytes(row)[_ARITY_SIZE:]) for row in rows]
+    return np.array(words, dtype=np.int64).astype(np.int32)
+
+
+def _typed(columns: Sequence[pa.Array], fields: Sequence[Any]) -> list[pa.Array]:
+    return [
+        column.cast(PyarrowFieldParser.from_paimon_type(field.type))
+        for column, field in zip(columns, fields, strict=True)
+    ]
 
 
 def _hashes(columns: Sequence[pa.Array], kinds: Sequence[str]) -> _Words:

@@ -9,31 +9,44 @@ from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.commit.last_commit import LastCommit
+from pypaimon.streaming.writing.commit.table_state import TableState
+from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 
 
 class KnownState:
-    """What decides the numbers of new files. Not for several threads."""
+    """What decides the numbers and the buckets of new files. Not for several threads.
+
+    Attributes:
+        assigner: Gives keys their buckets, in a table with dynamic ones; None in others, and before `of`.
+    """
 
     def __init__(self) -> None:
+        self.assigner: BucketAssigner | None = None
         self._state: WriteState | None = None
         self._base = 0
 
-    def of(self, table: Any, last: LastCommit | None, finished: Sequence[Any]) -> WriteState:
+    def of(self, table: Any, last: LastCommit | None, finished: Sequence[Any], *, replaces: bool) -> WriteState:
         """It, as it is now.
 
         Args:
             table: pypaimon's table.
             last: The newest commit of the writer.
             finished: Commit messages of files that are not committed yet.
+            replaces: Whether the commit replaces what is there.
         """
-        if table.bucket_mode() != BucketMode.HASH_FIXED:
+        mode = table.bucket_mode()
+        if mode not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
             return WriteState()
+        if mode == BucketMode.HASH_DYNAMIC and (self.assigner is None or self.assigner.replaces != replaces):
+            self.assigner, self._state = BucketAssigner(table, replaces=replaces), None
         directory = TableDirectory.of(table)
         if self._state is None or self._others_have_committed(directory, last):
             latest = latest_snapshot(directory)
             self._base = 0 if latest is None else latest.id
             self._state = _advanced(write_state(table), finished)
+            if self.assigner is not None:
+                self.assigner.follow(TableState(directory, latest).index)
         return self._state
 
     def note_finished(self, messages: Sequence[Any]) -> None:
@@ -48,9 +61,17 @@ class KnownState:
             snapshot: Id of its snapshot.
             replaced: Whether files that were there are gone.
         """
-        if replaced or snapshot != self._base + 1:
+        if replaced:
+            self.forget()
+        elif snapshot != self._base + 1:
             self._state = None
+        if self.assigner is not None:
+            self.assigner.note_committed()
         self._base = snapshot
+
+    def forget(self) -> None:
+        """What was written is not in the table."""
+        self.assigner, self._state = None, None
 
     def _others_have_committed(self, directory: TableDirectory, last: LastCommit | None) -> bool:
         """Whether there is a snapshot behind the one that is known. One request behind a commit of this writer.

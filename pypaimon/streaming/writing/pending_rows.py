@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
+from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import Overwrite
 from pypaimon.streaming.writing.commit.last_commit import LastCommit
@@ -90,12 +91,15 @@ class PendingRows:
         if not batch.num_rows:
             return
         if self._records is None:
+            replaces = self.overwrites is not False
+            state = self._state.of(self.table, last, self._finished, replaces=replaces)
             self._records = RecordWriter(
                 self.table_to_write,
                 self._settings.user,
-                self.overwrites is not False,
-                self._state.of(self.table, last, self._finished),
+                replaces,
+                state,
                 self._settings.memory_limit,
+                self._state.assigner,
             )
         self._records.write(batch)
 
@@ -108,7 +112,14 @@ class PendingRows:
     def messages(self) -> list[Any]:
         """Finish the files: pypaimon's commit messages, whose files are the caller's from `taken` on."""
         self._finish()
+        if self._finished and self._state.assigner is not None:
+            self._finished += self._state.assigner.messages()
         return self._finished
+
+    @property
+    def key_indexes(self) -> KeyIndexes:
+        """The index files that decided their buckets, in a table with dynamic ones."""
+        return {} if self._state.assigner is None else self._state.assigner.read
 
     def taken(self) -> None:
         """The files belong to a commit now."""
@@ -119,8 +130,13 @@ class PendingRows:
         """The commit came about; see `KnownState.note_committed`."""
         self._state.note_committed(snapshot, replaced=replaced)
 
+    def note_left_out(self) -> None:
+        """The commit was in the table already."""
+        self._state.forget()
+
     def discard(self) -> None:
         """Delete the files that no commit was tried with."""
+        self._state.forget()
         records, self._records = self._records, None
         messages = self._finished
         self.taken()

@@ -11,6 +11,7 @@ from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import ChangelogProducer, changelog_producer_of, merge_engine_of
 from pypaimon.streaming.write_internals import BucketMode, CommitMessage
+from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileOptions
@@ -37,6 +38,7 @@ class RecordWriter:
         buffer_bytes: Bytes of rows, as Arrow counts them, that are held in memory; what is more goes to files. None:
             what the table says (`write-buffer-size`), else 256 MB. While a bucket is written out, about twice its
             rows are in memory beside.
+        assigner: Gives keys their buckets, in a table with dynamic ones.
 
     Raises:
         UnsupportedTableError: Files of the table's format, its types in them, or its merge engine are not written.
@@ -44,7 +46,13 @@ class RecordWriter:
     """
 
     def __init__(
-        self, table: Any, user: str, overwrite: bool, state: WriteState | None = None, buffer_bytes: int | None = None
+        self,
+        table: Any,
+        user: str,
+        overwrite: bool,
+        state: WriteState | None = None,
+        buffer_bytes: int | None = None,
+        assigner: BucketAssigner | None = None,
     ) -> None:
         options = OptionValues(table.options.options.to_map())
         self._table = table
@@ -55,7 +63,7 @@ class RecordWriter:
         for format_ in {self._options.data.format, self._options.changelog.format}:
             check_format(format_, table.fields)
         self._engine = merge_engine(table.table_schema) if table.is_primary_key_table else None
-        self._router = Router(table)
+        self._router = Router(table, assigner)
         self._buckets: dict[tuple[Any, ...], _Bucket] = {}
         self._places: dict[tuple[Any, ...], tuple[tuple[Any, ...], int]] = {}
 

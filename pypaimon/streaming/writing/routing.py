@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
-from pypaimon.streaming.writing.bucket_hash import BucketKeys
+from pypaimon.streaming.writing.bucket_hash import BucketKeys, key_hashes
+from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 
 _Codes = npt.NDArray[np.int64]
 
@@ -22,10 +23,13 @@ class Router:
     """Divides batches of a table's rows; rows of a bucket stay in their order.
 
     Args:
-        table: pypaimon's table: with a fixed number of buckets, without buckets, or with postponed ones.
+        table: pypaimon's table: with a fixed number of buckets, without buckets, or with postponed or dynamic ones.
+        assigner: Gives keys their buckets, where they are dynamic.
     """
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, assigner: BucketAssigner | None = None) -> None:
+        self._assigner = assigner
+        self._key_fields = tuple(table.trimmed_primary_keys_fields)
         self._partition_keys: Sequence[str] = tuple(table.partition_keys)
         self._buckets = BucketKeys.of(table)
         self._bucket = POSTPONE_BUCKET if table.is_primary_key_table else _UNAWARE_BUCKET
@@ -36,16 +40,27 @@ class Router:
             return
         partitions = _Partitions([batch.column(name) for name in self._partition_keys], batch.num_rows)
         codes = partitions.codes
-        if self._buckets is not None:
-            buckets = self._buckets.buckets_of([batch.column(name) for name in self._buckets.names])
-            codes = codes * self._buckets.buckets + buckets
-        order = None if (codes == codes[0]).all() else _stable_order(codes)
-        firsts = [0] if order is None else np.flatnonzero(np.diff(codes[order], prepend=-1)).tolist()
-        for first, end in zip(firsts, [*firsts[1:], batch.num_rows], strict=True):
-            rows = None if order is None else order[first:end]
+        buckets = self._buckets_of(partitions, batch)
+        if buckets is not None:
+            codes = codes * (int(buckets.max()) + 1) + buckets
+        for rows in _groups(codes):
             row = 0 if rows is None else int(rows[0])
-            bucket = self._bucket if self._buckets is None else int(codes[row]) % self._buckets.buckets
+            bucket = self._bucket if buckets is None else int(buckets[row])
             yield partitions.of_row(row), bucket, batch if rows is None else batch.take(pa.array(rows))
+
+    def _buckets_of(self, partitions: _Partitions, batch: pa.RecordBatch) -> npt.NDArray[np.integer[Any]] | None:
+        """The bucket of each row; None: it is the same one for all."""
+        if self._buckets is not None:
+            return self._buckets.buckets_of([batch.column(name) for name in self._buckets.names])
+        if self._assigner is None:
+            return None
+        hashes = key_hashes([batch.column(field.name) for field in self._key_fields], self._key_fields)
+        buckets = np.empty(batch.num_rows, dtype=np.int16)
+        for rows in _groups(partitions.codes):
+            if rows is None:
+                return self._assigner.buckets_of(partitions.of_row(0), hashes)
+            buckets[rows] = self._assigner.buckets_of(partitions.of_row(int(rows[0])), hashes[rows])
+        return buckets
 
 
 class _Partitions:
@@ -70,6 +85,16 @@ class _Partitions:
     def of_row(self, row: int) -> tuple[Any, ...]:
         """The values of the partition of a row."""
         return tuple(column[row].as_py() for column in self._columns)
+
+
+def _groups(codes: _Codes) -> Iterator[_Codes | None]:
+    """The rows of each number, in their order; None: all of them."""
+    if (codes == codes[0]).all():
+        yield None
+        return
+    order = _stable_order(codes)
+    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1)).tolist()
+    yield from (order[first:end] for first, end in zip(firsts, [*firsts[1:], len(codes)], strict=True))
 
 
 def _stable_order(codes: _Codes) -> _Codes:

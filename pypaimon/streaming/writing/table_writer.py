@@ -19,6 +19,7 @@ from pypaimon.streaming.writing.changes.records import Record
 from pypaimon.streaming.writing.changes.table_changes import ChangeSettings, table_changes
 from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitLedger
 from pypaimon.streaming.writing.commit.commit_session import CommitSession
+from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
@@ -281,6 +282,7 @@ class TableWriter:
         self._check_history()
         schema_id = self._directory.latest_schema().id
         overwrite, table = self._pending.overwrites, self._pending.table_to_write
+        key_indexes = self._pending.key_indexes
         self._pending.taken()
         if not (messages or overwrite is not False or commit.says or commit.named):
             return CommitReport(None, Written.of([]))
@@ -298,7 +300,13 @@ class TableWriter:
                 watermark=commit.watermark,
                 session=self._session,
                 fresh=True,
+                key_indexes=key_indexes,
             )
+        except KeyIndexConflictError as error:
+            raise WriterConflictError(
+                f"{self.name} has dynamic buckets: {error} Such a table has one writer at a time. Open a new one, "
+                "which knows the buckets of all keys, and write the rows again."
+            ) from error
         except BatchOrderError as error:
             raise self._conflict(f"commit {error.later}, which is later, is in the table") from error
         if report.repeated and report.snapshot is None:
@@ -310,6 +318,8 @@ class TableWriter:
         return report
 
     def _note(self, report: CommitReport, commit: _Commit, replaced: bool) -> None:
+        if report.repeated:
+            self._pending.note_left_out()
         if report.snapshot is None or report.repeated:
             return
         self._pending.note_committed(report.snapshot, replaced=replaced)

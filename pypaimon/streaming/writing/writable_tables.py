@@ -15,26 +15,36 @@ from pypaimon.streaming.options.table_traits import (
 )
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
+from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import KindRules
 
 _REFUSED_TYPES = ("BLOB", "MULTISET")
 
 
-def check_writable(table: Any, name: str, overwrite: bool) -> None:
+def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = False) -> None:
     """Refuse by name what cannot be written exactly.
+
+    Args:
+        table: pypaimon's table.
+        name: Its name, for messages.
+        overwrite: Whether what is there is replaced.
+        by_tasks: Whether several tasks write rows of one commit, which do not know of each other.
 
     Raises:
         UnsupportedTableError: The table's buckets, types, merge engine or manifests.
-        StreamConfigError: An option of its manifests cannot be read.
+        StreamConfigError: An option of its manifests or dynamic buckets cannot be read.
     """
     ManifestOptions.of(table)
     mode = table.bucket_mode()
     if mode == BucketMode.HASH_DYNAMIC:
-        raise UnsupportedTableError(
-            f"{name} has dynamic buckets ('bucket' = '-1' with a primary key): one assigner must know every key of a "
-            "bucket, which no writer here does. Use a fixed number of buckets, or postponed ones ('bucket' = '-2')."
-        )
+        BucketRules.of(table)
+        if by_tasks:
+            raise UnsupportedTableError(
+                f"{name} has dynamic buckets ('bucket' = '-1' with a primary key): one assigner must know every key, "
+                "and tasks do not know of each other. Use a fixed number of buckets, or postponed ones ('bucket' = "
+                "'-2'), or write with stream_write_builder in one process."
+            )
     if mode == BucketMode.CROSS_PARTITION:
         raise UnsupportedTableError(
             f"{name} has a primary key without all partition columns (cross-partition update): that needs an index of "

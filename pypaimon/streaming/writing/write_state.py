@@ -54,13 +54,13 @@ def write_state(table: Any) -> WriteState:
     """What tasks must know of a table before they write to it.
 
     Costs the latest snapshot, two manifest lists, and each manifest that this process has not seen yet; nothing for a
-    table without fixed buckets.
+    table without buckets that number their rows.
 
     Raises:
         CorruptTableError: A file of the metadata is damaged.
         StoreError: The store failed.
     """
-    if table.bucket_mode() != BucketMode.HASH_FIXED:
+    if table.bucket_mode() not in (BucketMode.HASH_FIXED, BucketMode.HASH_DYNAMIC):
         return WriteState()
     directory = TableDirectory.of(table)
     snapshot = directory.snapshots.get_latest_snapshot()

@@ -16,7 +16,8 @@ class WriterClosedError(PaimonStreamError):
 
 
 class WriterConflictError(PaimonStreamError):
-    """Another writer of the same commit user committed meanwhile; this commit is not visible, and the writer ended."""
+    """Another writer committed meanwhile, of the same commit user, or keys of a table with dynamic buckets; this commit
+    is not visible, and the writer ended."""
 
 
 @dataclass(frozen=True, slots=True)

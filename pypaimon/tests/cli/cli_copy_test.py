@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from cli_runs import Outcome, Program
-from written_tables import Written, changes, rows
+from pypaimon import Schema
+from written_tables import KEYED, Written, changes, rows
 
 
 @pytest.fixture
@@ -91,6 +92,13 @@ def test_a_copy_merges_nothing_where_the_changes_are_merged(program: Program, tm
     assert options(raw, "db.raw_copy") == {"bucket": "2", "sequence.field": "v"}
 
 
+def test_a_copy_has_the_dynamic_buckets_of_its_source(program: Program, tmp_path: Path) -> None:
+    dynamic = Written(tmp_path, "dynamic", bucket="-1")
+    grown(dynamic, rows(1, 2))
+    assert program("copy", "db.dynamic", "db.copy", "--create").code == 0
+    assert options(dynamic, "db.copy") == {"bucket": "-1"} and held(dynamic, "db.copy") == dynamic.rows()
+
+
 def test_it_follows_until_it_is_ended(program: Program, source: Written, tmp_path: Path) -> None:
     snapshots = tmp_path / "db.db" / "copy" / "snapshot"
 
@@ -117,13 +125,14 @@ def test_it_follows_until_it_is_ended(program: Program, source: Written, tmp_pat
         (["db.source$audit_log", "db.copy"], 2, "a view cannot be copied"),
         (["db.source", "db.copy"], 1, "table db.copy does not exist"),
         (["db.source", "db.copy", "--create", "--create-option", "x"], 2, "--create-option 'x': give KEY=VALUE"),
-        (["db.dynamic", "db.copy", "--create"], 2, "--create-option bucket=4"),
+        (["db.moving", "db.copy", "--create"], 2, "keys of the source move between partitions"),
     ],
 )
 def test_what_cannot_be_copied(
     program: Program, source: Written, tmp_path: Path, arguments: list[str], code: int, said: str
 ) -> None:
-    Written(tmp_path, "dynamic", bucket="-1")
+    schema = Schema.from_pyarrow_schema(KEYED, primary_keys=["k"], partition_keys=["v"])
+    source.catalog.create_table("db.moving", schema, False)
     found = program("copy", *arguments)
     assert found.code == code and said in found.err
     assert "copy" not in source.catalog.list_tables("db")

@@ -287,9 +287,9 @@ def test_settings_that_cannot_work_are_refused(table: Written, tmp_path: Path) -
                 writer.commit(point)  # type: ignore[arg-type]
         with pytest.raises(StreamConfigError, match="properties"):
             writer.commit(properties={"pypaimon.source-position": "x"})
-    dynamic = Written(tmp_path / "dynamic", bucket="-1")
-    with pytest.raises(UnsupportedTableError, match="dynamic buckets"):
-        dynamic.writer().open_sync().__enter__()
+    ordered = Written(tmp_path / "ordered", **{"sequence.snapshot-ordering": "true"})
+    with pytest.raises(UnsupportedTableError, match="snapshot-ordering"):
+        ordered.writer().open_sync().__enter__()
 
 
 # ---- what becomes of the table meanwhile ----

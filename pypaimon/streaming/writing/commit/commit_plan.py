@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.writing.commit.conflicts import KeyIndexes, check_key_indexes
 from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes
 from pypaimon.streaming.writing.commit.table_state import TableState
 
@@ -42,11 +43,13 @@ class AsGiven:
         given: They.
         compaction: Whether they leave the rows as they are.
         always: Whether they leave a snapshot, also if there are none.
+        key_indexes: Index files that must be those of their partitions still.
     """
 
     given: Changes
     compaction: bool = False
     always: bool = False
+    key_indexes: KeyIndexes = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -61,7 +64,9 @@ class AsGiven:
         return self.kind != APPEND
 
     def changes(self, state: TableState) -> Changes:
-        """They."""
+        """They; raises `KeyIndexConflictError`."""
+        if self.key_indexes:
+            check_key_indexes(state.index, self.key_indexes)
         return self.given
 
 

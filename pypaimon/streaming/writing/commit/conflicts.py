@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.metadata.entry_kind import EntryKind
-from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS
+from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
 from pypaimon.streaming.writing.commit.file_changes import (
     COMPACT,
     OVERWRITE,
@@ -25,6 +25,14 @@ class CommitConflictError(PaimonStreamError):
 
     Another job rewrote or deleted the files meanwhile. The work has to be planned anew from the latest snapshot.
     """
+
+
+class KeyIndexConflictError(CommitConflictError):
+    """Keys got their buckets from index files that are not those of the table any more; nothing was committed."""
+
+
+KeyIndexes: TypeAlias = Mapping[bytes, frozenset[str]]
+"""Names of the index files of keys (dynamic buckets), by serialised partition row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,29 @@ def check_changes(
     if rules.key_order is not None:
         _check_levels(live.values(), changes, rules.key_order)
     _check_index(kind, index, live.values(), changes, rules)
+
+
+def check_key_indexes(index: Sequence[Record], expected: KeyIndexes) -> None:
+    """Check that partitions have the index files that the buckets of new rows were read from.
+
+    Otherwise another writer has given keys their buckets, or has replaced rows: one key could lie in two buckets.
+
+    Args:
+        index: All index files.
+        expected: Those that were read, of the partitions that rows are written of.
+
+    Raises:
+        KeyIndexConflictError: A partition has other ones.
+    """
+    there: dict[bytes, set[str]] = {row: set() for row in expected}
+    for each in index:
+        if each["_INDEX_TYPE"] == HASH and each["_PARTITION"] in there:
+            there[each["_PARTITION"]].add(each["_FILE_NAME"])
+    if any(there[row] != names for row, names in expected.items()):
+        raise KeyIndexConflictError(
+            "Another writer has given keys of a partition their buckets, or replaced its rows, since those of this "
+            "commit were read. Nothing was committed."
+        )
 
 
 def _merged(base: Sequence[FileChange], changes: Changes) -> dict[Identity, FileChange]:

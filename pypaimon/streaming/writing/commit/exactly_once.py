@@ -21,6 +21,7 @@ from pypaimon.streaming.writing.commit.commit_ledger import (
 from pypaimon.streaming.writing.commit.commit_plan import AsGiven, InPlaceOf, Plan
 from pypaimon.streaming.writing.commit.commit_run import log_kept, run_commit
 from pypaimon.streaming.writing.commit.commit_session import CommitSession
+from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.file_changes import compact_changes, data_changes
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
@@ -50,6 +51,7 @@ def commit_once(
     watermark: int | None = None,
     session: CommitSession | None = None,
     fresh: bool = False,
+    key_indexes: KeyIndexes | None = None,
 ) -> CommitReport:
     """Commit, unless the table has the identifier already.
 
@@ -71,6 +73,7 @@ def commit_once(
         session: What the caller knows from its last commit of this user, which makes this one cheaper; None: nothing.
         fresh: Whether no commit of these messages was ever tried, so that their files are deleted where this one is not
             tried either. Otherwise they stay then, for a snapshot may name them.
+        key_indexes: The index files that decided the buckets of the rows; nothing is committed where others are there.
 
     Raises:
         CommitUnknownError: It cannot be known whether it was committed before.
@@ -78,6 +81,7 @@ def commit_once(
         QueryReusedError: The commits before it came from another origin.
         CommitFailedError: It did not get through; where it surely is not there, its files are deleted.
         CommitConflictError: Files that it deletes are not there any more; its files are deleted.
+        KeyIndexConflictError: There are other index files by now; its files are deleted.
         StoreError: The store failed before anything was published.
     """
     session = CommitSession() if session is None else session
@@ -86,7 +90,7 @@ def commit_once(
     facts = CommitFacts(
         user, identifier, table.table_schema.id if schema_id is None else schema_id, watermark, properties or {}
     )
-    plan = _plan(table, messages, overwrite, keep_empty)
+    plan = _plan(table, messages, overwrite, keep_empty, key_indexes)
     if not plan.always and all(message.is_empty() for message in messages):
         status = ledger.status(identifier)
         found = identifier in status.batches
@@ -210,10 +214,16 @@ def _after(
     return SnapshotCommit(table, directory, plan, facts, latest, examined=examined, mark=mark, ordered=False)
 
 
-def _plan(table: Any, messages: Sequence[Any], overwrite: Overwrite, keep_empty: bool) -> Plan:
+def _plan(
+    table: Any,
+    messages: Sequence[Any],
+    overwrite: Overwrite,
+    keep_empty: bool,
+    key_indexes: KeyIndexes | None = None,
+) -> Plan:
     changes = data_changes(table, messages)
     if overwrite is False:
-        return AsGiven(changes, always=keep_empty)
+        return AsGiven(changes, always=keep_empty, key_indexes=key_indexes or {})
     if overwrite is not True:
         return InPlaceOf(changes, overwrite)
     by_partition = table.partition_keys and table.options.dynamic_partition_overwrite()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS
+from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, HASH
 from pypaimon.streaming.writing.commit.file_changes import Changes, Record
-
-_HASH = "HASH"
 
 
 def combined_index(index: Sequence[Record], changes: Changes, *, unaware_buckets: bool) -> list[Record]:
@@ -22,7 +20,7 @@ def combined_index(index: Sequence[Record], changes: Changes, *, unaware_buckets
         unaware_buckets: Whether buckets carry no meaning.
     """
     deleted = {each["_FILE_NAME"] for each in changes.index_deleted}
-    of_buckets = (_HASH,) if unaware_buckets else (_HASH, DELETION_VECTORS)
+    of_buckets = (HASH,) if unaware_buckets else (HASH, DELETION_VECTORS)
     replaced = {_place(each) for each in changes.index_added if each["_INDEX_TYPE"] in of_buckets}
     kept = [each for each in index if each["_FILE_NAME"] not in deleted and _place(each) not in replaced]
     return [*kept, *changes.index_added]

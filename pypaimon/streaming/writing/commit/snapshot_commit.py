@@ -25,6 +25,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
 from pypaimon.streaming.writing.commit.commit_plan import Plan
+from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.file_changes import COMPACT
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
 from pypaimon.streaming.writing.commit.partition_statistics import partition_statistics
@@ -146,9 +147,10 @@ class SnapshotCommit:
                 break
             if retry:
                 time.sleep(self._retry.wait(retry - 1))
-            if (retry or self._stale) and not self._looks_again():
+            looks = bool(retry) or self._stale
+            if looks and not self._looks_again():
                 continue
-            outcome = self._settled() or self._attempt()
+            outcome = self._settled() or self._attempt(has_looked=looks)
             if outcome is not None:
                 return outcome
         raise GaveUpError(
@@ -193,8 +195,14 @@ class SnapshotCommit:
             self._examined, self._mark = number, snapshot.fingerprint
         return None
 
-    def _attempt(self) -> Outcome | None:
-        draft = self._drafts.draft(TableState(self._directory, self._latest), self._plan, self._facts)
+    def _attempt(self, *, has_looked: bool) -> Outcome | None:
+        try:
+            draft = self._drafts.draft(TableState(self._directory, self._latest), self._plan, self._facts)
+        except KeyIndexConflictError:
+            # It may be the state that is older than the index files.
+            if has_looked or not self._looks_again():
+                raise
+            return self._settled() or self._attempt(has_looked=True)
         if draft is None:
             return Outcome(None, ours=True)
         try:

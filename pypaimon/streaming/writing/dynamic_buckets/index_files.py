@@ -1,0 +1,92 @@
+"""Index files of dynamic buckets: the hashes of a bucket's keys, each four bytes, the highest one first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from pypaimon.streaming.errors import CorruptTableError
+from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.metadata.entry_kind import EntryKind
+from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.index_manifests import HASH
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import IndexFileMeta, IndexManifestEntry
+from pypaimon.streaming.writing.commit.file_changes import Record
+from pypaimon.streaming.writing.dynamic_buckets.key_buckets import Hashes
+
+_STORED = ">i4"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """One of them.
+
+    Attributes:
+        bucket: Its bucket.
+        name: Its name.
+        count: How many hashes it holds.
+        external_path: Where it lies, if not in the table's directory.
+    """
+
+    bucket: int
+    name: str
+    count: int
+    external_path: str | None = None
+
+    @staticmethod
+    def of(record: Record) -> IndexFile:
+        """That of a record of an index manifest."""
+        return IndexFile(record["_BUCKET"], record["_FILE_NAME"], record["_ROW_COUNT"], record.get("_EXTERNAL_PATH"))
+
+
+class PartitionIndex:
+    """Reads and writes the index files of one partition.
+
+    Args:
+        table: pypaimon's table.
+        partition: Values of the partition columns.
+
+    Attributes:
+        row: The partition, serialised.
+    """
+
+    def __init__(self, table: Any, partition: tuple[Any, ...]) -> None:
+        self._directory = TableDirectory.of(table)
+        self._partition = GenericRow(list(partition), table.partition_keys_fields)
+        self._paths = FilePaths.of(str(table.table_path), table.table_schema)
+        self.row = bytes(GenericRowSerializer.to_bytes(self._partition))
+        (self._home,) = self._paths.partitions(pa.array([self.row], pa.binary()))
+
+    def read(self, file: IndexFile) -> Hashes:
+        """The hashes in a file.
+
+        Raises:
+            CorruptTableError: It is missing, or has another size than was recorded.
+            StoreError: The store failed.
+        """
+        path = self._paths.index_file(self._home, file.bucket, file.name, file.external_path)
+        try:
+            data = self._directory.store.read(path)
+        except FileNotFoundError as error:
+            raise CorruptTableError(path, "is named by the index manifest, and missing") from error
+        if len(data) != 4 * file.count:
+            raise CorruptTableError(path, f"holds {len(data)} bytes, and {file.count} hashes were recorded")
+        return np.frombuffer(data, _STORED).astype(np.int32)
+
+    def begin_write(self, bucket: int, hashes: Hashes) -> tuple[IndexManifestEntry, Callable[[], None]]:
+        """Write a new file of a bucket. One request.
+
+        Returns:
+            What an index manifest says of it, and the call that waits until it is there; it raises `StoreError`.
+        """
+        name = f"index-{uuid4()}-0"
+        data = hashes.astype(_STORED).tobytes()
+        written = self._directory.store.begin_write_new(self._paths.index_file(self._home, bucket, name), data)
+        file = IndexFileMeta(HASH, name, len(data), len(hashes))
+        return IndexManifestEntry(int(EntryKind.ADD), self._partition, bucket, file), written

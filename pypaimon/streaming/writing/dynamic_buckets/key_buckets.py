@@ -1,0 +1,175 @@
+"""`KeyBuckets`: which bucket the keys of one partition lie in, by their hashes. Pure, and without a loop over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.option_values import OptionValues
+
+Hashes = npt.NDArray[np.int32]
+Buckets = npt.NDArray[np.int16]
+
+_MOST_BUCKETS = (1 << 15) - 1
+"""Java keeps the numbers of buckets in 16 bits, the greatest one left out."""
+_UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRules:
+    """How many keys and buckets there may be.
+
+    Attributes:
+        target: Keys of a bucket that is full (`dynamic-bucket.target-row-num`).
+        lanes: So many buckets are filled at the same time, each by the keys whose hash has one remainder
+            (`dynamic-bucket.initial-buckets`). Java has an assigner for each of them.
+        most: Buckets of a partition (`dynamic-bucket.max-buckets`); None: as many as there can be.
+    """
+
+    target: int = 2_000_000
+    lanes: int = 1
+    most: int | None = None
+
+    @staticmethod
+    def of(table: Any) -> BucketRules:
+        """As a table's options say.
+
+        Raises:
+            StreamConfigError: One cannot be read, or is out of range.
+        """
+        options = OptionValues(table.options.options.to_map())
+
+        def number(key: str, default: int, lowest: int, greatest: int) -> int:
+            value = options.integer(key)
+            if value is not None and not (lowest <= value <= greatest):
+                raise StreamConfigError(f"'{key}': expected a number between {lowest} and {greatest}, got {value}.")
+            return default if value is None else value
+
+        target = number("dynamic-bucket.target-row-num", 2_000_000, 1, 2**63 - 1)
+        most = options.integer("dynamic-bucket.max-buckets")
+        most = None if most in (None, -1) else number("dynamic-bucket.max-buckets", 0, 1, _MOST_BUCKETS)
+        lanes = number("dynamic-bucket.initial-buckets", 1, 1, _MOST_BUCKETS)
+        return BucketRules(target, lanes if most is None else min(lanes, most), most)
+
+
+class KeyBuckets:
+    """The keys of a partition that have a bucket, and new ones as they come; 6 bytes each. Not for several threads.
+
+    Keys of one hash lie in one bucket. New keys fill the buckets that have room, the lowest one first, then new ones;
+    where no more may be made, their hashes divide them among all.
+
+    Args:
+        rules: How many keys and buckets there may be.
+        known: Buckets and the hashes of their keys, those that count later.
+
+    Attributes:
+        touched: Buckets that got keys since `settle`.
+    """
+
+    def __init__(self, rules: BucketRules, known: Iterable[tuple[int, Hashes]] = ()) -> None:
+        self._rules = rules
+        self._counts: dict[int, int] = {}
+        # Sorted hashes and their buckets; each run more than twice as long as the next one.
+        self._runs: list[tuple[Hashes, Buckets]] = []
+        self.touched: set[int] = set()
+        given = [(bucket, hashes) for bucket, hashes in known if len(hashes)]
+        for bucket, hashes in given:
+            self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
+        if given:
+            hashes = np.concatenate([each for _, each in given])
+            buckets = np.concatenate([np.full(len(each), bucket, np.int16) for bucket, each in given])
+            order = np.argsort(hashes, kind="stable")
+            hashes = hashes[order]
+            last = np.ones(len(hashes), np.bool_)
+            last[:-1] = hashes[1:] != hashes[:-1]
+            self._runs.append((hashes[last], buckets[order][last]))
+
+    def assign(self, hashes: Hashes) -> Buckets:
+        """The bucket of each key; one that is new gets one.
+
+        Args:
+            hashes: Of the keys, in the order in which they came.
+
+        Raises:
+            StreamConfigError: No bucket has room, and no more can be made.
+        """
+        distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+        buckets = self._found(distinct)
+        new = np.flatnonzero(buckets == _UNKNOWN)
+        if len(new):
+            self._place(distinct, new[np.argsort(first[new])], buckets)
+            self._add(distinct[new], buckets[new])
+        assigned: Buckets = buckets[inverse.reshape(-1)]
+        return assigned
+
+    def hashes_of(self, bucket: int) -> Hashes:
+        """The hashes of the keys of a bucket, sorted."""
+        found = [hashes[buckets == bucket] for hashes, buckets in self._runs]
+        return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int32)
+
+    def settle(self) -> None:
+        """What is known now is what the table says."""
+        self.touched = set()
+
+    def _found(self, hashes: Hashes) -> Buckets:
+        buckets = np.full(len(hashes), _UNKNOWN, np.int16)
+        for known, theirs in self._runs:
+            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            there = known[at] == hashes
+            buckets[there] = theirs[at[there]]
+        return buckets
+
+    def _place(self, hashes: Hashes, new: npt.NDArray[np.intp], buckets: Buckets) -> None:
+        """Fill in the buckets of new keys.
+
+        Args:
+            hashes: Of all keys.
+            new: Which are new, in the order in which they came.
+            buckets: Of all keys.
+        """
+        # As Java's `Math.abs(hash % lanes)`: the remainder has the sign of the hash.
+        lanes = np.abs(np.fmod(hashes[new].astype(np.int64), self._rules.lanes))
+        for lane in np.unique(lanes).tolist():
+            rows = new[lanes == lane]
+            for bucket, room in self._rooms(lane):
+                taken, rows = rows[:room], rows[room:]
+                buckets[taken] = bucket
+                self._counts[bucket] = self._counts.get(bucket, 0) + len(taken)
+                if not len(rows):
+                    break
+            if len(rows):
+                full = np.array(self._of_lane(lane), np.int16)
+                buckets[rows] = full[hashes[rows].astype(np.int64) // self._rules.lanes % len(full)]
+        self.touched.update(np.unique(buckets[new]).tolist())
+
+    def _rooms(self, lane: int) -> Iterator[tuple[int, int]]:
+        """Buckets with room, and how many keys go in: those that are there first, then new ones."""
+        for bucket in self._of_lane(lane):
+            if self._counts[bucket] < self._rules.target:
+                yield bucket, self._rules.target - self._counts[bucket]
+        most = _MOST_BUCKETS if self._rules.most is None else self._rules.most
+        for bucket in range(lane, most, self._rules.lanes):
+            if bucket not in self._counts:
+                yield bucket, self._rules.target
+        if self._rules.most is None:
+            raise StreamConfigError(
+                f"All {_MOST_BUCKETS} buckets that a partition can have are full: raise "
+                f"'dynamic-bucket.target-row-num', which is {self._rules.target}."
+            )
+
+    def _of_lane(self, lane: int) -> list[int]:
+        return [bucket for bucket in sorted(self._counts) if bucket % self._rules.lanes == lane]
+
+    def _add(self, hashes: Hashes, buckets: Buckets) -> None:
+        """Take in keys that are not there, sorted by their hashes."""
+        self._runs.append((hashes, buckets))
+        while len(self._runs) > 1 and len(self._runs[-2][0]) <= 2 * len(self._runs[-1][0]):
+            (older, theirs), (newer, ours) = self._runs[-2:]
+            merged = np.concatenate([older, newer])
+            order = np.argsort(merged, kind="stable")
+            self._runs[-2:] = [(merged[order], np.concatenate([theirs, ours])[order])]
