@@ -5,6 +5,7 @@ Building and installing take time, so one environment serves all: it has the whe
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -36,6 +37,10 @@ def run(*command: str | Path, cwd: Path | None = None, env: dict[str, str] | Non
     result = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result.stdout
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.+?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,30 @@ def test_type_checkers_know_what_a_program_imports(environment: Environment) -> 
     told = {name: line for name in programs for line in found.stdout.splitlines() if line.startswith(f"{name}.py:")}
     assert told.keys() == {"misspelt", "wrong"}, found.stdout
     assert '"with_ends"' in told["misspelt"] and '"latest"' in told["wrong"]
+
+
+def test_the_first_pages_pass_pyright_in_its_strict_mode(environment: Environment, tmp_path: Path) -> None:
+    """With types of pyarrow, which has none itself; a method that is misspelt, or a wrong type, is found."""
+    environment.pip("install", "--no-compile", "--no-deps", "duckdb>=1", "pyarrow-stubs")
+    first, *others = python_blocks(ROOT / "docs" / "quick-start.md")
+    programs = dict(enumerate([*python_blocks(ROOT / "README.md"), first, "".join(others)]))
+    written = {f"page_{number}.py": code for number, code in programs.items()}
+    mistakes = {"with_projection(": "with_projections(", "with_end(latest=True)": 'with_end(latest="yes")'}
+    for right, wrong in mistakes.items():
+        assert right in written["page_3.py"]
+        written[f"{wrong.partition('(')[0]}_wrong.py"] = written["page_3.py"].replace(right, wrong, 1)
+    for name, code in written.items():
+        (tmp_path / name).write_text(code)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    pyright = (sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath")
+    python = environment.path / "bin" / "python"
+    found = subprocess.run((*pyright, python), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    told = json.loads(found.stdout)
+    assert told["summary"]["filesAnalyzed"] == len(written), found.stdout
+    rules = {(Path(each["file"]).name, each["rule"]) for each in told["generalDiagnostics"]}
+    assert {name for name, _ in rules} == {"with_projections_wrong.py", "with_end_wrong.py"}, found.stdout
+    assert ("with_projections_wrong.py", "reportAttributeAccessIssue") in rules
+    assert ("with_end_wrong.py", "reportArgumentType") in rules
 
 
 def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: Path) -> None:
