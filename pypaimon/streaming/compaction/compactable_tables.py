@@ -11,9 +11,6 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
-    ChangelogProducer,
-    changelog_producer_of,
-    merge_engine_of,
 )
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.files.file_options import FileOptions
@@ -56,21 +53,12 @@ def check_compactable(table: Any, name: str) -> None:
     ManifestOptions.of(table)
     found = CompactionOptions.of(table)
     if table.is_primary_key_table:
-        _check_keyed(table, name, options)
+        _check_keyed(table, name)
     for level in range(found.levels if table.is_primary_key_table else 1):
         check_format(FileOptions.of_compacted(table, level).data.format, table.fields)
 
 
-def _check_keyed(table: Any, name: str, options: OptionValues) -> None:
-    raw = table.options.options.to_map()
-    producer = changelog_producer_of(raw)
-    if producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
-        raise UnsupportedTableError(
-            f"{name} has 'changelog-producer' = '{producer.value}': its compactions make its changelog, which is not "
-            "done here."
-        )
-    if merge_engine_of(raw).keeps_oldest or options.boolean("force-lookup", False):
-        raise UnsupportedTableError(f"{name} looks rows up when it is compacted, which is not done here.")
+def _check_keyed(table: Any, name: str) -> None:
     if table.options.bucket() == POSTPONE_BUCKET:
         raise UnsupportedTableError(
             f"{name} has postponed buckets ('bucket' = '-2'): its compaction distributes records over buckets, which "

@@ -35,6 +35,16 @@ class Move:
 
     file: LiveFile
 
+    @property
+    def files(self) -> list[LiveFile]:
+        """It alone."""
+        return [self.file]
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """It alone."""
+        return ((self.file,),)
+
 
 Step = Rewrite | Move
 

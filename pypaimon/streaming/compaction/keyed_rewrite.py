@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.compaction.change_making import ChangeMaking
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_plan import Move, Rewrite, Section, steps
@@ -19,6 +20,8 @@ from pypaimon.streaming.compaction.run_picking import Pick
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engine, sorted_runs
+from pypaimon.streaming.merge.level_changes import ChangeRule, Compacted, merge_levels
+from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
@@ -26,6 +29,8 @@ from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPE
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.system_columns import numbered
+
+T = TypeVar("T")
 
 _RETRACTS = pa.array([DELETE, UPDATE_BEFORE], pa.int8())
 
@@ -43,6 +48,7 @@ class KeyedRewriter:
         self._table = table
         self._options = options
         self._engine = merge_engine(table.table_schema)
+        self._making = ChangeMaking.of(table)
         self._reader = FileReader(table, directory)
         self._schema = arrow_schema(table.fields)
         for name in (VALUE_KIND, SEQUENCE_NUMBER):
@@ -56,21 +62,33 @@ class KeyedRewriter:
             StoreError: The store failed; likewise.
         """
         result, made = Replaced(), list[DataFileMeta]()
-        files = FileOptions.of_compacted(self._table, pick.level)
-        facts = partial(KeyedFacts, self._table.trimmed_primary_keys_fields, files.thin)
-        new = CompactedFiles(self._table, files, files.data, bucket, facts)
+        options = FileOptions.of_compacted(self._table, pick.level)
+        facts = partial(KeyedFacts, self._table.trimmed_primary_keys_fields, options.thin)
+        data = CompactedFiles(self._table, options, options.data, bucket, facts)
+        changelog = CompactedFiles(self._table, options, options.changelog, bucket, facts)
         try:
-            for step in steps(pick, self._options, partial(self._must_rewrite, pick)):
+            for step in steps(pick, self._options, partial(self._must_rewrite, pick, options)):
+                files = step.files
+                result.before += files
+                rule = self._making.rule(pick, files, self._options)
                 if isinstance(step, Move):
-                    result.before.append(step.file)
                     result.after.append(step.file.moved(pick.level))
-                    continue
-                result.before += step.files
-                for batch in self._merged(step, keep_deletes=not pick.top):
-                    new.write(self._records(batch))
-                made += new.take()
+                for section in step.sections:
+                    if rule is not None:
+                        for found in self._compacted(bucket, section, rule):
+                            if isinstance(step, Rewrite):
+                                data.write(self._records(_kept(found.records, keep_deletes=not pick.top)))
+                            if self._making.writes:
+                                changelog.write(self._records(found.changes))
+                    elif isinstance(step, Rewrite):
+                        for batch in self._merged(section, keep_deletes=not pick.top):
+                            data.write(self._records(batch))
+                # Files that are moved lie between those of two steps.
+                made += data.take()
+            result.changelog += changelog.take()
         except BaseException:
-            new.abort()
+            data.abort()
+            changelog.abort()
             for file in made:
                 self._table.file_io.delete_quietly(file.file_path)
             raise
@@ -82,28 +100,58 @@ class KeyedRewriter:
         arrays = [batch.column(name) for name in self._schema.names]
         return numbered(pa.Table.from_arrays(arrays, schema=self._schema), self._engine.keys)
 
-    def _merged(self, step: Rewrite, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
-        for section in step.sections:
-            yield from self._section(section, keep_deletes)
+    def _merged(self, section: Section, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
+        runs = self._runs(section, levels=self._engine.wants_levels)
+        yield from self._in_order(
+            section, merge_batches(runs, self._engine, keep_deletes=keep_deletes, keep_sequence=True)
+        )
 
-    def _section(self, section: Section, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
-        of_name = {file.name: file for file in section}
-        members = [[of_name[meta.file_name] for meta in run] for run in sorted_runs([file.read for file in section])]
-        levels = self._engine.wants_levels
-        runs = [self._reader.records(run, levels=levels, shared_by=len(members)) for run in members]
+    def _compacted(self, bucket: LiveBucket, section: Section, rule: ChangeRule) -> Iterator[Compacted]:
+        above = _above(bucket, section, rule.level) if rule.by_lookup else ()
+        files = (*section, *above)
+        yield from self._in_order(files, merge_levels(self._runs(files, levels=True), self._engine, rule))
+
+    def _runs(self, files: Section, *, levels: bool) -> list[Iterator[pa.RecordBatch]]:
+        members = _members(files)
+        return [self._reader.records(run, levels=levels, shared_by=len(members)) for run in members]
+
+    def _in_order(self, files: Section, merged: Iterator[T]) -> Iterator[T]:
         try:
-            yield from merge_batches(runs, self._engine, keep_deletes=keep_deletes, keep_sequence=True)
+            yield from merged
         except UnsortedRunError as error:
-            path = str(members[error.run][0].read.file_path)
+            path = str(_members(files)[error.run][0].read.file_path)
             raise CorruptTableError(path, "its records are not in the order of their keys") from error
 
-    def _must_rewrite(self, pick: Pick, file: LiveFile) -> bool:
-        """Whether a file may not move as it is: it holds deletes that must go.
+    def _must_rewrite(self, pick: Pick, target: FileOptions, file: LiveFile) -> bool:
+        """Whether a file may not move as it is: it holds deletes that must go, or is merged with what lies above.
 
         Manifests do not tell of deletes for sure: pypaimon's writer counts none.
         """
+        if self._making.must_rewrite(pick, file, self._options, target):
+            return True
         if not pick.top or file.level == pick.level:
             return pick.top and file.read.delete_row_count != 0
         return file.read.delete_row_count != 0 or any(
             pc.any(pc.is_in(kinds, _RETRACTS)).as_py() for kinds in self._reader.kinds(file)
         )
+
+
+def _kept(records: pa.RecordBatch, *, keep_deletes: bool) -> pa.RecordBatch:
+    return records if keep_deletes else records.filter(pc.invert(pc.is_in(records.column(VALUE_KIND), _RETRACTS)))
+
+
+def _members(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
+    """The files as runs, those of a run in key order."""
+    of_name = {file.name: file for file in files}
+    return [[of_name[meta.file_name] for meta in run] for run in sorted_runs([file.read for file in files])]
+
+
+def _above(bucket: LiveBucket, section: Section, level: int) -> Section:
+    """Files above a level that may hold keys of a section."""
+    least = min(key_order(file.read.min_key) for file in section)
+    greatest = max(key_order(file.read.max_key) for file in section)
+    return tuple(
+        file
+        for file in bucket.files
+        if file.level > level and least <= key_order(file.read.max_key) and key_order(file.read.min_key) <= greatest
+    )

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from pypaimon.streaming.compaction.append_packing import neighbours, packs
 from pypaimon.streaming.compaction.append_rewrite import AppendRewriter
+from pypaimon.streaming.compaction.change_making import ChangeMaking
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
@@ -50,6 +51,8 @@ class Planner(Protocol):
 class KeyedPlanner:
     """Finds the work of a table with a primary key: one pick of each bucket.
 
+    Where full compactions make the changelog, everything is due that is not on the highest level.
+
     Args:
         table: pypaimon's table.
         directory: Where it lies.
@@ -58,6 +61,7 @@ class KeyedPlanner:
 
     def __init__(self, table: Any, directory: TableDirectory, now: Callable[[], datetime]) -> None:
         self._options = CompactionOptions.of(table)
+        self._making = ChangeMaking.of(table)
         self._rewriter = KeyedRewriter(table, directory, self._options)
         self._now = now
 
@@ -65,10 +69,11 @@ class KeyedPlanner:
         """See `Planner`."""
         for bucket in buckets:
             runs = level_runs(bucket.files)
-            if full:
+            if full or self._making.full:
                 pick = pick_full(runs, self._options)
             else:
-                pick = pick_needed(runs, self._options, self._now(), up_level_0=self._options.force_up_level_0)
+                up = self._making.looks_up or self._options.force_up_level_0
+                pick = pick_needed(runs, self._options, self._now(), up_level_0=up)
             if pick is not None:
                 yield Work(bucket, pick.files, partial(self._rewriter.compact, bucket, pick))
 

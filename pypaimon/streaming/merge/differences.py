@@ -76,7 +76,7 @@ def _differing(chunk: Chunk) -> pa.RecordBatch:
     earlier, later = order[pairs], order[pairs + 1]
     changed = adds[pairs] != adds[pairs + 1]
     for name in value_columns(chunk.batch):
-        changed |= _differs(chunk.batch.column(name), earlier, later)
+        changed |= differing(chunk.batch.column(name), earlier, later)
     kept[pairs], kept[pairs + 1] = False, changed
     rows = pa.array(order[kept])
     columns = {
@@ -98,7 +98,7 @@ def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:
     earlier, later = order[pairs], order[pairs + 1]
     differs = np.zeros(len(pairs), dtype=np.bool_)
     for name in compared:
-        differs |= _differs(chunk.batch.column(name), earlier, later)
+        differs |= differing(chunk.batch.column(name), earlier, later)
     changed[pairs] = changed[pairs + 1] = differs
     rows = pa.array(order[changed])
     columns = {
@@ -108,7 +108,7 @@ def _changes(chunk: Chunk, compared: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _differs(column: pa.Array, earlier: Ints, later: Ints) -> Mask:
+def differing(column: pa.Array, earlier: Ints, later: Ints) -> Mask:
     """Whether the values of two rows differ, pair by pair."""
     codes = numeric_codes(column)
     differs: Mask

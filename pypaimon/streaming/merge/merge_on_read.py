@@ -91,23 +91,23 @@ def _merge_chunk(chunk: Chunk, engine: MergeEngine, names: list[str], keep_delet
     several = sizes > 1
     group_sizes = sizes[several]
     groups = Groups(chunk.batch, order[np.repeat(several, sizes)], np.cumsum(group_sizes) - group_sizes)
-    merged = engine.merge(_prepared(groups, engine))
-    return _assemble(groups.batch.select(names), merged, order[starts], several, kinds, keep_deletes)
+    merged = engine.merge(prepared(groups, engine))
+    return assemble(groups.batch.select(names), merged, order[starts], several, kinds, keep_deletes)
 
 
-def _prepared(groups: Groups, engine: MergeEngine) -> Groups:
-    groups = _by_age(groups, engine)
+def prepared(groups: Groups, engine: MergeEngine) -> Groups:
+    groups = by_age(groups, engine)
     levels = engine.wants_levels and LEVEL in groups.batch.schema.names
-    return _without_superseded_levels(groups) if levels else groups
+    return without_superseded_levels(groups) if levels else groups
 
 
-def _by_age(groups: Groups, engine: MergeEngine) -> Groups:
+def by_age(groups: Groups, engine: MergeEngine) -> Groups:
     """The records of each group from the oldest to the newest."""
-    sequence = _numbers(groups.batch, SEQUENCE_NUMBER)[groups.rows]
+    sequence = numbers_of(groups.batch, SEQUENCE_NUMBER)[groups.rows]
     added = ~groups.retracts
     numbers = [sequence]
     if WRITTEN_NUMBER in groups.batch.schema.names:
-        numbers.insert(0, _numbers(groups.batch, WRITTEN_NUMBER)[groups.rows])
+        numbers.insert(0, numbers_of(groups.batch, WRITTEN_NUMBER)[groups.rows])
     if not engine.sequence and len(numbers) == 1:
         # Nothing is sorted where no two neighbours of a group are in the wrong order.
         same = groups.ids[1:] == groups.ids[:-1]
@@ -124,16 +124,16 @@ def _by_age(groups: Groups, engine: MergeEngine) -> Groups:
     return Groups(groups.batch, groups.rows[order], groups.starts)
 
 
-def _without_superseded_levels(groups: Groups) -> Groups:
+def without_superseded_levels(groups: Groups) -> Groups:
     """Level 0 and the lowest level above it: the record there holds, merged, what the levels below it hold."""
-    levels = _numbers(groups.batch, LEVEL)[groups.rows].astype(np.int64)
+    levels = numbers_of(groups.batch, LEVEL)[groups.rows].astype(np.int64)
     highest = np.iinfo(np.int64).max
     lowest = np.minimum.reduceat(np.where(levels > 0, levels, highest), groups.starts)
     kept = (levels <= 0) | (groups.positions == groups.first(levels == lowest[groups.ids])[groups.ids])
     return groups if kept.all() else groups.only(kept)
 
 
-def _assemble(
+def assemble(
     batch: pa.RecordBatch, merged: Merged, firsts: Ints, several: Mask, kinds: Kinds, keep_deletes: bool
 ) -> pa.RecordBatch:
     """The rows of all keys: single records as they are, groups as they were merged."""
@@ -175,10 +175,10 @@ def _rows(batch: pa.RecordBatch, order: Ints | None, kinds: Kinds, keep_deletes:
 
 
 def _kinds(batch: pa.RecordBatch) -> Kinds:
-    return _numbers(batch, VALUE_KIND)
+    return numbers_of(batch, VALUE_KIND)
 
 
-def _numbers(batch: pa.RecordBatch, name: str) -> Codes:
+def numbers_of(batch: pa.RecordBatch, name: str) -> Codes:
     codes = numeric_codes(batch.column(name))
     assert codes is not None
     return codes

@@ -112,8 +112,6 @@ def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
     ("options", "named"),
     [
         ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled"),
-        ({"changelog-producer": "lookup"}, "changelog-producer"),
-        ({"merge-engine": "first-row"}, "looks rows up"),
         ({"record-level.expire-time": "1 d"}, "record-level.expire-time"),
         ({"file-index.bloom-filter.columns": "v"}, "file indexes"),
         ({"file.format": "csv"}, "csv"),

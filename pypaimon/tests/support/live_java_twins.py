@@ -59,9 +59,11 @@ def twins_differ(java: LiveJava, history: History, turns: int, tally: TwinTally)
     """Run a history twice, and tell what differs.
 
     Args:
-        turns: Bits that say which commits and compactions of the second table are ours.
+        turns: Bits that say which commits of the second table are ours; with the lowest one compactions are by turns
+            too, and nothing is rolled back: Java makes a snapshot of its own for each compaction that has nothing to
+            do.
     """
-    history = _prepared(history)
+    history = _prepared(history, turns)
     try:
         wanted = list(_run(java, history, None, tally))
     except JavaError as error:
@@ -80,22 +82,30 @@ def twins_differ(java: LiveJava, history: History, turns: int, tally: TwinTally)
     ][:1]
 
 
-def _prepared(history: History) -> History:
+def _prepared(history: History, turns: int) -> History:
     """What both sides must do alike: only explicit steps compact, and all of a bucket, for which files Java takes
     otherwise depends on their sizes; no small write buffers, which cut a flush in two; no descending sequence fields,
     which Java 1.4's write buffer takes for ascending; one file of a postponed bucket in a commit, for reads give those
     of several in no order.
     """
-    steps = tuple(
-        (what, arguments | {"full": True} if what == "compact" else arguments)
-        for what, arguments in history.steps
-        if what not in _LEFT_OUT
-    )
-    left_out = {"sequence.field.sort-order", "write-buffer-size", "page-size"}
+    compacting = bool(turns & 1)
+    left_out = set(_LEFT_OUT)
+    if compacting:
+        left_out.add("rollback")
+        if history.options.get("changelog-producer") == "full-compaction":
+            # Java's overwrites put deletes on the highest level, which its changelog then takes back as rows.
+            left_out.add("overwrite")
+    steps: list[Any] = []
+    for what, arguments in history.steps:
+        if what not in left_out:
+            steps.append((what, arguments | {"full": True} if what == "compact" else arguments))
+        if compacting and what == "write" and turns >> (len(steps) * 3 % 16) & 1:
+            steps.append(("compact", {"full": True}))
+    unset = {"sequence.field.sort-order", "write-buffer-size", "page-size"}
     if history.family == "postpone":
-        left_out.add("target-file-size")
-    options = {name: given for name, given in history.options.items() if name not in left_out}
-    return replace(history, options=options | {"write-only": "true"}, steps=steps, reads=())
+        unset.add("target-file-size")
+    options = {name: given for name, given in history.options.items() if name not in unset}
+    return replace(history, options=options | {"write-only": "true"}, steps=tuple(steps), reads=())
 
 
 def _run(java: LiveJava, history: History, turns: int | None, tally: TwinTally) -> Iterator[dict[str, Any]]:
@@ -183,7 +193,8 @@ class _Twin(live_java_writer.Writer):
 
     def do_compact(self, full: bool) -> None:
         self._compactions += 1
-        if self._turns is None or not self._turns >> (self._compactions * 5 % 16) & 1 or not self._compacted():
+        ours = self._turns is not None and self._turns & 1 and self._turns >> (self._compactions * 5 % 16) & 1
+        if not ours or not self._compacted():
             super().do_compact(full)
 
     def _compacted(self) -> bool:

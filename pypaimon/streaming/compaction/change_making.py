@@ -1,0 +1,82 @@
+"""`ChangeMaking`: whether the compactions of a table look rows up, and make its changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.compaction.live_files import LiveFile
+from pypaimon.streaming.compaction.run_picking import Pick
+from pypaimon.streaming.merge.level_changes import ChangeRule
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.table_traits import (
+    ChangelogProducer,
+    MergeEngineKind,
+    changelog_producer_of,
+    merge_engine_of,
+)
+from pypaimon.streaming.writing.files.file_options import FileOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMaking:
+    """What the compactions of one table have to find out of changes.
+
+    Attributes:
+        producer: Who writes its changelog.
+        engine: Its merge engine.
+        looks_up: Whether records of level 0 are merged with what lies above the output level, so that readers and the
+            changelog need level 0 no more.
+        newest_wins: Whether the latest record of a key is its row, whatever it holds.
+        compared: As `ChangeRule` has it.
+    """
+
+    producer: ChangelogProducer
+    engine: MergeEngineKind
+    looks_up: bool
+    newest_wins: bool
+    compared: tuple[str, ...] | None
+
+    @staticmethod
+    def of(table: Any) -> ChangeMaking:
+        """As the options of pypaimon's table say."""
+        raw = table.options.options.to_map()
+        options = OptionValues(raw)
+        producer, engine = changelog_producer_of(raw), merge_engine_of(raw)
+        lookup = producer is ChangelogProducer.LOOKUP or engine.keeps_oldest or options.boolean("force-lookup", False)
+        compared = None
+        if options.boolean("changelog-producer.row-deduplicate", False):
+            ignored = (options.text("changelog-producer.row-deduplicate-ignore-fields") or "").split(",")
+            left_out = {name.strip() for name in ignored}
+            compared = tuple(field.name for field in table.fields if field.name not in left_out)
+        newest = engine.keeps_newest and not options.text("sequence.field")
+        full = producer is ChangelogProducer.FULL_COMPACTION
+        return ChangeMaking(producer, engine, lookup and not full, newest, compared)
+
+    @property
+    def full(self) -> bool:
+        """Whether full compactions make the changelog."""
+        return self.producer is ChangelogProducer.FULL_COMPACTION
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is a changelog to write."""
+        return self.full or self.producer is ChangelogProducer.LOOKUP
+
+    def rule(self, pick: Pick, files: Sequence[LiveFile], options: CompactionOptions) -> ChangeRule | None:
+        """How files of a pick are merged with their changes; None: nothing changes by them."""
+        if self.full and pick.level >= options.top_level:
+            return ChangeRule(pick.level, by_lookup=False, compared=self.compared)
+        if self.looks_up and any(file.level == 0 for file in files):
+            return ChangeRule(pick.level, by_lookup=True, keeps_first=self.engine.keeps_oldest, compared=self.compared)
+        return None
+
+    def must_rewrite(self, pick: Pick, file: LiveFile, options: CompactionOptions, target: FileOptions) -> bool:
+        """Whether a file may not move to the level of the pick as it is: its records are merged with those above."""
+        if not self.looks_up or file.level:
+            return False
+        if not file.name.endswith(f".{target.data.format}"):
+            return True
+        return pick.level < options.top_level and not self.newest_wins

@@ -1,0 +1,121 @@
+"""Changelogs that compactions make: applied one by one they give the rows, and each takes back what was there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from commit_seed import commit_seed
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
+KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
+ENGINES: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "deduplicate by a": {"sequence.field": "a"},
+    "partial-update": {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+    "aggregation": {"merge-engine": "aggregation", "fields.default-aggregate-function": "sum"},
+    "first-row": {"merge-engine": "first-row"},
+}
+VALUES = st.one_of(st.none(), st.integers(-2, 2))
+ROWS = st.lists(st.tuples(st.integers(0, 8), VALUES, VALUES, st.booleans()), min_size=1, max_size=8)
+STEPS = st.lists(st.one_of(ROWS, ROWS, st.sampled_from(["due", "full"])), min_size=3, max_size=12)
+
+
+class Followed:
+    """A table, and what its stream has told so far.
+
+    Attributes:
+        rows: The rows of the changes, applied one by one.
+        changes: How many there were.
+    """
+
+    def __init__(self, directory: str, options: dict[str, str]) -> None:
+        catalog = CatalogFactory.create({"warehouse": directory})
+        catalog.create_database("d", False)
+        schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options=options)
+        catalog.create_table("d.t", schema, False)
+        self.table = catalog.get_table("d.t")
+        self.inserts_only = options.get("merge-engine") == "first-row"
+
+    def write(self, rows: list[tuple[int, Any, Any, bool]]) -> None:
+        found = [
+            {"id": key, "a": a, "b": b, "_row_kind": "-D" if gone and not self.inserts_only else "+I"}
+            for key, a, b, gone in rows
+        ]
+        with stream_write_builder(self.table).with_commit_user("writer").open_sync() as writer:
+            writer.write(pa.Table.from_pylist(found, KINDED))
+            writer.commit()
+
+    def rows(self) -> dict[int, tuple[Any, Any]]:
+        return {row["id"]: (row["a"], row["b"]) for row in self._read("latest-full")}
+
+    def applied(self, *, updates_may_be_none: bool) -> dict[int, tuple[Any, Any]]:
+        """The rows of all changes since the beginning, each of which must fit what is there."""
+        rows: dict[int, tuple[Any, Any]] = {}
+        taken: dict[int, tuple[Any, Any]] = {}
+        for row in self._read("earliest"):
+            key, values, kind = row["id"], (row["a"], row["b"]), row.get("_row_kind", "+I")
+            if kind in ("-U", "-D"):
+                assert rows.pop(key) == values, row
+                taken = {key: values} if kind == "-U" else {}
+                continue
+            assert key not in rows, row
+            assert (kind == "+U") == (key in taken), row
+            assert kind == "+I" or updates_may_be_none or taken[key] != values, row
+            rows[key], taken = values, {}
+        assert not taken
+        return rows
+
+    def _read(self, start: str) -> list[dict[str, Any]]:
+        with stream_read_builder(self.table).with_start(start).with_end(latest=True).open_sync() as stream:
+            return [row for batch in stream for row in batch.data.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("engine", "producer"),
+    [(engine, "lookup") for engine in ENGINES]
+    + [(engine, "full-compaction") for engine in ENGINES if engine != "first-row"],
+)
+@seed(commit_seed())
+@settings(
+    max_examples=4, deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+)
+@given(steps=STEPS, trigger=st.integers(1, 4), small=st.sampled_from(["1 b", "128 mb"]), deduplicate=st.booleans())
+def test_changes_give_the_rows(
+    engine: str, producer: str, steps: list[Any], trigger: int, small: str, deduplicate: bool
+) -> None:
+    options = {
+        **ENGINES[engine],
+        "bucket": "1",
+        "changelog-producer": producer,
+        "changelog-producer.row-deduplicate": str(deduplicate).lower(),
+        "num-sorted-run.compaction-trigger": str(trigger),
+        "target-file-size": small,
+    }
+    with TemporaryDirectory() as directory:
+        followed = Followed(directory, options)
+        for step in [*steps, "full"]:
+            if not isinstance(step, str):
+                followed.write(step)
+                continue
+            compact(followed.table, full=step == "full")
+            # What waits on level 0 is in neither.
+            assert followed.applied(updates_may_be_none=not deduplicate) == followed.rows()
+
+
+def test_a_file_that_only_moves_tells_its_rows_too(tmp_path: Path) -> None:
+    options = {"bucket": "1", "changelog-producer": "lookup", "target-file-size": "1 b"}
+    followed = Followed(str(tmp_path), options)
+    followed.write([(1, 1, 1, False), (2, 2, 2, False)])
+    report = compact(followed.table)
+    assert report.before == report.after
+    assert followed.applied(updates_may_be_none=False) == {1: (1, 1), 2: (2, 2)}
+    assert not compact(followed.table).compacted
