@@ -29,6 +29,9 @@ _MISSING = re.compile(r"HTTP status:? 404\b|\bNoSuchKey\b", re.I)
 _REFUSED_NUMBERS = frozenset(
     (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP)
 )
+_FULL_NUMBERS = frozenset((errno.ENOSPC, errno.EDQUOT))
+# S3's answer to a HEAD has no body that would tell more than the status.
+_ENDED = re.compile(r"ExpiredToken|RequestExpired|TokenRefreshRequired|token .{0,20}expired|HTTP status:? 400\b", re.I)
 
 
 def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | CorruptTableError:
@@ -46,4 +49,13 @@ def translated(path: str, error: OSError) -> FileNotFoundError | StoreError | Co
     refused = isinstance(error, PermissionError) or error.errno in _REFUSED_NUMBERS
     if refused or (code is not None and code[1] in _REFUSED_CODES) or _REFUSED.search(message):
         return CorruptTableError(path, f"may not be read or written ({error}); check the credentials and permissions")
-    return StoreError(f"{path}: the store failed repeatedly: {error}")
+    return StoreError(f"{path}: the store failed repeatedly: {error}{_advice(error)}")
+
+
+def _advice(error: OSError) -> str:
+    """What helps, where the store says what is wrong."""
+    if error.errno in _FULL_NUMBERS:
+        return "; no space is left: free some, or have the quota raised, and do it again"
+    if _ENDED.search(str(error)):
+        return "; stores answer so when credentials have ended: give the catalog new ones, and open the table again"
+    return ""

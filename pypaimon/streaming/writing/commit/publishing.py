@@ -13,10 +13,15 @@ from uuid import uuid4
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.internals import JSON, local_path
 from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
+from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import PaimonSnapshot, RenamingSnapshotCommit
 
 Statistics: TypeAlias = Callable[[], list[Any]]
+
+
+class NotPublishedError(Exception):
+    """A snapshot is surely not there, and will not be: it could not even be written. Its cause says why."""
 
 
 class Publisher(Protocol):
@@ -51,6 +56,7 @@ class Publisher(Protocol):
             Whether it was done; False if there is another one of that id.
 
         Raises:
+            NotPublishedError: It surely was not.
             Exception: Nobody knows.
         """
 
@@ -109,9 +115,7 @@ class _ByLink:
         os.makedirs(home, exist_ok=True)
         temporary = f"{home}/.{name}.{uuid4()}.tmp"
         try:
-            with open(temporary, "x", encoding="utf-8") as file:
-                file.write(_text(snapshot))
-                made = os.fstat(file.fileno())
+            made = _write(temporary, _text(snapshot))
             os.link(temporary, target)
         except FileExistsError:
             return False
@@ -157,6 +161,15 @@ class _ByStore:
         if done:
             _hint(self._directory, snapshot["id"])
         return bool(done)
+
+
+def _write(path: str, text: str) -> os.stat_result:
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+            return os.fstat(file.fileno())
+    except OSError as error:
+        raise NotPublishedError from translated(path, error)
 
 
 def _hint(directory: TableDirectory, number: int) -> None:

@@ -29,7 +29,7 @@ from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.file_changes import COMPACT
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
 from pypaimon.streaming.writing.commit.partition_statistics import partition_statistics
-from pypaimon.streaming.writing.commit.publishing import publisher_of
+from pypaimon.streaming.writing.commit.publishing import NotPublishedError, publisher_of
 from pypaimon.streaming.writing.commit.snapshot_draft import Draft, SnapshotDrafts
 from pypaimon.streaming.writing.commit.table_state import TableState
 
@@ -236,6 +236,10 @@ class SnapshotCommit:
         statistics = partial(partition_statistics, draft.changes.files, self._paths)
         try:
             done = self._publisher.publish(base, draft.snapshot, statistics)
+        except NotPublishedError as error:
+            self.uncertain = before
+            draft.files.delete(self._directory)
+            raise GaveUpError("its snapshot could not be written") from error.__cause__
         except Exception as error:  # noqa: BLE001 (whatever went wrong, the snapshot may be there)
             done, self._error = False, error
         there = Snapshot.from_json(json.dumps(draft.snapshot)) if done else self._at(draft.snapshot["id"])

@@ -1,0 +1,49 @@
+"""A writer that is killed at any moment, again and again: each of its commits is there once, and no other file is left.
+
+The long form kills a thousand times, and pypaimon's stream writer too, as the measure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import killed_writer
+import pytest
+from commit_seed import commit_seed
+
+SOAK = int(os.environ.get("SOAK", "0"))
+KILLS = 500 * SOAK if SOAK else 4
+KINDS = ["append", "keyed"]
+NAMED = {"data", "manifest", "half-written"}
+"""Orphans that `docs/writing.md` names."""
+
+
+def killed(directory: Path, kind: str, who: str) -> dict[str, Any]:
+    """What is there after all deaths."""
+    command = [sys.executable, killed_writer.__file__, str(directory), kind, who, str(KILLS), str(commit_seed())]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    print(f"{who}, {kind}, {KILLS} deaths: {found}")
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_commit_is_there_once_and_only_named_orphans(tmp_path: Path, kind: str) -> None:
+    found = killed(tmp_path, kind, "ours")
+    commits, orphans = found.pop("commits"), found.pop("orphans")
+    assert commits > killed_writer.UNDISTURBED * killed_writer.LIVES_TAKE
+    assert not any(found.values()), found
+    assert set(orphans) <= NAMED
+
+
+if SOAK:
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_measure(tmp_path: Path, kind: str) -> None:
+        """No promise of ours."""
+        assert killed(tmp_path, kind, "pypaimon")["commits"]
