@@ -19,6 +19,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
+import org.apache.paimon.CoreOptions;
 import org.apache.paimon.append.AppendCompactCoordinator;
 import org.apache.paimon.append.AppendCompactTask;
 import org.apache.paimon.append.dataevolution.DataEvolutionCompactCoordinator;
@@ -44,6 +45,9 @@ import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.data.variant.GenericVariant;
 import org.apache.paimon.data.variant.Variant;
 import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.index.BucketAssigner;
+import org.apache.paimon.index.HashBucketAssigner;
+import org.apache.paimon.index.SimpleHashBucketAssigner;
 import org.apache.paimon.io.DataFileMeta;
 import org.apache.paimon.manifest.BucketEntry;
 import org.apache.paimon.manifest.ManifestCommittable;
@@ -63,6 +67,7 @@ import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.Table;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.sink.CommitMessageImpl;
+import org.apache.paimon.table.sink.RowPartitionKeyExtractor;
 import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.source.DataSplit;
@@ -236,30 +241,44 @@ public final class Harness {
 
     // ---- writing
 
-    /** flushes: [[[kind, value...]]]; watermark; options; branch; buckets: their number where the writer chooses them. */
+    /**
+     * flushes: [[[kind, value...]]]; watermark; options; branch; buckets: their number where the writer chooses them; or
+     * assigns: whether Paimon's assigner does.
+     */
     private void write(JsonNode command) throws Exception {
         FileStoreTable table = table(command);
         ManifestCommittable committable = new ManifestCommittable(
                 ++identifier, command.hasNonNull("watermark") ? command.get("watermark").asLong() : null);
         try (TableWriteImpl<?> write = table.newWrite("writer");
                 TableCommitImpl commit = table.newCommit("writer").ignoreEmptyCommit(false)) {
-            flush(table, write, command).forEach(committable::addFileCommittable);
+            flush(table, write, command, assigner(table)).forEach(committable::addFileCommittable);
             commit.commit(committable);
         }
     }
 
-    /** partition: {name: text}; flushes; options; buckets. */
+    /** partition: {name: text}; flushes; options; buckets; assigns. */
     private void overwrite(JsonNode command) throws Exception {
         FileStoreTable table = table(command);
         identifier++;
         try (TableWriteImpl<?> write = table.newWrite("overwriter").withIgnorePreviousFiles(true);
                 TableCommitImpl commit = table.newCommit("overwriter").ignoreEmptyCommit(false)) {
-            List<CommitMessage> messages = flush(table, write, command);
+            CoreOptions options = table.coreOptions();
+            BucketAssigner assigner = new SimpleHashBucketAssigner(
+                    1, 0, options.dynamicBucketTargetRowNum(), options.dynamicBucketMaxBuckets());
+            List<CommitMessage> messages = flush(table, write, command, assigner);
             commit.withOverwrite(options(command.get("partition"))).commit(identifier, messages);
         }
     }
 
-    private List<CommitMessage> flush(FileStoreTable table, TableWriteImpl<?> write, JsonNode command) throws Exception {
+    private static BucketAssigner assigner(FileStoreTable table) {
+        CoreOptions options = table.coreOptions();
+        return new HashBucketAssigner(
+                table.snapshotManager(), "writer", table.store().newIndexFileHandler(), 1, 1, 0,
+                options.dynamicBucketTargetRowNum(), options.dynamicBucketMaxBuckets());
+    }
+
+    private List<CommitMessage> flush(
+            FileStoreTable table, TableWriteImpl<?> write, JsonNode command, BucketAssigner assigner) throws Exception {
         boolean moves = table.bucketMode() == BucketMode.KEY_DYNAMIC;
         boolean chooses = moves || table.bucketMode() == BucketMode.HASH_DYNAMIC;
         KeyOwners keyOwners = owners.computeIfAbsent(command.path("branch").asText(), branch -> new KeyOwners());
@@ -270,7 +289,11 @@ public final class Harness {
             for (JsonNode given : flush) {
                 GenericRow written = row(given, table.rowType());
                 for (GenericRow row : moves ? keyOwners.placed(table, written) : List.of(written)) {
-                    if (chooses) {
+                    if (chooses && command.path("assigns").asBoolean()) {
+                        RowPartitionKeyExtractor extractor = new RowPartitionKeyExtractor(table.schema());
+                        int hash = extractor.trimmedPrimaryKey(row).hashCode();
+                        write.write(row, assigner.assign(extractor.partition(row), hash));
+                    } else if (chooses) {
                         write.write(row, chosenBucket(row, keys, command.path("buckets").asInt(2)));
                     } else {
                         write.write(row);
@@ -290,7 +313,7 @@ public final class Harness {
                 TableCommitImpl commit = table.newCommit("deleter").ignoreEmptyCommit(false)) {
             write.withIOManager(ioManager);
             List<CommitMessage> messages = new ArrayList<>(new RowChanges(table, command.get("seed").asLong()).delete(write));
-            messages.addAll(flush(table, write, command));
+            messages.addAll(flush(table, write, command, assigner(table)));
             messages.addAll(write.prepareCommit(true, identifier));
             commit.commit(identifier, messages);
         }

@@ -28,10 +28,11 @@ from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
+from pypaimon.streaming.writing.known_state import KnownState
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import BadRowError, row_layout
 from pypaimon.streaming.writing.writable_tables import check_writable, kind_rules
-from pypaimon.streaming.writing.write_state import WriteState, write_state
+from pypaimon.streaming.writing.write_state import WriteState
 
 _LEFT_OUT = {"branch", "branch_compact", "branch_alter", "consumer", "evolve", "delete"}
 """Steps that only matter to readers, or that ours does not take part in."""
@@ -140,16 +141,18 @@ def _end(reply: dict[str, Any]) -> Any:
 def _plans(plans: list[dict[str, Any]], schema: dict[str, Any]) -> list[list[str]]:
     """The rows of each plan in an order that does not depend on how files were cut.
 
-    Of a key, and of a bucket of a table without keys, they stay in their order.
+    Of a key, and of a bucket of a table without keys, they stay in their order. Dynamic buckets do not count: what Java
+    does not write, such as ignored deletes, has a share in them, and so has chance where they are all full.
     """
     names = [each["name"] for each in schema["fields"]]
     keys = [names.index(name) for name in schema["primary_keys"]]
     ordered = not keys and int(schema["options"].get("bucket", "-1")) > 0
+    dynamic = bool(keys) and schema["options"].get("bucket", "-1") == "-1"
     found = []
     for plan in plans:
         rows = []
         for split in plan["splits"]:
-            where = json.dumps([split["partition"], split["bucket"]])
+            where = json.dumps([split["partition"], -1 if dynamic else split["bucket"]])
             for row in split["rows"]:
                 key = [row[1 + each] for each in keys]  # behind the kind
                 rows.append((where, json.dumps(key), json.dumps([_unordered(each) for each in row])))
@@ -173,6 +176,7 @@ class _Twin(live_java_writer.Writer):
         self, java: LiveJava, history: History, warehouse: Path, *, turns: int | None, tally: TwinTally
     ) -> None:
         super().__init__(java, history, warehouse)
+        self.assigns = True
         self._turns = turns
         self._tally = tally
         self._commits = 0
@@ -189,7 +193,7 @@ class _Twin(live_java_writer.Writer):
             or not self._written(rows, watermark)
         ):
             mark = None if watermark is None else 1000 * watermark
-            self.java.call("write", flushes=rows, watermark=mark)
+            self.java.call("write", flushes=rows, watermark=mark, assigns=True)
 
     def do_compact(self, full: bool) -> None:
         self._compactions += 1
@@ -227,7 +231,8 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
     keyed = bool(table.is_primary_key_table)
     schema = pa.schema([(name, kind) for name, _, kind in fields] + ([(_KIND, pa.string())] if keyed else []))
     layout = row_layout(schema, table.fields, kind_rules(table), table="d.t", kind_column=_KIND if keyed else None)
-    state, messages = write_state(table), []
+    known, messages = KnownState(), []
+    state = known.of(table, None, messages, replaces=False)
     for rows in flushes:
         columns = [
             pa.array([_value(row[index + 1], str(of_paimon), kind) for row in rows], kind)
@@ -235,7 +240,7 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
         ]
         if keyed:
             columns.append(pa.array([row[0] for row in rows], pa.string()))
-        writer = RecordWriter(table, user, False, state)
+        writer = RecordWriter(table, user, False, state, assigner=known.assigner)
         try:
             writer.write(layout.align(pa.RecordBatch.from_arrays(columns, schema=schema)))
             messages += writer.prepare()
@@ -245,6 +250,8 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
         writer.close()
         last = max((file.max_sequence_number for each in messages for file in each.new_files), default=-1)
         state = WriteState(max(state.sequence, last), state.rescaled)
+    if known.assigner is not None:
+        messages += known.assigner.messages()
     settings = {} if watermark is None else {"watermark": watermark}
     commit_once(table, user, 1, messages, overwrite=False, assumption=Assumption(), keep_empty=True, **settings)
     for name in (f"consumer-{user}", f"sink-{user}"):  # so that expiry does in both tables the same

@@ -109,6 +109,8 @@ class Writer:
     refused: list[str] = field(default_factory=list)
     written: int = 0
     altered: int = 0
+    assigns: bool = False
+    """Whether Paimon's assigner gives keys their buckets, where they are dynamic."""
 
     def run(self, what: str, arguments: dict[str, Any]) -> None:
         """One step; `do_...` below has what it takes."""
@@ -120,7 +122,7 @@ class Writer:
     def do_write(self, flushes: list[tuple[int, int]], watermark: int | None = None, branch: str | None = None) -> None:
         rows = self._rows(flushes, branch)
         mark = None if watermark is None else 1000 * watermark
-        self.java.call("write", flushes=rows, watermark=mark, branch=branch)
+        self.java.call("write", flushes=rows, watermark=mark, branch=branch, assigns=self.assigns)
 
     def do_compact(self, full: bool) -> None:
         self.java.call("compact", full=full, options={"write-only": "false"})
@@ -141,7 +143,8 @@ class Writer:
     def do_overwrite(self, flushes: list[tuple[int, int]], partition: int | None = None) -> None:
         where = {} if partition is None else self._partition(partition)
         spec = {name: _spec_text(text) for name, text in where.items()}
-        self.java.call("overwrite", partition=spec, flushes=self._rows(flushes, None, where))
+        rows = self._rows(flushes, None, where)
+        self.java.call("overwrite", partition=spec, flushes=rows, assigns=self.assigns)
 
     def do_drop_partitions(self, seed: int) -> None:
         spec = {name: _spec_text(text) for name, text in self._partition(seed).items()}

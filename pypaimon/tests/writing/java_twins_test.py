@@ -9,6 +9,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from commit_seed import commit_seed
@@ -18,7 +19,8 @@ from live_java_client import LiveJava, missing_commands
 from live_java_histories import History, histories
 from live_java_twins import TwinTally, twins_differ
 
-FAMILIES = ("append", "deduplicate", "partial-update", "aggregation", "first-row", "postpone", "variants", "containers")
+KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
+FAMILIES = ("append", *KEYED, "dynamic", "postpone", "variants", "containers")
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
 DRAWN = FAMILIES if LONG else random.Random(f"{commit_seed()} twins").sample(FAMILIES, 2)
 BUDGET = settings(
@@ -30,6 +32,21 @@ BUDGET = settings(
     print_blob=False,
     suppress_health_check=list(HealthCheck),
 )
+
+
+def _drawn(family: str) -> st.SearchStrategy[History]:
+    if family != "dynamic":
+        return histories(family)
+    options = st.fixed_dictionaries(
+        {"bucket": st.just("-1"), "dynamic-bucket.target-row-num": st.sampled_from(["1", "2", "5"])},
+        optional={"dynamic-bucket.max-buckets": st.sampled_from(["2", "3"])},
+    )
+    return st.builds(_with_options, st.sampled_from(KEYED).flatmap(histories), options)
+
+
+def _with_options(history: History, options: dict[str, str]) -> History:
+    return replace(history, options={**history.options, **options})
+
 
 if not missing_commands():
     pytestmark = pytest.mark.xdist_group("live_java")
@@ -45,7 +62,7 @@ if not missing_commands():
         tally = TwinTally()
 
         @BUDGET
-        @given(histories(family), st.integers(0, 2**16 - 1).map(lambda bits: bits | 2))
+        @given(_drawn(family), st.integers(0, 2**16 - 1).map(lambda bits: bits | 2))
         def compare(history: History, turns: int) -> None:
             found = twins_differ(java, history, turns, tally)
             if found:
