@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +12,10 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.cli.bad_input import BadInputError
+from pypaimon.streaming.cli.csv_input import csv_batches
 from pypaimon.streaming.writing.changes.records import Declared, UnreadableError, parsed
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
 
@@ -26,6 +25,7 @@ _ENDINGS = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".csv": "csv",
+    ".tsv": "csv",
     ".parquet": "parquet",
     ".arrow": "arrow",
     ".arrows": "arrow",
@@ -34,10 +34,6 @@ _ENDINGS = {
 _MOST_ROWS = 10_000
 _MOST_LINE_BYTES = 8 << 20
 _NOTHING_DECLARED = Declared()
-
-
-class BadInputError(PaimonStreamError, ValueError):
-    """The input cannot be read as its format, or does not fit the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,19 @@ def format_by_name(name: str) -> str | None:
     return _ENDINGS.get(os.path.splitext(name)[1].lower())
 
 
-def pieces_of(form: str, source: BufferedReader, fields: Sequence[Any], kind_column: str, reading: Reading) -> Pieces:
+def delimiter_by_name(name: str) -> str:
+    """What stands between the fields of a CSV file of this name."""
+    return "\t" if os.path.splitext(name)[1].lower() == ".tsv" else ","
+
+
+def pieces_of(
+    form: str,
+    source: BufferedReader,
+    fields: Sequence[Any],
+    kind_column: str,
+    reading: Reading,
+    delimiter: str = ",",
+) -> Pieces:
     """The rows of a file in the columns of a table.
 
     Args:
@@ -75,6 +83,7 @@ def pieces_of(form: str, source: BufferedReader, fields: Sequence[Any], kind_col
         fields: pypaimon's fields of the table.
         kind_column: A column that the table lacks and rows may have nevertheless: their kinds.
         reading: How times are read that come as text.
+        delimiter: Between the fields of CSV.
     """
     if form == "parquet":
         return lambda most: _of_batches(_parquet_batches(source), most)
@@ -82,7 +91,8 @@ def pieces_of(form: str, source: BufferedReader, fields: Sequence[Any], kind_col
         return lambda most: _of_batches(_arrow_batches(source), most)
     typed = _Typed({field.name: field.type for field in fields}, kind_column, reading)
     if form == "csv":
-        return lambda most: _typed_pieces(_of_batches(_csv_batches(source), most), typed)
+        known = {*typed.types, kind_column}
+        return lambda most: _typed_pieces(_of_batches(csv_batches(source, delimiter, known), most), typed)
     return lambda most: _json_pieces(source, typed, most)
 
 
@@ -196,30 +206,6 @@ def _of_batches(batches: Iterator[pa.RecordBatch], most: Callable[[], int]) -> I
             rows = batch.slice(start, min(most(), _MOST_ROWS))
             yield Piece(rows.num_rows, rows.nbytes, pa.Table.from_batches([rows]))
             start += rows.num_rows
-
-
-def _csv_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
-    """CSV as text; an empty field is null, a quoted one the empty text."""
-    try:
-        header = source.readline().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"the header of the input is no text in UTF-8: {error}") from error
-    names = next(csv.reader([header]), [])
-    if not names:
-        raise BadInputError("the input has no header with the names of the columns")
-    with _telling_what_is_wrong("CSV"):
-        reader = pyarrow.csv.open_csv(
-            source,
-            pyarrow.csv.ReadOptions(column_names=names),
-            pyarrow.csv.ParseOptions(newlines_in_values=True),
-            pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-        yield from reader
 
 
 def _parquet_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:

@@ -16,12 +16,13 @@ from typing import Any, cast, get_args
 import click
 from rich.console import Console
 
+from pypaimon.streaming.cli.bad_input import BadInputError
 from pypaimon.streaming.cli.input_files import (
     FORMATS,
-    BadInputError,
     Piece,
     Pieces,
     behind,
+    delimiter_by_name,
     format_by_name,
     lines_of,
     pieces_of,
@@ -69,7 +70,8 @@ class Every:
     epilog="""\b
 Examples:
   paimon-stream write db.orders orders.parquet
-  paimon-stream write db.orders --format csv < orders.csv
+  paimon-stream write db.orders --format csv --delimiter ';' < orders.csv
+  paimon-stream write db.days 2026-01-01.parquet --overwrite
   paimon-stream tail db.orders --until-latest --format json | paimon-stream write db.copy --format jsonl
   paimon-stream write db.orders orders.jsonl --commit-every 100000 --commit-user load-2026-11-21 --resume
   kcat -C -b broker -t orders -e -q | paimon-stream write db.orders --changes debezium-json
@@ -78,6 +80,7 @@ Examples:
 @on_table
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.option("--format", "-f", "form", type=click.Choice(FORMATS), help="Of the input. [default: by the name of FILE]")
+@click.option("--delimiter", metavar="CHAR", help=r"Between fields of CSV; \t is a tab. [default: comma; *.tsv: tab]")
 @click.option(
     "--changes",
     type=click.Choice(get_args(ChangeFormatName)),
@@ -96,6 +99,7 @@ Examples:
 @click.option(
     "--commit-every", metavar="ROWS|SIZE", help="Commit after so many rows, or as 64MB. [default: at the end]"
 )
+@click.option("--overwrite", is_flag=True, help="Replace what is there: the table, or the partitions that rows lie in.")
 @click.option("--commit-user", metavar="NAME", help="Under whom to commit. [default: a new one]")
 @click.option("--resume", is_flag=True, help="Pass over what this commit user has committed of the input already.")
 @click.option("--json", "as_json", is_flag=True, help="Tell at the end as JSON what was written.")
@@ -103,12 +107,14 @@ def write(
     source: TableSource,
     file: str,
     form: str | None,
+    delimiter: str | None,
     changes: ChangeFormatName | None,
     on_new_column: OnNewColumn,
     kind_column: str | None,
     time_zone: str | None,
     time_unit: TimeUnit | None,
     commit_every: str | None,
+    overwrite: bool,
     commit_user: str | None,
     resume: bool,
     as_json: bool,
@@ -128,6 +134,11 @@ def write(
         raise click.UsageError("say what the input is: --format jsonl, csv, parquet or arrow, or --changes")
     if resume and commit_user is None:
         raise click.UsageError("--resume needs --commit-user: by it the table tells what was committed")
+    if overwrite and (commit_every is not None or resume or changes is not None):
+        raise click.UsageError("--overwrite is one commit of rows: leave out --commit-every, --resume and --changes")
+    if delimiter is not None and (form != "csv" or changes is not None):
+        raise click.UsageError("--delimiter is for CSV")
+    fields_end = delimiter_by_name(file) if delimiter is None else _delimiter(delimiter)
     reading = reading_of(time_unit, time_zone)
     table = source.load()
     builder = stream_write_builder(table)
@@ -135,11 +146,13 @@ def write(
         builder.with_commit_user(commit_user)
     if kind_column is not None:
         builder.with_row_kind_column(kind_column)
+    if overwrite:
+        builder.with_overwrite()
     with _opened(file) as data, builder.open_sync() as writer:
         if changes is not None:
             pieces = lines_of(data)
         else:
-            pieces = pieces_of(str(form), data, table.fields, kind_column or ROW_KIND, reading)
+            pieces = pieces_of(str(form), data, table.fields, kind_column or ROW_KIND, reading, fields_end)
         load = _Load(source.name, os.path.basename(file), writer, every)
         if resume:
             load.pass_over()
@@ -162,6 +175,8 @@ def write(
             LoadingBar.on(Console(stderr=True), data) as bar,
         ):
             load.run(pieces, put, bar)
+            if overwrite and not load.commits:
+                raise BadInputError("--overwrite: the input has no rows, so nothing was replaced")
     tell(load.record(), load.text(), "json" if as_json else "text")
 
 
@@ -202,6 +217,11 @@ class _Load:
                 "give each input a commit user of its own"
             )
         self._passed = self._committed = self._taken = int(notes[ROWS_DONE])
+
+    @property
+    def commits(self) -> int:
+        """How many were made."""
+        return len(self._commits)
 
     def run(self, pieces: Pieces, put: Callable[[Piece], None], bar: LoadingBar) -> None:
         """Write and commit all of it."""
@@ -278,6 +298,14 @@ class _Load:
         self._is_committing = False
         if self._is_interrupted:
             raise KeyboardInterrupt
+
+
+def _delimiter(text: str) -> str:
+    """A tab may be written as `\\t`. Raises click.UsageError if it is not one character that can part fields."""
+    found = "\t" if text == "\\t" else text
+    if len(found) != 1 or not found.isascii() or found in "\"\r\n":
+        raise click.UsageError(f"--delimiter {text!r}: give one character, as ';' or '\\t'")
+    return found
 
 
 def _snapshots(first: int | None, last: int | None) -> str:

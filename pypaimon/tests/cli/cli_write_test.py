@@ -223,6 +223,38 @@ def test_a_run_that_failed_goes_on_behind_its_commits(program: Program, catalog:
     assert other.code == 1 and "wrote 'rows.jsonl', and the input is 'other.jsonl'" in other.err
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "delimiter"),
+    [("a.csv", ["--delimiter", ";"], ";"), ("a.csv", ["--delimiter", r"\t"], "\t"), ("a.tsv", [], "\t")],
+)
+def test_other_delimiters(
+    program: Program, catalog: Any, tmp_path: Path, name: str, options: list[str], delimiter: str
+) -> None:
+    (tmp_path / name).write_text(f'id{delimiter}name\n1{delimiter}"a{delimiter}b"\n2{delimiter}c,d\n')
+    assert program("write", "db.t", str(tmp_path / name), *options).code == 0
+    assert [row["name"] for row in held(catalog)] == [f"a{delimiter}b", "c,d"]
+
+
+def test_a_header_alone_is_no_row(program: Program, catalog: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n\n")
+    found = program("write", "db.t", str(tmp_path / "a.csv"))
+    assert (found.code, found.out) == (0, "db.t: 0 rows in 0 commits\n")
+
+
+def test_overwrite_replaces_what_is_there(program: Program, catalog: Any, tmp_path: Path) -> None:
+    for numbers in ((1, 2, 3), (2, 5)):
+        assert program("write", "db.t", lines(tmp_path, *numbers), "--overwrite").code == 0
+        assert ids(catalog) == [*numbers]
+
+
+def test_overwrite_with_nothing_replaces_nothing(program: Program, catalog: Any, tmp_path: Path) -> None:
+    """The pipe may have ended because the program before it failed."""
+    assert program("write", "db.t", lines(tmp_path, 1, 2)).code == 0
+    found = program("write", "db.t", lines(tmp_path), "--overwrite")
+    assert found.code == 1 and "the input has no rows, so nothing was replaced" in found.err
+    assert ids(catalog) == [1, 2]
+
+
 def test_change_records_by_line(program: Program, catalog: Any, tmp_path: Path) -> None:
     records = [
         {"op": "c", "before": None, "after": {"id": 1, "name": "a"}},
@@ -256,9 +288,20 @@ def test_errors_name_the_line_of_the_input_also_behind_what_is_passed_over(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("form", "content"), [("jsonl", b'{"id": 1}\n{"id": 2}\n{"id": 3}\n'), ("csv", b"id\n1\n2\n3\n")]
+)
 def test_an_interrupt_discards_what_was_not_committed(
-    program: Program, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    program: Program,
+    catalog: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    content: bytes,
+    number: signal.Signals,
 ) -> None:
+    """Also while it waits for a pipe that has nothing new."""
+
     first = tmp_path / "db.db" / "t" / "snapshot" / "snapshot-1"
 
     def interrupt() -> None:
@@ -268,11 +311,11 @@ def test_an_interrupt_discards_what_was_not_committed(
 
     read, write = os.pipe()
     with open(write, "wb") as end, open(read) as stdin, ThreadPoolExecutor() as pool:
-        end.write(b'{"id": 1}\n{"id": 2}\n{"id": 3}\n')
+        end.write(content)
         end.flush()
         monkeypatch.setattr(sys, "stdin", stdin)
         waiting = pool.submit(interrupt)
-        found = program("write", "db.t", "-f", "jsonl", "--commit-every", "2")
+        found = program("write", "db.t", "-f", form, "--commit-every", "2")
         waiting.result()
     assert (found.code, found.out) == (130, "")
     assert "interrupted: 2 rows of the input are committed" in found.err
@@ -290,7 +333,12 @@ def test_an_interrupt_discards_what_was_not_committed(
         ("a.jsonl", b'{"id": null}', "BIGINT NOT NULL, and a row holds null"),
         ("a.csv", b"", "no header"),
         ("a.csv", b"\xff\n1", "no text in UTF-8"),
-        ("a.csv", b"id,name\n1\n", "the input is no CSV"),
+        ("a.csv", b"id,name\n1,a\n\n2\n", "row 2: the header has 2 columns, and it has 1: '2'"),
+        ("a.csv", b"id,name\n1,a,b\n", "row 1: the header has 2 columns, and it has 3: '1,a,b'"),
+        ("a.csv", b"id,name,name\n1,a,b\n", "the column 'name' more than once"),
+        ("a.csv", b"id;name\n1;a\n", "the header of the input is one column, 'id;name': --delimiter ';'?"),
+        ("a.csv", b'id,name\n1,"a\n2,b\n', "ends in the midst of a quoted field"),
+        ("a.csv", b"id,name\n1,\xff\n", "the input is no CSV"),
         ("a.csv", b"id,sum\n1,2\n2,1.005\n", "row 2, column 'sum': '1.005' does not fit DECIMAL(10, 2)"),
         ("a.parquet", b"no parquet at all", "the input is no Parquet"),
         ("a.arrow", b"no arrow at all", "the input is no Arrow"),
@@ -315,6 +363,9 @@ def test_bad_input_is_told_in_a_line(
         (["rows.csv", "--resume"], "--resume needs --commit-user"),
         (["rows.csv", "--time-zone", "Mars"], "there is no time zone 'Mars'"),
         (["rows.csv", "--commit-user", "a/b"], "a/b"),
+        (["rows.csv", "--delimiter", ";;"], "--delimiter ';;': give one character"),
+        (["rows.jsonl", "--delimiter", ";"], "--delimiter is for CSV"),
+        (["rows.csv", "--overwrite", "--commit-every", "2"], "--overwrite is one commit of rows"),
     ],
 )
 def test_wrong_usage(program: Program, catalog: Any, tmp_path: Path, arguments: list[str], said: str) -> None:
