@@ -10,8 +10,8 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
-from pypaimon.streaming.writing.commit.reports import CommitFailedError
-from pypaimon.streaming.writing.commit.snapshot_commit import Outcome, SnapshotCommit
+from pypaimon.streaming.writing.commit.reports import CommitFailedError, UnsafeCommitError
+from pypaimon.streaming.writing.commit.snapshot_commit import NobodyArbitratesError, Outcome, SnapshotCommit
 
 _LOG = StreamLog(__name__)
 
@@ -30,6 +30,7 @@ def run_commit(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what
         CommitConflictError: It may not follow the latest state.
         StreamConfigError: It overwrites other partitions than it writes.
         BatchOrderError: A later commit of the user is there.
+        UnsafeCommitError: Another program commits at the same time, and nobody arbitrates.
         CommitFailedError: It failed otherwise; the message says what became of the files.
     """
     try:
@@ -38,7 +39,8 @@ def run_commit(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what
         _left(table, commit, messages, advice)
         raise
     except Exception as error:
-        raise CommitFailedError(f"{what} failed: {_why(error)}. {_left(table, commit, messages, advice)}") from error
+        kind = UnsafeCommitError if isinstance(error, NobodyArbitratesError) else CommitFailedError
+        raise kind(f"{what} failed: {_why(error)}. {_left(table, commit, messages, advice)}") from error
 
 
 def log_kept(table: Any) -> None:

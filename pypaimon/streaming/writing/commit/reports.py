@@ -15,6 +15,12 @@ class CommitFailedError(PaimonStreamError):
     retriable = True
 
 
+class UnsafeCommitError(CommitFailedError):
+    """Another program commits to the table at the same time, in a store where nobody arbitrates between the two."""
+
+    retriable = False
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """What was written for a commit.

@@ -4,6 +4,9 @@ Each attempt drafts the snapshot that follows the latest one, and publishes it i
 Before that it looks at every snapshot that has come since somebody looked last: they cannot change any more. So if
 another writer of the same user has published the commit meanwhile, that is found, and nothing is published.
 
+Where nobody arbitrates between writers, a snapshot of another one that has come meanwhile ends the commit: the next
+one might replace it.
+
 An attempt whose answer was lost, or says that it failed, may have taken effect all the same. So the snapshot of that
 id is read: it is ours, or it tells that the attempt surely failed, or (if it is missing, or the store does not
 arbitrate between writers) nobody knows yet. While nobody knows, nothing that it names is deleted.
@@ -36,6 +39,17 @@ from pypaimon.streaming.writing.commit.table_state import TableState
 
 class GaveUpError(Exception):
     """A commit did not get through, for a reason that may pass."""
+
+
+class NobodyArbitratesError(GaveUpError):
+    """Another program commits at the same time, in a store where one commit may replace another unseen."""
+
+    def __init__(self, number: int, user: str) -> None:
+        super().__init__(
+            f"'{user}' has committed snapshot {number} meanwhile, and nothing in this store keeps one commit from "
+            "replacing another: install the extra `fast` (for stores that know conditional writes), or let one program "
+            "write at a time, which opens its writer when the others have ended"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +161,7 @@ class SnapshotCommit:
                 break
             if retry:
                 time.sleep(self._retry.wait(retry - 1))
-            looks = bool(retry) or self._stale
+            looks = bool(retry) or self._stale or not self._publisher.arbitrates
             if looks and not self._looks_again():
                 continue
             outcome = self._settled() or self._attempt(has_looked=looks)
@@ -192,6 +206,8 @@ class SnapshotCommit:
                     return Outcome(snapshot, ours=False)
                 if self._ordered and snapshot.commit_identifier > self._facts.identifier:
                     raise BatchOrderError(self._facts.user, self._facts.identifier, snapshot.commit_identifier)
+            elif not self._publisher.arbitrates:
+                raise NobodyArbitratesError(number, snapshot.commit_user)
             self._examined, self._mark = number, snapshot.fingerprint
         return None
 

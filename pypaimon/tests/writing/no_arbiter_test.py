@@ -1,0 +1,94 @@
+"""A store where nobody arbitrates between two commits: one program writes a table at a time, and others are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lossy_store import SCHEME, LossyStore
+from pypaimon import Schema
+from s3_server import S3Server
+from written_tables import USER, Written, rows
+
+from pypaimon.streaming import CommitFailedError, StreamWriteBuilder, WriterClosedError, stream_write_builder
+
+
+class Unsafe(LossyStore):
+    """Answers are not lost; something happens before a snapshot is renamed."""
+
+    def __init__(self) -> None:
+        super().__init__("no", left=0)
+        self.before = list[Any]()
+
+    def rename(self, src: str, dst: str) -> bool:
+        if "/snapshot/snapshot-" in dst and self.before:
+            self.before.pop()()
+        return super().rename(src, dst)
+
+    def _to_file(self, path: str) -> Path:
+        return Path(re.sub("^object:/+", "/", path))
+
+
+@pytest.fixture(params=["append", "keyed"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
+    return Written(tmp_path, keyed=request.param == "keyed", **{"commit.min-retry-wait": "1 ms"})
+
+
+def writer(table: Written, store: Unsafe, user: str = USER) -> StreamWriteBuilder:
+    """A builder on a handle as in an object store."""
+    handle = table.handle()
+    handle.file_io, handle.table_path = store, SCHEME + str(table.path)
+    return stream_write_builder(handle).with_commit_user(user)
+
+
+def commit(table: Written, store: Unsafe, user: str, key: int) -> None:
+    with writer(table, store, user).open_sync() as opened:
+        opened.write(rows(key))
+        opened.commit()
+
+
+def test_an_open_writer_that_finds_commits_of_another_one_ends(table: Written) -> None:
+    store = Unsafe()
+    with writer(table, store).open_sync() as opened:
+        opened.write(rows(1))
+        opened.commit()
+        commit(table, store, "other", 2)
+        opened.write(rows(3))
+        with pytest.raises(CommitFailedError, match=r"'other' has committed snapshot 2 .* extra `fast`") as caught:
+            opened.commit()
+        assert not caught.value.retriable and "its files are deleted" in str(caught.value)
+        with pytest.raises(WriterClosedError):
+            opened.commit()
+    assert [key for key, _ in table.rows()] == [1, 2] and len(table.data_files()) == 2
+
+
+def test_who_comes_second_ends(table: Written) -> None:
+    store = Unsafe()
+    store.before.append(lambda: commit(table, Unsafe(), "other", 2))
+    with pytest.raises(CommitFailedError, match=r"'other' has committed snapshot 1 .* one program write at a time"):
+        commit(table, store, USER, 1)
+    assert [key for key, _ in table.rows()] == [2]
+    commit(table, store, USER, 3)
+    assert [key for key, _ in table.rows()] == [2, 3]
+
+
+def test_one_after_the_other_they_may_write(table: Written) -> None:
+    store = Unsafe()
+    for key in range(6):
+        commit(table, store, USER if key % 2 else "other", key)
+    assert [key for key, _ in table.rows()] == list(range(6))
+
+
+def test_a_store_that_compares_takes_several_at_the_same_time(server: S3Server) -> None:
+    catalog = server.catalog("arbiter")
+    catalog.create_database("db", True)
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(pa.schema([("k", pa.int64())])), False)
+    one, two = (stream_write_builder(catalog.get_table("db.t")).with_commit_user(user) for user in ("one", "two"))
+    with one.open_sync() as first, two.open_sync() as second:
+        for key in range(6):
+            opened = second if key % 2 else first
+            opened.write(pa.table({"k": [key]}))
+            assert opened.commit().snapshot == key + 1
