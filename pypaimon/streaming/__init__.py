@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.builder.builder import stream_read_builder as stream_read_builder
     from pypaimon.streaming.builder.read import StreamTableRead as StreamTableRead
     from pypaimon.streaming.builder.scan import AsyncStreamingTableScan as AsyncStreamingTableScan
+    from pypaimon.streaming.compaction.background import Compactor as Compactor
+    from pypaimon.streaming.compaction.background import compactor as compactor
     from pypaimon.streaming.compaction.compactor import compact as compact
     from pypaimon.streaming.compaction.reports import CompactedBucket as CompactedBucket
     from pypaimon.streaming.compaction.reports import CompactionReport as CompactionReport
@@ -107,6 +109,7 @@ _EXPORTS = {
     "builder.builder": ("StreamReadBuilder", "stream_read_builder"),
     "builder.read": ("StreamTableRead",),
     "builder.scan": ("AsyncStreamingTableScan",),
+    "compaction.background": ("Compactor", "compactor"),
     "compaction.compactor": ("compact",),
     "compaction.reports": ("CompactedBucket", "CompactionReport", "FileCount"),
     "concurrency.clock": ("Clock",),

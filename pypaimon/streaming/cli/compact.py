@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,11 +14,13 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from pypaimon.streaming.cli.output import Record, console, table_of, to_json
+from pypaimon.streaming.cli.output import Record, console, table_of, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
+from pypaimon.streaming.compaction.background import compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
+from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 
 _COLUMNS = ("partition", "bucket", "files", "size", "records", "files_after", "size_after")
@@ -29,35 +32,65 @@ Examples:
   paimon-stream compact db.orders
   paimon-stream compact db.orders --dry-run
   paimon-stream compact db.orders --full --partition day=2026-11-21
+  paimon-stream compact db.orders --follow --every 300
 """
 )
 @on_table
 @click.option("--full", is_flag=True, help="All of each bucket, and few small files too. [default: what is due]")
 @click.option("--partition", metavar="COLUMN=VALUE", multiple=True, help="Only partitions with this value.")
+@click.option("--follow", is_flag=True, help="Go on: look again and again. [default: once]")
+@click.option(
+    "--every", type=click.FloatRange(0), default=60.0, show_default=True, help="With --follow: seconds between looks."
+)
 @click.option("--dry-run", is_flag=True, help="Write nothing; tell what would be compacted.")
 @click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
 @click.option("--json", "as_json", is_flag=True, help="Tell as JSON what was compacted, a bucket per element.")
 def compact(
-    source: TableSource, full: bool, partition: tuple[str, ...], dry_run: bool, retry: bool, as_json: bool
+    source: TableSource,
+    full: bool,
+    partition: tuple[str, ...],
+    follow: bool,
+    every: float,
+    dry_run: bool,
+    retry: bool,
+    as_json: bool,
 ) -> None:
     """Compact what is due in TABLE, as its options say: small files into large ones, sorted runs into fewer.
 
     Rows and streams see nothing of it. Writers are never held up; what they change meanwhile is left for the next run.
-    Run it now and then, beside writers with the table option write-only = true.
+    Run it now and then, or with --follow, beside writers with the table option write-only = true.
     """
     named = pairs(partition, "--partition")
+    if follow:
+        if dry_run:
+            raise click.UsageError("--follow and --dry-run contradict each other")
+        _follow(source, full, named, every, as_json)
+        return
 
     def run() -> CompactionReport:
         with _bar() as progress:
             return compact_table(source.load(), full=full, partition=named, dry_run=dry_run, on_progress=progress)
 
     report = patiently(run) if retry else run()
-    if as_json:
-        click.echo(to_json(_record(source.name, report, dry_run)))
-        return
-    if report.compacted:
+    if not as_json and report.compacted:
         console().print(table_of(map(_row, report.compacted), _COLUMNS[:5] if dry_run else _COLUMNS))
-    click.echo(_summary(source.name, report, dry_run))
+    _tell(source.name, report, dry_run, as_json)
+
+
+def _follow(source: TableSource, full: bool, partition: Mapping[str, str], every: float, as_json: bool) -> None:
+    """Compact until SIGTERM or Ctrl-C, and tell of each look that has done something."""
+
+    def told(report: CompactionReport) -> None:
+        _tell(source.name, report, False, as_json)
+        sys.stdout.flush()
+
+    opened = compactor(source.load(retry=True), full=full, partition=partition, interval_seconds=every, on_report=told)
+    with opened as running, on_sigterm(running.stop):
+        running.wait()
+
+
+def _tell(name: str, report: CompactionReport, dry_run: bool, as_json: bool) -> None:
+    tell(_record(name, report, dry_run), _summary(name, report, dry_run), "json" if as_json else "text")
 
 
 def _summary(name: str, report: CompactionReport, dry_run: bool) -> str:

@@ -12,7 +12,6 @@ from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.compaction.new_files import CompactedFiles
 from pypaimon.streaming.compaction.replaced import Replaced
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter
 
@@ -22,12 +21,12 @@ class AppendRewriter:
 
     Args:
         table: pypaimon's table.
-        directory: Where it lies.
+        reader: Reads its files.
     """
 
-    def __init__(self, table: Any, directory: TableDirectory) -> None:
+    def __init__(self, table: Any, reader: FileReader) -> None:
         self._table = table
-        self._reader = FileReader(table, directory)
+        self._reader = reader
 
     def compact(self, bucket: LiveBucket, files: Sequence[LiveFile]) -> Replaced:
         """Write the rows of files, in their order. Their numbers begin with the first number of the first file.

@@ -69,6 +69,11 @@ class CompactionOptions:
     open_bytes: int
 
     @property
+    def by_time(self) -> bool:
+        """Whether time alone makes something due."""
+        return self.interval_millis is not None or self.off_peak is not None
+
+    @property
     def top_level(self) -> int:
         """The highest level."""
         return self.levels - 1

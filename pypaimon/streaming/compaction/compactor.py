@@ -9,6 +9,9 @@ from uuid import uuid4
 
 from pypaimon.streaming.compaction.chosen_partitions import partition_values
 from pypaimon.streaming.compaction.compactable_tables import check_compactable
+from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
@@ -63,6 +66,8 @@ def compact(
 class Compaction:
     """Compacts one table, as often as `run` is called, under one commit user. Not for several threads.
 
+    What it asks for the second time grows with what has changed, and buckets that have not are not looked at again.
+
     Args:
         table: pypaimon's table.
         full: As `compact` takes it.
@@ -79,23 +84,42 @@ class Compaction:
         prefix = OptionValues(table.options.options.to_map()).text("commit.user-prefix")
         self._user = f"{prefix + '_' if prefix else ''}compaction-{uuid4()}"
         self._commits = 0
+        self._live = LiveEntries()
 
-    def run(self, *, dry_run: bool = False, on_progress: Progress | None = None) -> CompactionReport:
-        """One look at the latest snapshot, and the compaction of what is due. See `compact`."""
+    def run(
+        self, *, dry_run: bool = False, on_progress: Progress | None = None, check: Callable[[], None] = lambda: None
+    ) -> CompactionReport:
+        """One look at the latest snapshot, and the compaction of what is due. See `compact`.
+
+        Args:
+            dry_run: Write nothing.
+            on_progress: As `compact` takes it.
+            check: Called often; what it raises ends the run, and what was not committed is deleted.
+        """
+        try:
+            report = self._run(dry_run, on_progress, check)
+        except BaseException:
+            self._live.forget()
+            raise
+        if dry_run or report.conflicts:
+            self._live.forget()
+        return report
+
+    def _run(self, dry_run: bool, on_progress: Progress | None, check: Callable[[], None]) -> CompactionReport:
         directory = TableDirectory.of(self._table)
         table = _under_latest_schema(self._table, directory)
         check_compactable(table, table.identifier.get_full_name())
         snapshot = directory.snapshots.get_latest_snapshot()
         if snapshot is None:
             return CompactionReport(None)
-        planner: Planner
-        planner = (
-            KeyedPlanner(table, directory, datetime.now)
-            if table.is_primary_key_table
-            else AppendPlanner(table, directory)
+        if CompactionOptions.of(table).by_time:
+            self._live.forget()
+        reader = FileReader(table, directory, check)
+        planner: Planner = (
+            KeyedPlanner(table, reader, datetime.now) if table.is_primary_key_table else AppendPlanner(table, reader)
         )
-        buckets = _of_known_schemas(live_buckets(directory, snapshot, self._wanted), int(table.table_schema.id))
-        work = list(planner.work(buckets, full=self._full))
+        buckets = live_buckets(table, self._live.look(directory, snapshot), self._wanted)
+        work = list(planner.work(_of_known_schemas(buckets, int(table.table_schema.id)), full=self._full))
         if dry_run:
             return CompactionReport(snapshot.id, compacted=tuple(_told(table, each) for each in work))
         return _Run(table, directory, snapshot, self._user, self._next_identifier, on_progress).carry_out(work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,12 +21,14 @@ class FileReader:
     Args:
         table: pypaimon's table.
         directory: Where it lies.
+        check: Called with each batch; raises what is to end the reading.
     """
 
-    def __init__(self, table: Any, directory: TableDirectory) -> None:
+    def __init__(self, table: Any, directory: TableDirectory, check: Callable[[], None]) -> None:
         self._fields = list(table.fields)
         self._schema_id = int(table.table_schema.id)
         self._directory = directory
+        self._check = check
 
     def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file of an append table.
@@ -61,11 +63,13 @@ class FileReader:
             yield batch.column(VALUE_KIND)
 
     def _batches(self, file: LiveFile, system_columns: Sequence[str], length: int) -> Iterator[pa.RecordBatch]:
-        return read_file(
+        for batch in read_file(
             self._directory,
             file.read,
             self._fields,
             schema_id=self._schema_id,
             system_columns=system_columns,
             batch_size=length,
-        )
+        ):
+            self._check()
+            yield batch

@@ -22,7 +22,6 @@ from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engine, sorted_runs
 from pypaimon.streaming.merge.level_changes import ChangeRule, Compacted, merge_levels
 from pypaimon.streaming.merge.runs import key_order
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
@@ -40,16 +39,16 @@ class KeyedRewriter:
 
     Args:
         table: pypaimon's table.
-        directory: Where it lies.
+        reader: Reads its files.
         options: What its options say about compaction.
     """
 
-    def __init__(self, table: Any, directory: TableDirectory, options: CompactionOptions) -> None:
+    def __init__(self, table: Any, reader: FileReader, options: CompactionOptions) -> None:
         self._table = table
         self._options = options
         self._engine = merge_engine(table.table_schema)
         self._making = ChangeMaking.of(table)
-        self._reader = FileReader(table, directory)
+        self._reader = reader
         self._schema = arrow_schema(table.fields)
         for name in (VALUE_KIND, SEQUENCE_NUMBER):
             self._schema = self._schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))

@@ -1,4 +1,4 @@
-"""The data files of a snapshot, bucket by bucket, as a compaction takes them: to choose, to read and to replace."""
+"""Data files, bucket by bucket, as a compaction takes them: to choose, to read and to replace."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.internals import BinaryRow, DataFileMeta, SimpleStats
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.metadata.manifests import live
-from pypaimon.streaming.metadata.snapshots import Snapshot
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.file_changes import FileChange
 from pypaimon.streaming.writing.commit.manifest_records import changes_of
 
@@ -92,23 +89,17 @@ class LiveBucket:
 
 
 def live_buckets(
-    directory: TableDirectory, snapshot: Snapshot, wanted: Callable[[dict[str, Any]], bool] | None = None
+    table: Any, entries: pa.Table, wanted: Callable[[dict[str, Any]], bool] | None = None
 ) -> Iterator[LiveBucket]:
-    """The buckets of a snapshot. Costs two manifest lists and the manifests that are not cached.
+    """The buckets that live entries of manifests lie in.
 
     Args:
-        directory: The table.
-        snapshot: The snapshot.
+        table: pypaimon's table.
+        entries: Rows of `ENTRY_SCHEMA`.
         wanted: Whether the files of a partition are wanted, told by its values by column; None: all are.
-
-    Raises:
-        CorruptTableError: A file of the metadata is damaged.
-        StoreError: The store failed.
     """
-    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-    manifests = pa.concat_tables(directory.manifests.manifest_lists(lists))
-    entries = live(directory.manifests.entries(manifests)).combine_chunks()
-    schema = directory.table.table_schema
+    entries = entries.combine_chunks()
+    schema = table.table_schema
     fields = {field.name: field for field in schema.fields}
     partition_fields = [fields[name] for name in schema.partition_keys]
     values = {row: tuple(decode(row, partition_fields)) for row in pc.unique(entries["partition"]).to_pylist()}
@@ -116,7 +107,7 @@ def live_buckets(
         rows = [row for row, each in values.items() if wanted(dict(zip(schema.partition_keys, each, strict=True)))]
         entries = entries.filter(pc.is_in(entries["partition"], value_set=pa.array(rows, pa.binary())))
     keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
-    paths = FilePaths.of(str(directory.table.table_path), schema)
+    paths = FilePaths.of(str(table.table_path), schema)
     metas = DataFiles(entries, paths, keys).make(0, entries.num_rows)
     files = [LiveFile(meta, change) for meta, change in zip(metas, changes_of(entries), strict=True)]
     files.sort(key=_bucket)

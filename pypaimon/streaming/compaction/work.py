@@ -12,12 +12,12 @@ from pypaimon.streaming.compaction.append_packing import neighbours, packs
 from pypaimon.streaming.compaction.append_rewrite import AppendRewriter
 from pypaimon.streaming.compaction.change_making import ChangeMaking
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.run_picking import pick_full, pick_needed
 from pypaimon.streaming.compaction.sorted_levels import level_runs
-from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import BucketMode
 
 
@@ -55,14 +55,14 @@ class KeyedPlanner:
 
     Args:
         table: pypaimon's table.
-        directory: Where it lies.
+        reader: Reads its files.
         now: The local time.
     """
 
-    def __init__(self, table: Any, directory: TableDirectory, now: Callable[[], datetime]) -> None:
+    def __init__(self, table: Any, reader: FileReader, now: Callable[[], datetime]) -> None:
         self._options = CompactionOptions.of(table)
         self._making = ChangeMaking.of(table)
-        self._rewriter = KeyedRewriter(table, directory, self._options)
+        self._rewriter = KeyedRewriter(table, reader, self._options)
         self._now = now
 
     def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:
@@ -83,12 +83,12 @@ class AppendPlanner:
 
     Args:
         table: pypaimon's table.
-        directory: Where it lies.
+        reader: Reads its files.
     """
 
-    def __init__(self, table: Any, directory: TableDirectory) -> None:
+    def __init__(self, table: Any, reader: FileReader) -> None:
         self._options = CompactionOptions.of(table)
-        self._rewriter = AppendRewriter(table, directory)
+        self._rewriter = AppendRewriter(table, reader)
         self._choose = packs if table.bucket_mode() == BucketMode.BUCKET_UNAWARE else neighbours
 
     def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +77,15 @@ def test_partitions_that_are_none_are_refused(program: Program, table: Any, part
     outcome = program("compact", "db.t", "--partition", partition)
     assert outcome.code == 2
     assert told in outcome.err
+
+
+def test_following_compacts_until_it_is_told_to_end(program: Program, table: Any) -> None:
+    running = program.start("compact", "db.t", "--follow", "--every", "0.01", "--json")
+    assert running.stdout is not None
+    record = json.loads(running.stdout.readline())
+    assert sum(bucket["before"]["files"] for bucket in record["compacted"]) == 10
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (0, "")
+    assert program("compact", "db.t").lines == ["db.t: nothing is due"]
+    assert program("compact", "db.t", "--follow", "--dry-run").code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +16,7 @@ from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 
+EXAMPLES = 300 if os.environ.get("SOAK") else 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
 KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
 ENGINES: dict[str, dict[str, str]] = {
@@ -86,7 +88,11 @@ class Followed:
 )
 @seed(commit_seed())
 @settings(
-    max_examples=4, deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
 )
 @given(steps=STEPS, trigger=st.integers(1, 4), small=st.sampled_from(["1 b", "128 mb"]), deduplicate=st.booleans())
 def test_changes_give_the_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +16,20 @@ from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
-from pypaimon.streaming.compaction.live_files import live_buckets
+from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.live_entries import LiveEntries
+from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
+EXAMPLES = 300 if os.environ.get("SOAK") else 3
+BUDGET = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
 COLUMNS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False), ("v", pa.int64())]
 )
@@ -68,13 +79,15 @@ class Life:
         with builder.with_raw(self.raw).open_sync() as stream:
             return [str(row) for batch in stream for row in batch.data.to_pylist()]
 
-    def check_files(self) -> None:
-        """Above level 0 no two files of a level hold the same key; every file is there."""
+    def buckets(self) -> list[LiveBucket]:
+        """The files of the latest snapshot."""
         directory = TableDirectory.of(self.table)
         snapshot = directory.snapshots.get_latest_snapshot()
-        if snapshot is None:
-            return
-        for bucket in live_buckets(directory, snapshot):
+        return [] if snapshot is None else list(live_buckets(self.table, LiveEntries().look(directory, snapshot)))
+
+    def check_files(self) -> None:
+        """Above level 0 no two files of a level hold the same key; every file is there."""
+        for bucket in self.buckets():
             assert all(Path(str(file.read.file_path)).exists() for file in bucket.files)
             for level in {file.level for file in bucket.files} - {0}:
                 bounds = sorted(
@@ -87,9 +100,7 @@ class Life:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @seed(commit_seed())
-@settings(
-    max_examples=8, deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
-)
+@BUDGET
 @given(
     steps=STEPS,
     trigger=st.integers(1, 4),
@@ -109,9 +120,7 @@ def test_keyed_tables(engine: str, steps: list[Any], trigger: int, small: str, b
 
 @pytest.mark.parametrize("bucket", [{}, {"bucket": "2", "bucket-key": "id"}])
 @seed(commit_seed())
-@settings(
-    max_examples=8, deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
-)
+@BUDGET
 @given(steps=STEPS, least=st.integers(1, 4), small=st.sampled_from(["1 b", "1500 b", "128 mb"]))
 def test_append_tables(bucket: dict[str, str], steps: list[Any], least: int, small: str) -> None:
     options = {**bucket, "compaction.min.file-num": str(least), "target-file-size": small}
@@ -121,21 +130,25 @@ def test_append_tables(bucket: dict[str, str], steps: list[Any], least: int, sma
 
 
 def live(life: Life, steps: list[Any]) -> None:
+    again = Compaction(life.table)
     for step in steps:
         if not isinstance(step, str):
             life.write(step)
             continue
         rows, changes = life.rows(), life.changes()
         partition = {"p": 0} if step == "p=0" else None
-        report = compact(life.table, full=step != "due", partition=partition)
+        report = again.run() if step == "due" else compact(life.table, full=True, partition=partition)
         assert not report.conflicts
         assert all(each.partition["p"] == 0 for each in report.compacted) or partition is None
         assert (life.rows() == rows) if life.ordered else (sorted(life.rows()) == sorted(rows))
         assert life.changes() == changes
         life.check_files()
+        if step == "due":
+            # One that has looked before finds what one finds that looks at all.
+            while again.run().compacted:
+                pass
+            assert not compact(life.table, dry_run=True).compacted
         if step == "full":
             assert not compact(life.table, full=True).compacted
     if life.keyed and steps[-1] == "full":
-        directory = TableDirectory.of(life.table)
-        snapshot = directory.snapshots.get_latest_snapshot()
-        assert snapshot is None or all(file.level for each in live_buckets(directory, snapshot) for file in each.files)
+        assert all(file.level for each in life.buckets() for file in each.files)

@@ -137,9 +137,7 @@ def named(table: Written) -> set[str]:
         names |= {f"manifest/{each}" for each in manifests["file_name"].to_pylist()}
     # Nothing was rewritten, so that each data file is live still.
     latest = table.handle().new_read_builder().new_scan().plan()
-    names |= {
-        str(Path(file.file_path).relative_to(table.path)) for split in latest.splits() for file in split.files
-    }
+    names |= {str(Path(file.file_path).relative_to(table.path)) for split in latest.splits() for file in split.files}
     return names
 
 

@@ -1,0 +1,148 @@
+"""`compactor`: a table that is compacted in the background, for as long as a context lasts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from pypaimon.streaming.batches.run_forever import Patience
+from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.reports import CompactionReport
+from pypaimon.streaming.concurrency.bridge import wait_for_future
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.logs import StreamLog
+
+_LOG = StreamLog(__name__)
+
+
+def compactor(
+    table: Any,
+    *,
+    full: bool = False,
+    partition: Mapping[str, Any] | None = None,
+    interval_seconds: float = 60.0,
+    on_report: Callable[[CompactionReport], object] | None = None,
+) -> Compactor:
+    """Compact a table in the background: `async with compactor(table): ...`, or `with compactor(table): ...`.
+
+    It looks at once, and then again and again; each look asks for what has changed since the last one. What may pass is
+    waited out.
+
+    Args:
+        table: pypaimon's table, as `catalog.get_table(...)` gives it.
+        full: As `compact` takes it.
+        partition: Likewise.
+        interval_seconds: Pause between the end of one look and the next.
+        on_report: Called, on the compactor's thread, with the report of each look that has compacted something. What
+            it raises ends the compactor.
+
+    Raises:
+        StreamConfigError: An argument is none.
+    """
+    return Compactor(Compaction(table, full=full, partition=partition), interval_seconds, on_report)
+
+
+class Compactor:
+    """Compacts a table while it is open, on a thread of its own. Made by `compactor`; opened once.
+
+    Leaving the context stops it: what it has in hand is not committed, and its files are deleted. If it has failed for
+    good meanwhile, leaving raises that error, unless the block raised one itself.
+
+    Args:
+        compaction: What is done.
+        interval_seconds: As `compactor` takes it.
+        on_report: Likewise.
+
+    Attributes:
+        last_report: What the last look did; None before the first one has ended.
+    """
+
+    def __init__(
+        self,
+        compaction: Compaction,
+        interval_seconds: float,
+        on_report: Callable[[CompactionReport], object] | None = None,
+    ) -> None:
+        if not 0 <= interval_seconds < float("inf"):
+            raise StreamConfigError(f"compactor: interval_seconds: expected seconds, got {interval_seconds!r}.")
+        self._compaction = compaction
+        self._interval = interval_seconds
+        self._on_report = on_report
+        self._stopped = threading.Event()
+        self._ended: Future[None] = Future()
+        self.last_report: CompactionReport | None = None
+
+    def __enter__(self) -> Compactor:
+        threading.Thread(target=self._run, name="paimon-compactor", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        self._stopped.set()
+        self._tell(kind, self._ended.exception())
+
+    async def __aenter__(self) -> Compactor:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: Any, *_: object) -> None:
+        self._stopped.set()
+        error: BaseException | None = None
+        try:
+            await wait_for_future(self._ended)
+        except Exception as raised:  # noqa: BLE001 - told below
+            error = raised
+        self._tell(kind, error)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it goes on: False before it is opened, after it was left, and after an error."""
+        return not self._stopped.is_set() and not self._ended.done()
+
+    def wait(self) -> None:
+        """Wait until it is stopped, or ends with an error, which is raised."""
+        self._ended.result()
+
+    def stop(self) -> None:
+        """Have it end, as leaving the context does, without waiting for it. From any thread."""
+        self._stopped.set()
+
+    @staticmethod
+    def _tell(kind: Any, error: BaseException | None) -> None:
+        if error is not None and kind is None:
+            raise error
+
+    def _run(self) -> None:
+        patience = Patience()
+        pauses, attempt = patience.pauses(), 0
+        try:
+            while not self._stopped.is_set():
+                try:
+                    self._look()
+                    pauses, attempt, pause = patience.pauses(), 0, self._interval
+                except PaimonStreamError as error:
+                    if not error.retriable:
+                        raise
+                    attempt, pause = attempt + 1, next(pauses)
+                    text = "the compaction failed (attempt %(attempt)d) and looks again after a pause: %(error)s"
+                    _LOG.warning("waits_out", text, attempt=attempt, error=str(error))
+                self._stopped.wait(pause)
+        except _StoppedError:
+            self._ended.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - leaving raises it
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+    def _look(self) -> None:
+        self.last_report = report = self._compaction.run(check=self._check)
+        if self._on_report is not None and (report.compacted or report.conflicts):
+            self._on_report(report)
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+
+
+class _StoppedError(Exception):
+    """The context was left."""
