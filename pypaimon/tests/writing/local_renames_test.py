@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -123,3 +124,34 @@ def test_pypaimon_that_was_slower_is_told_so(table: Written, monkeypatch: pytest
     target = table.path / "snapshot" / "snapshot-2"
     assert not LocalFileIO().try_to_write_atomic(str(target), "{}")
     assert Path.exists is exists and table.rows() == [(1, "v1"), (2, "v2")]
+
+
+def test_a_link_that_was_told_as_a_failure_is_safe_too(table: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a network file system may do it."""
+    renaming = list[Renaming]()
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "the answer was lost")
+
+    around_the_link(monkeypatch, lambda: renaming.append(Renaming(table, 2)), fail)
+    assert commit(table, 2) == 2
+    assert not renaming[0].rename()
+    assert table.rows() == [(1, "v1"), (2, "v2")]
+
+
+def test_snapshots_of_its_own_are_listed_once(table: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where thousands of snapshots are kept, a listing is what a commit costs most."""
+    listed, listdir = list[str](), os.listdir
+
+    def counted(path: str) -> list[str]:
+        listed.append(path)
+        return listdir(path)
+
+    with table.writer().open_sync() as writer:
+        for key in range(2, 5):
+            writer.write(rows(key))
+            listed.clear()
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "listdir", counted)
+                writer.commit()
+    assert [Path(each).name for each in listed].count("snapshot") == 1

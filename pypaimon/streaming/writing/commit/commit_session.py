@@ -38,6 +38,7 @@ class CommitSession:
         self._clock = clock
         self._ahead = 0
         self._alone = True
+        self._own: str | None = None
         self._record: Record | None = None
         self._written = 0.0
         self.forget()
@@ -46,6 +47,11 @@ class CommitSession:
     def alone(self) -> bool:
         """Whether nobody else committed between the last two commits: then the next one need not look first."""
         return self._alone
+
+    @property
+    def own(self) -> str | None:
+        """Fingerprint of the newest snapshot that was published; None: there is none."""
+        return self._own
 
     def forget(self) -> None:
         """Know nothing: the next commit asks the ledger."""
@@ -90,6 +96,7 @@ class CommitSession:
             count: How many there are.
         """
         self._alone = snapshot.id == status.examined + count
+        self._own = snapshot.fingerprint
         self._status = replace(
             status,
             batches=status.batches.union([identifier]),

@@ -145,7 +145,7 @@ def _commit(
 ) -> CommitReport:  # fmt: skip
     commit = SnapshotCommit(
         table, directory, plan, facts, status.latest,
-        examined=status.examined, mark=status.mark, ordered=ordered, stale=not session.alone,
+        examined=status.examined, mark=status.mark, ordered=ordered, stale=not session.alone, own=session.own,
     )  # fmt: skip
     session.forget()
     what = f"Commit {facts.identifier} of '{facts.user}'"

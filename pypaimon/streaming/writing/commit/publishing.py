@@ -38,7 +38,7 @@ class Publisher(Protocol):
     looks_back: bool
 
     def settle(self, number: int) -> None:
-        """See to it that the snapshot of a number, which is there, is not replaced any more.
+        """See to it that the snapshot of a number, if it is there, is not replaced any more.
 
         Raises:
             OSError: That cannot be done.

@@ -110,6 +110,7 @@ class SnapshotCommit:
         mark: Fingerprint of that one; None: it is not known.
         ordered: Whether the user's commits follow each other by their identifiers, so that none may follow a later one.
         stale: Whether other snapshots have probably come since, so that it is better to look first.
+        own: Fingerprint of a snapshot that this process has published.
 
     Attributes:
         uncertain: Whether the snapshot may be there, or come to be there, although no attempt is known to have
@@ -128,6 +129,7 @@ class SnapshotCommit:
         mark: str | None,
         ordered: bool,
         stale: bool = False,
+        own: str | None = None,
     ) -> None:
         self._directory = directory
         self._plan = plan
@@ -136,6 +138,7 @@ class SnapshotCommit:
         self._examined = examined
         self._mark = mark
         self._stale = stale
+        self._own = own
         self._ordered = ordered
         self._drafts = SnapshotDrafts(table)
         self._publisher = publisher_of(table, directory)
@@ -237,7 +240,8 @@ class SnapshotCommit:
         if self._latest is None or not self._publisher.looks_back:
             return False
         try:
-            self._publisher.settle(self._latest.id)
+            if self._latest.fingerprint != self._own:
+                self._publisher.settle(self._latest.id)
             there = self._directory.snapshots.refreshed(self._latest.id)
         except (PaimonStreamError, OSError) as error:
             # That the store fails must not pass for an expiry: look again.
@@ -278,6 +282,7 @@ class SnapshotCommit:
     def _at(self, number: int) -> Snapshot | None:
         """The snapshot of an id as it is in the store now; None too if that cannot be found out."""
         try:
+            self._publisher.settle(number)
             return self._directory.snapshots.refreshed(number)
-        except PaimonStreamError:
+        except (PaimonStreamError, OSError):
             return None
