@@ -223,7 +223,8 @@ class StreamWriter(_Writer):
             StreamConfigError: An argument is none, or another call is under way. The writer goes on.
             TableChangedError: The table was dropped, made anew or rolled back. The writer ends; nothing was committed.
             WriterConflictError: Another writer of this commit user committed meanwhile. Ends; nothing was committed.
-            CommitFailedError: It was not committed, or that is not known. Ends; the next writer of the user knows.
+            CommitFailedError: It was not committed, or that is not known. Ends; the next writer of the user knows. Not
+                retriable where another program is at work in a store in which nobody arbitrates between the two.
             CommitUnknownError: What would tell whether this identifier was committed before has gone. Ends.
             WriterClosedError: The writer has ended.
         """

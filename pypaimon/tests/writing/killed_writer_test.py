@@ -17,7 +17,7 @@ import pytest
 from commit_seed import commit_seed
 
 SOAK = int(os.environ.get("SOAK", "0"))
-KILLS = 500 * SOAK if SOAK else 4
+KILLS = 500 * SOAK if SOAK else 3
 KINDS = ["append", "keyed"]
 NAMED = {"data", "manifest", "half-written"}
 """Orphans that `docs/writing.md` names."""
