@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from commit_seed import commit_seed
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamReadBuilder
@@ -20,6 +21,8 @@ from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.io.object_reads import SWITCH
 
 SOAK = int(os.environ.get("SOAK", "0"))
+STORES = ("s3", "s3_without_fast") if SOAK else (("s3", "s3_without_fast")[commit_seed() % 2],)
+"""One of the two ways to an object store by commit, both in the long form."""
 WRITERS = 2
 COMMITS = {"local": 12, "s3": 4}
 """Of each writer; many more in the long form."""
@@ -91,7 +94,7 @@ class Site:
         return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
-@pytest.fixture(params=["local", "s3", "s3_without_fast"])
+@pytest.fixture(params=["local", *STORES])
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     if request.param == "local":
         return Site(lambda: CatalogFactory.create({"warehouse": str(tmp_path)}), COMMITS["local"])

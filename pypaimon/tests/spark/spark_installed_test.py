@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pypaimon
 import pytest
+from commit_seed import commit_seed
 from java_home import java_home
 from repository import SUPPORT
 from spark_session import unpacked_home
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-SESSIONS = [("connect", "pyspark.sql.connect.session")]
-if os.environ.get("SOAK"):
-    SESSIONS.append(("classic", "pyspark.sql.session"))
+# One kind of session by commit, both in the long form.
+SESSIONS = [("connect", "pyspark.sql.connect.session"), ("classic", "pyspark.sql.session")]
+if not os.environ.get("SOAK"):
+    SESSIONS = [SESSIONS[commit_seed() % 2]]
 CHILD = SUPPORT / "spark_installed_child.py"
 
 
