@@ -20,6 +20,8 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _CAUSE = re.compile(r"\b(TimedOut|UnexpectedEof|BrokenPipe|Connection(?:Refused|Reset|Aborted)|dns error)\b")
 _NO_CONDITIONS = ("400", "405", "501")
+# Answers of S3 with status 400 that say nothing of conditions.
+_OTHERWISE_BAD = re.compile(r"ExpiredToken|InvalidToken|TokenRefreshRequired|RequestExpired|RequestTimeout")
 _NO_RANGE = re.compile(r"status code: 416|non-partial|[Cc]ontent.[Rr]ange|CONTENT_RANGE")
 _PATIENCE = 1.5
 """How much longer than `Store` the client waits, in multiples: `Store` says that a request hung."""
@@ -217,6 +219,8 @@ class ObjectClient:
             if type(error).__name__ in ("AlreadyExistsError", "PreconditionError"):
                 missing = status is not None and status[1] == "404"
                 failure: Exception = (FileNotFoundError if missing else FileExistsError)(errno.EEXIST, "", key)
+            elif _OTHERWISE_BAD.search(str(error)):
+                failure = _failure(error, key)
             elif type(error).__name__ == "NotSupportedError" or (status is not None and status[1] in _NO_CONDITIONS):
                 failure = NotServedError(_reason(str(error)))
             else:

@@ -170,3 +170,18 @@ def test_credentials_end(server: S3Server, status: int, request: pytest.FixtureR
         assert sorted(found["k"].to_pylist()) == [0, 1]
         if error is None:
             break
+
+
+def test_a_store_whose_credentials_ended_is_none_that_knows_no_conditions(server: S3Server) -> None:
+    """Both are answered with status 400; without conditions later commits could replace those of others."""
+    catalog = server.catalog("conditions")
+    catalog.create_database("db", True)
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(pa.schema([("k", pa.int64())]), options=QUICK), False)
+    table = catalog.get_table("db.t")
+    with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
+        for key in range(2):
+            writer.write(pa.table({"k": [key]}))
+            with server.failing("/t/snapshot/snapshot-2", *[400] * key, method="PUT") as waiting:
+                assert writer.commit().snapshot == key + 1
+            assert not waiting
+    assert TableDirectory.of(table).store.objects.creates(f"{table.table_path}/snapshot/snapshot-3")

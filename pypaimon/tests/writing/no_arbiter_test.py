@@ -13,19 +13,38 @@ from pypaimon import Schema
 from s3_server import S3Server
 from written_tables import USER, Written, rows
 
-from pypaimon.streaming import CommitFailedError, StreamWriteBuilder, WriterClosedError, stream_write_builder
+from pypaimon.streaming import (
+    CommitFailedError,
+    StreamWriteBuilder,
+    TableChangedError,
+    WriterClosedError,
+    stream_write_builder,
+)
 
 
 class Unsafe(LossyStore):
-    """Answers are not lost; something happens before a snapshot is renamed."""
+    """Answers are not lost.
+
+    Attributes:
+        before_look: What happens before it is looked whether a snapshot is there.
+        before: What happens behind that look, before the snapshot is put there.
+    """
 
     def __init__(self) -> None:
         super().__init__("no", left=0)
-        self.before = list[Any]()
+        self.before_look, self.before = list[Any](), list[Any]()
+
+    def exists(self, path: str) -> bool:
+        if "/snapshot/snapshot-" in path and self.before_look:
+            self.before_look.pop()()
+        return bool(super().exists(path))
 
     def rename(self, src: str, dst: str) -> bool:
         if "/snapshot/snapshot-" in dst and self.before:
             self.before.pop()()
+            # What an object store does, which copies.
+            self._to_file(src).replace(self._to_file(dst))
+            return True
         return super().rename(src, dst)
 
     def _to_file(self, path: str) -> Path:
@@ -66,13 +85,28 @@ def test_an_open_writer_that_finds_commits_of_another_one_ends(table: Written) -
 
 
 def test_who_comes_second_ends(table: Written) -> None:
+    """Another one commits between its look and its own publishing."""
     store = Unsafe()
-    store.before.append(lambda: commit(table, Unsafe(), "other", 2))
+    store.before_look.append(lambda: commit(table, Unsafe(), "other", 2))
     with pytest.raises(CommitFailedError, match=r"'other' has committed snapshot 1 .* one program write at a time"):
         commit(table, store, USER, 1)
     assert [key for key, _ in table.rows()] == [2]
     commit(table, store, USER, 3)
     assert [key for key, _ in table.rows()] == [2, 3]
+
+
+def test_who_was_replaced_finds_it_with_its_next_commit(table: Written) -> None:
+    """Both found no snapshot of that id; nobody could have kept the later one from replacing the earlier."""
+    slow = Unsafe()
+    with writer(table, Unsafe()).open_sync() as fast:
+        fast.write(rows(1))
+        slow.before.append(fast.commit)
+        commit(table, slow, "other", 2)
+        assert [key for key, _ in table.rows()] == [2]
+        fast.write(rows(3))
+        with pytest.raises(TableChangedError, match="Nothing was committed"):
+            fast.commit()
+    assert [key for key, _ in table.rows()] == [2]
 
 
 def test_one_after_the_other_they_may_write(table: Written) -> None:
