@@ -142,7 +142,10 @@ def _catalog_options(warehouse: str | None, given: dict[str, str], config: Path 
     if warehouse is not None:
         options["warehouse"] = warehouse
     if not options:
-        raise click.UsageError("no catalog: give --warehouse, --catalog-option or --config, or write a paimon.yaml")
+        raise click.UsageError(
+            "no catalog: give --warehouse (or set PAIMON_STREAM_WAREHOUSE), --catalog-option or --config, or write a "
+            "paimon.yaml"
+        )
     return options
 
 

@@ -92,7 +92,8 @@ class ChainTable:
         rows = list(changes)
         kinds, regions, days, keys, sequences = map(list, zip(*rows, strict=True))
         columns = [regions, days, keys, sequences, [f"v{each}" for each in sequences], kinds]
-        data = pa.table(columns, schema=_COLUMNS).rename_columns({"v": names["v"]})
+        data = pa.table(columns, schema=_COLUMNS)
+        data = data.rename_columns([names["v"] if name == "v" else name for name in data.column_names])
         if "extra" in names:
             data = data.append_column("extra", pa.array(sequences, pa.int32()))
         builder = self.branch(branch).new_batch_write_builder()
