@@ -303,7 +303,7 @@ class _Load:
 def _delimiter(text: str) -> str:
     """A tab may be written as `\\t`. Raises click.UsageError if it is not one character that can part fields."""
     found = "\t" if text == "\\t" else text
-    if len(found) != 1 or not found.isascii() or found in "\"\r\n":
+    if len(found) != 1 or not found.isascii() or found in '"\r\n':
         raise click.UsageError(f"--delimiter {text!r}: give one character, as ';' or '\\t'")
     return found
 

@@ -35,7 +35,7 @@ def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) 
         if len(pack) > 1 and size >= 2 * options.target_bytes:
             found.append(pack)
             pack, size = [], 0
-    if len(pack) >= (2 if full else options.min_files):
+    if len(pack) >= _worth(options, full):
         found.append(pack)
     return found
 
@@ -68,9 +68,15 @@ def _windows(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pa
     window: Pack = []
     for file in ordered:
         window.append(file)
-        if len(window) >= options.min_files:
+        size = sum(each.size for each in window)
+        if len(window) >= _worth(options, False) and size // max(1, options.target_bytes) + 1 < len(window):
             found.append(window)
             window = []
-        elif sum(each.size for each in window) >= 2 * options.target_bytes:
+        elif size >= 2 * options.target_bytes:
             window = window[1:]
     return found
+
+
+def _worth(options: CompactionOptions, full: bool) -> int:
+    """How many files are worth a pack: never one alone, which would be written anew with each look."""
+    return 2 if full else max(2, options.min_files)

@@ -29,6 +29,19 @@ def test_small_files_wait_until_they_are_enough() -> None:
     assert packs(files(1), FEW, full=True) == []
 
 
+def test_a_file_alone_is_never_due() -> None:
+    alone = replace(FEW, min_files=1)
+    assert packs(files(1), alone, full=False) == []
+    assert neighbours(files(1), alone, full=False) == []
+    assert names(neighbours(files(1, 1, 1), alone, full=False)) == [["f0", "f1"]]
+
+
+def test_neighbours_that_would_become_no_fewer_are_never_due() -> None:
+    pairs = replace(FEW, min_files=2)
+    assert neighbours(files(900, 900), pairs, full=False) == []
+    assert names(neighbours(files(900, 900, 50, 40), pairs, full=False)) == [["f0", "f1", "f2"]]
+
+
 def test_large_files_stay() -> None:
     assert names(packs(files(700, 1, 699, 2), FEW, full=False)) == [["f1", "f3", "f2"]]
     assert packs(files(700, 800, 900), FEW, full=True) == []
