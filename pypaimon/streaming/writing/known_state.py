@@ -18,13 +18,14 @@ class KnownState:
     """What decides the numbers and the buckets of new files. Not for several threads.
 
     Attributes:
+        base: Id of the snapshot that it is of; 0: there was none.
         assigner: Gives keys their buckets, in a table with dynamic ones; None in others, and before `of`.
     """
 
     def __init__(self) -> None:
         self.assigner: BucketAssigner | None = None
         self._state: WriteState | None = None
-        self._base = 0
+        self.base = 0
 
     def of(self, table: Any, last: LastCommit | None, finished: Sequence[Any], *, replaces: bool) -> WriteState:
         """It, as it is now.
@@ -43,7 +44,7 @@ class KnownState:
         directory = TableDirectory.of(table)
         if self._state is None or self._others_have_committed(directory, last):
             latest = latest_snapshot(directory)
-            self._base = 0 if latest is None else latest.id
+            self.base = 0 if latest is None else latest.id
             self._state = _advanced(write_state(table), finished)
             if self.assigner is not None:
                 self.assigner.follow(TableState(directory, latest).index)
@@ -63,11 +64,11 @@ class KnownState:
         """
         if replaced:
             self.forget()
-        elif snapshot != self._base + 1:
+        elif snapshot != self.base + 1:
             self._state = None
         if self.assigner is not None:
             self.assigner.note_committed()
-        self._base = snapshot
+        self.base = snapshot
 
     def forget(self) -> None:
         """What was written is not in the table."""
@@ -78,10 +79,10 @@ class KnownState:
 
         The snapshots from there on are kept, so that the next one is either there or not yet.
         """
-        if last is not None and last.snapshot == self._base:
-            return directory.snapshots.refreshed(self._base + 1) is not None
+        if last is not None and last.snapshot == self.base:
+            return directory.snapshots.refreshed(self.base + 1) is not None
         latest = latest_snapshot(directory)
-        return (0 if latest is None else latest.id) != self._base
+        return (0 if latest is None else latest.id) != self.base
 
 
 def latest_snapshot(directory: TableDirectory) -> Snapshot | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
 from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
 from pypaimon.streaming.writing.commit.discarding import discard
@@ -120,6 +121,12 @@ class PendingRows:
     def key_indexes(self) -> KeyIndexes:
         """The index files that decided their buckets, in a table with dynamic ones."""
         return {} if self._state.assigner is None else self._state.assigner.read
+
+    @property
+    def buckets_of(self) -> int | None:
+        """The snapshot by which they were divided into a fixed number of buckets; None: they were not."""
+        is_fixed = self.table.bucket_mode() == BucketMode.HASH_FIXED
+        return self._state.base if is_fixed and self.has_rows else None
 
     def taken(self) -> None:
         """The files belong to a commit now."""

@@ -282,7 +282,7 @@ class TableWriter:
         self._check_history()
         schema_id = self._directory.latest_schema().id
         overwrite, table = self._pending.overwrites, self._pending.table_to_write
-        key_indexes = self._pending.key_indexes
+        key_indexes, buckets_of = self._pending.key_indexes, self._pending.buckets_of
         self._pending.taken()
         if not (messages or overwrite is not False or commit.says or commit.named):
             return CommitReport(None, Written.of([]))
@@ -301,6 +301,7 @@ class TableWriter:
                 session=self._session,
                 fresh=True,
                 key_indexes=key_indexes,
+                buckets_of=buckets_of,
             )
         except KeyIndexConflictError as error:
             raise WriterConflictError(

@@ -11,10 +11,12 @@ import polars
 import pyarrow as pa
 import pytest
 from mortal_file_io import MortalFileIO
+from pypaimon.schema.schema_change import SchemaChange
 from written_tables import Written, changes, rows
 
 from pypaimon.streaming import (
     BadRowError,
+    CommitConflictError,
     Position,
     SchemaMismatchError,
     StreamConfigError,
@@ -293,6 +295,31 @@ def test_settings_that_cannot_work_are_refused(table: Written, tmp_path: Path) -
 
 
 # ---- what becomes of the table meanwhile ----
+
+
+def test_a_partition_that_is_divided_anew_meanwhile_ends_the_commit(table: Written) -> None:
+    with table.writer().open_sync() as writer:
+        writer.write(rows(1))
+        writer.commit()
+    with table.writer().open_sync() as late:
+        late.write(rows(*range(10)))
+        table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "3")], False)
+        with table.writer("other").with_overwrite().open_sync() as other:
+            other.write(rows(7))
+            other.commit()
+        with pytest.raises(CommitConflictError, match="was rescaled meanwhile"):
+            late.commit()
+    assert table.rows() == [(7, "v7")]
+
+
+def test_a_partition_that_is_replaced_meanwhile_takes_more_rows(table: Written) -> None:
+    with table.writer().open_sync() as late:
+        late.write(rows(1))
+        with table.writer("other").with_overwrite().open_sync() as other:
+            other.write(rows(7))
+            other.commit()
+        late.commit()
+    assert table.rows() == [(1, "v1"), (7, "v7")]
 
 
 def test_overwrite_replaces(table: Written) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.entry_kind import EntryKind
-from pypaimon.streaming.writing.commit.conflicts import KeyIndexes, check_key_indexes
+from pypaimon.streaming.writing.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
 from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes
 from pypaimon.streaming.writing.commit.table_state import TableState
 
@@ -44,12 +44,14 @@ class AsGiven:
         compaction: Whether they leave the rows as they are.
         always: Whether they leave a snapshot, also if there are none.
         key_indexes: Index files that must be those of their partitions still.
+        buckets_of: Snapshot by which rows were divided into a fixed number of buckets; None: that need not be checked.
     """
 
     given: Changes
     compaction: bool = False
     always: bool = False
     key_indexes: KeyIndexes = field(default_factory=dict)
+    buckets_of: int | None = None
 
     @property
     def kind(self) -> str:
@@ -64,9 +66,12 @@ class AsGiven:
         return self.kind != APPEND
 
     def changes(self, state: TableState) -> Changes:
-        """They; raises `KeyIndexConflictError`."""
+        """They; raises `CommitConflictError`, `KeyIndexConflictError` where it is about index files."""
         if self.key_indexes:
             check_key_indexes(state.index, self.key_indexes)
+        # Only what replaces rows can divide a partition anew.
+        if self.buckets_of is not None and state.was_overwritten_after(self.buckets_of):
+            check_bucket_counts([*state.files(self.given.partitions), *self.given.files])
         return self.given
 
 

@@ -68,7 +68,7 @@ def check_changes(
     """
     live = _merged(base, changes)
     if kind != OVERWRITE:
-        _check_bucket_counts(live.values())
+        check_bucket_counts(live.values())
     if rules.key_order is not None:
         _check_levels(live.values(), changes, rules.key_order)
     _check_index(kind, index, live.values(), changes, rules)
@@ -118,7 +118,12 @@ def _merged(base: Sequence[FileChange], changes: Changes) -> dict[Identity, File
     return live
 
 
-def _check_bucket_counts(live: Iterable[FileChange]) -> None:
+def check_bucket_counts(live: Iterable[FileChange]) -> None:
+    """Check that the files of each partition are divided into one number of buckets.
+
+    Raises:
+        CommitConflictError: They are not.
+    """
     counts: dict[bytes, int] = {}
     for each in live:
         if each.total_buckets > 0 and counts.setdefault(each.partition, each.total_buckets) != each.total_buckets:

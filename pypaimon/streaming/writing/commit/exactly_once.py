@@ -52,6 +52,7 @@ def commit_once(
     session: CommitSession | None = None,
     fresh: bool = False,
     key_indexes: KeyIndexes | None = None,
+    buckets_of: int | None = None,
 ) -> CommitReport:
     """Commit, unless the table has the identifier already.
 
@@ -74,13 +75,16 @@ def commit_once(
         fresh: Whether no commit of these messages was ever tried, so that their files are deleted where this one is not
             tried either. Otherwise they stay then, for a snapshot may name them.
         key_indexes: The index files that decided the buckets of the rows; nothing is committed where others are there.
+        buckets_of: Snapshot by which rows were divided into a fixed number of buckets; nothing is committed where a
+            partition was divided anew since. None: that need not be checked.
 
     Raises:
         CommitUnknownError: It cannot be known whether it was committed before.
         BatchOrderError: A later commit of the user is in the table, and this one is not.
         QueryReusedError: The commits before it came from another origin.
         CommitFailedError: It did not get through; where it surely is not there, its files are deleted.
-        CommitConflictError: Files that it deletes are not there any more; its files are deleted.
+        CommitConflictError: Files that it deletes are not there any more, or a partition has another number of buckets;
+            its files are deleted.
         KeyIndexConflictError: There are other index files by now; its files are deleted.
         StoreError: The store failed before anything was published.
     """
@@ -90,7 +94,7 @@ def commit_once(
     facts = CommitFacts(
         user, identifier, table.table_schema.id if schema_id is None else schema_id, watermark, properties or {}
     )
-    plan = _plan(table, messages, overwrite, keep_empty, key_indexes)
+    plan = _plan(table, messages, overwrite, keep_empty, key_indexes, buckets_of)
     if not plan.always and all(message.is_empty() for message in messages):
         status = ledger.status(identifier)
         found = identifier in status.batches
@@ -220,10 +224,11 @@ def _plan(
     overwrite: Overwrite,
     keep_empty: bool,
     key_indexes: KeyIndexes | None = None,
+    buckets_of: int | None = None,
 ) -> Plan:
     changes = data_changes(table, messages)
     if overwrite is False:
-        return AsGiven(changes, always=keep_empty, key_indexes=key_indexes or {})
+        return AsGiven(changes, always=keep_empty, key_indexes=key_indexes or {}, buckets_of=buckets_of)
     if overwrite is not True:
         return InPlaceOf(changes, overwrite)
     by_partition = table.partition_keys and table.options.dynamic_partition_overwrite()

@@ -14,7 +14,7 @@ from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
+from pypaimon.streaming.writing.commit.file_changes import OVERWRITE, FileChange, Record
 from pypaimon.streaming.writing.commit.manifest_merge import may_hold
 from pypaimon.streaming.writing.commit.manifest_records import changes_of
 
@@ -59,6 +59,12 @@ class TableState:
             rows = pa.array(list(partitions), pa.binary())
             return self._live(wanted, lambda found: found.filter(pc.is_in(found["partition"], value_set=rows)))
         return self._live(self.manifests, None)
+
+    def was_overwritten_after(self, snapshot: int) -> bool:
+        """Whether rows may have been replaced after a snapshot, up to the one of this state. Looks at each between."""
+        latest = 0 if self.snapshot is None else self.snapshot.id
+        between = (self.directory.snapshots.try_get(number) for number in range(snapshot + 1, latest + 1))
+        return any(each is None or each.commit_kind == OVERWRITE for each in between)
 
     def partitions(self, wanted: Callable[[dict[str, Any]], bool]) -> set[bytes]:
         """Serialised rows of the partitions that have files, and whose values by column are wanted."""
