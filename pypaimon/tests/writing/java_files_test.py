@@ -53,6 +53,8 @@ TABLES: dict[str, dict[str, Any]] = {
     "keyed": {"primary_keys": ["p", "k"], "options": {"bucket": "2", "changelog-producer": "input"}},
 }
 ROWS = 40
+UNFILTERED = ("DECIMAL(10, 2)",) if pa.__version__.startswith("16.") else ()
+"""Types on which Java's filters fail, as docs/versions.md says of the oldest pyarrow."""
 OPERATORS = ("=", "<", "<=", ">", ">=")
 SOAK = bool(os.environ.get("SOAK"))
 FILTERS = 10 if SOAK else 1
@@ -124,7 +126,7 @@ def java_answers(
     source = random.Random(len(rows))
     answers: list[tuple[str, Any]] = [("changes", read(java)), ("state", read(java, "latest-full"))]
     for position, (name, type_) in enumerate(fields):
-        if isinstance(type_, dict) or type_ in ("BYTES", "VARIANT"):
+        if isinstance(type_, dict) or type_ in ("BYTES", "VARIANT", *UNFILTERED):
             continue
         literals = {str(row[position + 1]): row[position + 1] for row in rows[:6] if row[position + 1] is not None}
         filters = [
