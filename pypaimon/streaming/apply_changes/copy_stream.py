@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_start import started_for_copy
+from pypaimon.streaming.builder.copied_start import refuse_itself, started_for_copy
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
 
@@ -29,13 +29,15 @@ async def copy_stream(source: StreamReadBuilder | BatchStream, writer: StreamWri
         Where the source goes on.
 
     Raises:
-        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows; a table
-            without a primary key is to take updates or deletes; the stream does not go on where the table stands.
+        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows; it reads
+            the table that is written; a table without a primary key is to take updates or deletes; the stream does not
+            go on where the table stands.
         SchemaMismatchError: The source has columns that the table lacks or cannot hold.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream or the writer says. What was written of a plan is taken back.
     """
     if isinstance(source, StreamReadBuilder):
+        refuse_itself(source.table, writer._opened.table)
         async with started_for_copy(source, writer.position).open() as stream:
             return await copy_stream(stream, writer)
     plans = CopiedPlans(writer._opened)
@@ -52,6 +54,7 @@ async def copy_stream(source: StreamReadBuilder | BatchStream, writer: StreamWri
 def copy_stream_sync(source: StreamReadBuilder | BlockingBatchStream, writer: BlockingStreamWriter) -> Position | None:
     """As `copy_stream`, blocking."""
     if isinstance(source, StreamReadBuilder):
+        refuse_itself(source.table, writer._opened.table)
         with started_for_copy(source, writer.position).open_sync() as stream:
             return copy_stream_sync(stream, writer)
     plans = CopiedPlans(writer._opened)

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.start import Start, StartMode
+
+
+def refuse_itself(source: Any, target: Any) -> None:
+    """Refuse to copy a table into itself, where each commit would be a change to be copied; a branch is another table.
+
+    Args:
+        source: pypaimon's table.
+        target: pypaimon's table that is written.
+
+    Raises:
+        StreamConfigError: They are one.
+    """
+    if _place(source) == _place(target):
+        name = target.identifier.get_full_name()
+        raise StreamConfigError(f"{name} is the source and the target of the copy: copy it into another table.")
+
+
+def _place(table: Any) -> tuple[str, str]:
+    return str(table.table_path).rstrip("/"), table.current_branch() or "main"
 
 
 def started_for_copy(builder: StreamReadBuilder, copied: Position | None) -> StreamReadBuilder:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_start import started_for_copy
+from pypaimon.streaming.builder.copied_start import refuse_itself, started_for_copy
 from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
 from pypaimon.streaming.cli.settings import configure
@@ -88,7 +88,9 @@ def copy(
         if poll is not None:
             builder.with_poll_interval_ms(max(1, round(poll * 1000)))
         created = create and create_copy(table, builder.read_type(), target, place.catalog(), changes)
-        with stream_write_builder(place.load()).with_commit_user(user).open_sync() as writer:
+        written = place.load()
+        refuse_itself(table, written)
+        with stream_write_builder(written).with_commit_user(user).open_sync() as writer:
             return {"source": source.name, "target": target, "created": created, **_copied(builder, writer)}
 
     done = patiently(run) if retry else run()

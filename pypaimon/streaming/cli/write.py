@@ -139,6 +139,8 @@ def write(
     if delimiter is not None and (form != "csv" or changes is not None):
         raise click.UsageError("--delimiter is for CSV")
     fields_end = delimiter_by_name(file) if delimiter is None else _delimiter(delimiter)
+    if source.view is not None:
+        raise click.UsageError(f"a view cannot be written: give TABLE without '${source.view}'")
     reading = reading_of(time_unit, time_zone)
     table = source.load()
     builder = stream_write_builder(table)

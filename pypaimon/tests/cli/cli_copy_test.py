@@ -124,6 +124,7 @@ def test_it_follows_until_it_is_ended(program: Program, source: Written, tmp_pat
         (["db.source", "copy"], 2, "'copy' names no database"),
         (["db.source$audit_log", "db.copy"], 2, "a view cannot be copied"),
         (["db.source", "db.copy"], 1, "table db.copy does not exist"),
+        (["db.source", "db.source"], 2, "db.source is the source and the target of the copy"),
         (["db.source", "db.copy", "--create", "--create-option", "x"], 2, "--create-option 'x': give KEY=VALUE"),
         (["db.moving", "db.copy", "--create"], 2, "keys of the source move between partitions"),
     ],

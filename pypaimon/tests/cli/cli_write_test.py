@@ -255,6 +255,11 @@ def test_overwrite_with_nothing_replaces_nothing(program: Program, catalog: Any,
     assert ids(catalog) == [1, 2]
 
 
+def test_a_view_is_not_written(program: Program, catalog: Any, tmp_path: Path) -> None:
+    found = program("write", "db.t$audit_log", lines(tmp_path, 1))
+    assert found.code == 2 and "a view cannot be written: give TABLE without '$audit_log'" in found.err
+
+
 def test_change_records_by_line(program: Program, catalog: Any, tmp_path: Path) -> None:
     records = [
         {"op": "c", "before": None, "after": {"id": 1, "name": "a"}},

@@ -171,6 +171,15 @@ def test_deletes_into_a_table_without_a_key(source: Written, tmp_path: Path) -> 
     assert target.data_files() == before
 
 
+def test_a_table_is_not_copied_into_itself(source: Written) -> None:
+    """Each commit would be a change to be copied."""
+    before = source.rows()
+    for run in (copy, copy_async):
+        with pytest.raises(StreamConfigError, match="the source and the target of the copy"):
+            run(source, source)
+    assert source.rows() == before
+
+
 def test_a_writer_in_which_rows_wait(source: Written, target: Written) -> None:
     with target.writer(USER).open_sync() as writer:
         writer.write(rows(1))
