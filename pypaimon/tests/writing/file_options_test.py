@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -226,3 +227,28 @@ def test_many_partitions_stay_within_the_bound(warehouse: Any, keyed: bool, part
         row for message in messages for file in message.new_files for row in stored(file.file_path)["id"].to_pylist()
     ]
     assert sorted(written) == list(range(600))
+
+
+def test_values_that_hardly_repeat_get_no_dictionary(warehouse: Any) -> None:
+    columns = pa.schema([(name, pa.int64()) for name in ("few", "many", "null")] + [("list", pa.list_(pa.int64()))])
+    table = table_of(warehouse, "t", columns)
+    numbers = range(20_000)
+    rows = pa.record_batch(
+        {
+            "few": [number % 5_000 for number in numbers],
+            "many": [number * 7_919 % 20_011 for number in numbers],
+            "null": [None for _ in numbers],
+            "list": [[number] for number in numbers],
+        },
+        schema=columns,
+    )
+    (message,) = write(table, rows)
+    (file,) = message.new_files
+    assert stored(file.file_path) == pa.table(rows)
+    group = pq.ParquetFile(file.file_path).metadata.row_group(0)
+    with_dictionary = {
+        column.path_in_schema
+        for column in (group.column(number) for number in range(group.num_columns))
+        if column.has_dictionary_page
+    }
+    assert with_dictionary == {"few", "null", "list.list.element"}

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.writing.files.distinct_values import mostly_distinct
 
 _CODECS = ("none", "uncompressed", "snappy", "gzip", "lz4", "zstd", "brotli")
 _INTEGER_DIGITS = 18
@@ -39,29 +40,29 @@ class ParquetEncoder:
         if compression not in _CODECS:
             raise StreamConfigError(f"'file.compression' = '{compression}': Parquet files have {', '.join(_CODECS)}.")
         self._stream = stream
+        self._schema = schema
         leaves = [(path, kind) for field in schema for path, kind in _leaves(field.name, field.type)]
-        wide = [path for path, kind in leaves if _is_wide(kind)]
         # Java looks for a decimal in a dictionary by its shortest bytes, and would pass rows over.
-        dictionary: Any = [path for path, _ in leaves if path not in wide] if wide else True
+        self._dictionaries = [path for path, kind in leaves if not _is_wide(kind)]
         # Java has nanoseconds in this type only; see `check_format`.
         nanos = any(pa.types.is_timestamp(kind) and kind.unit == "ns" for _, kind in leaves)
         # Those of Arrow leave NaN out, and Java, for which it is the greatest value, would pass it over.
         told: Any = [path for path, kind in leaves if not pa.types.is_floating(kind)]
-        self._writer = pq.ParquetWriter(
-            stream,
-            schema,
-            compression=compression,
-            compression_level=zstd_level if compression == "zstd" else None,
-            use_dictionary=dictionary,
-            dictionary_pagesize_limit=_DICTIONARY_BYTES,
-            use_deprecated_int96_timestamps=nanos,
-            write_statistics=True if len(told) == len(leaves) else told or False,
-            write_page_index=page_index,
+        self._settings: dict[str, Any] = {
+            "compression": compression,
+            "compression_level": zstd_level if compression == "zstd" else None,
+            "dictionary_pagesize_limit": _DICTIONARY_BYTES,
+            "use_deprecated_int96_timestamps": nanos,
+            "write_statistics": True if len(told) == len(leaves) else told or False,
+            "write_page_index": page_index,
             **({_DECIMALS: True} if _HAS_DECIMALS else {}),
-        )
+        }
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, data: pa.Table) -> None:
-        """Add rows: a row group."""
+        """Add rows: a row group. The first ones tell which columns are worth a dictionary."""
+        if self._writer is None:
+            self._writer = self._open(data)
         self._writer.write_table(data)
 
     def size(self) -> int:
@@ -70,7 +71,13 @@ class ParquetEncoder:
 
     def close(self) -> None:
         """Write the footer."""
-        self._writer.close()
+        writer = self._writer or self._open(self._schema.empty_table())
+        writer.close()
+
+    def _open(self, first_rows: pa.Table) -> pq.ParquetWriter:
+        left_out = mostly_distinct(first_rows)
+        dictionaries = [path for path in self._dictionaries if path not in left_out]
+        return pq.ParquetWriter(self._stream, self._schema, use_dictionary=dictionaries, **self._settings)
 
 
 def _is_wide(kind: pa.DataType) -> bool:
