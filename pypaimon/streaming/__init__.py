@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from pypaimon.streaming.compaction.reports import CompactedBucket as CompactedBucket
     from pypaimon.streaming.compaction.reports import CompactionReport as CompactionReport
     from pypaimon.streaming.compaction.reports import FileCount as FileCount
+    from pypaimon.streaming.compaction.table_files import BucketFiles as BucketFiles
+    from pypaimon.streaming.compaction.table_files import TableFiles as TableFiles
+    from pypaimon.streaming.compaction.table_files import table_files as table_files
     from pypaimon.streaming.concurrency.clock import Clock as Clock
     from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
     from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager
@@ -112,6 +115,7 @@ _EXPORTS = {
     "compaction.background": ("Compactor", "compactor"),
     "compaction.compactor": ("compact",),
     "compaction.reports": ("CompactedBucket", "CompactionReport", "FileCount"),
+    "compaction.table_files": ("BucketFiles", "TableFiles", "table_files"),
     "concurrency.clock": ("Clock",),
     "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
     "errors": (

@@ -42,6 +42,7 @@ Event = Literal[
     "dead_letter",
     "query_lag",
     "sink_files_kept",
+    "compacting_writer",
     "compaction_left_out",
     "commit_user_kept",
 ]

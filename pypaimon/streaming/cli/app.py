@@ -17,6 +17,7 @@ from pypaimon.streaming.cli.copy import copy
 from pypaimon.streaming.cli.demo import demo
 from pypaimon.streaming.cli.doctor import doctor
 from pypaimon.streaming.cli.explain import explain
+from pypaimon.streaming.cli.files import files
 from pypaimon.streaming.cli.global_options import catalog_options, log_options, wants_stack
 from pypaimon.streaming.cli.lag import lag
 from pypaimon.streaming.cli.output import is_unicode
@@ -91,7 +92,7 @@ def program() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{_PROGRAM}: %(message)s")
 
 
-for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, compact, demo):
+for _command in (tail, lag, consumers, snapshots, explain, doctor, write, copy, compact, files, demo):
     program.add_command(_command)
 
 

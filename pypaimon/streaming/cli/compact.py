@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,11 +15,19 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from pypaimon.streaming.cli.output import Record, console, table_of, tell
-from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
+from pypaimon.streaming.cli.partitions import (
+    Chosen,
+    counted,
+    files_text,
+    partition_options,
+    partition_record,
+    partition_text,
+)
+from pypaimon.streaming.cli.tables import TableSource, on_table, patiently
 from pypaimon.streaming.compaction.background import compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
-from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 
@@ -32,12 +40,13 @@ Examples:
   paimon-stream compact db.orders
   paimon-stream compact db.orders --dry-run
   paimon-stream compact db.orders --full --partition day=2026-11-21
+  paimon-stream compact db.orders --full --where "day < '2026-11-01'" --idle 1d
   paimon-stream compact db.orders --follow --every 300
 """
 )
 @on_table
 @click.option("--full", is_flag=True, help="All of each bucket, and few small files too. [default: what is due]")
-@click.option("--partition", metavar="COLUMN=VALUE", multiple=True, help="Only partitions with this value.")
+@partition_options
 @click.option("--follow", is_flag=True, help="Go on: look again and again. [default: once]")
 @click.option(
     "--every", type=click.FloatRange(0), default=60.0, show_default=True, help="With --follow: seconds between looks."
@@ -48,7 +57,7 @@ Examples:
 def compact(
     source: TableSource,
     full: bool,
-    partition: tuple[str, ...],
+    chosen: Chosen,
     follow: bool,
     every: float,
     dry_run: bool,
@@ -60,16 +69,15 @@ def compact(
     Rows and streams see nothing of it. Writers are never held up; what they change meanwhile is left for the next run.
     Run it now and then, or with --follow, beside writers with the table option write-only = true.
     """
-    named = pairs(partition, "--partition")
     if follow:
         if dry_run:
             raise click.UsageError("--follow and --dry-run contradict each other")
-        _follow(source, full, named, every, as_json)
+        _follow(source, full, chosen, every, as_json)
         return
 
     def run() -> CompactionReport:
         with _bar() as progress:
-            return compact_table(source.load(), full=full, partition=named, dry_run=dry_run, on_progress=progress)
+            return compact_table(source.load(), full=full, dry_run=dry_run, on_progress=progress, **chosen)
 
     report = patiently(run) if retry else run()
     if not as_json and report.compacted:
@@ -77,14 +85,14 @@ def compact(
     _tell(source.name, report, dry_run, as_json)
 
 
-def _follow(source: TableSource, full: bool, partition: Mapping[str, str], every: float, as_json: bool) -> None:
+def _follow(source: TableSource, full: bool, chosen: Chosen, every: float, as_json: bool) -> None:
     """Compact until SIGTERM or Ctrl-C, and tell of each look that has done something."""
 
     def told(report: CompactionReport) -> None:
         _tell(source.name, report, False, as_json)
         sys.stdout.flush()
 
-    opened = compactor(source.load(retry=True), full=full, partition=partition, interval_seconds=every, on_report=told)
+    opened = compactor(source.load(retry=True), full=full, interval_seconds=every, on_report=told, **chosen)
     with opened as running, on_sigterm(running.stop):
         running.wait()
 
@@ -96,20 +104,21 @@ def _tell(name: str, report: CompactionReport, dry_run: bool, as_json: bool) -> 
 def _summary(name: str, report: CompactionReport, dry_run: bool) -> str:
     if not report.compacted and not report.conflicts:
         return f"{name}: nothing is due"
-    before = _files(report.before)
-    text = f"{name}: {before} would be compacted" if dry_run else f"{name}: {before} became {_files(report.after)}"
+    before = files_text(report.before)
+    text = f"{name}: {before} would be compacted" if dry_run else f"{name}: {before} became {files_text(report.after)}"
     if report.conflicts:
         text += f"; {count(len(report.conflicts), 'part')} left, for another job has changed them meanwhile"
     return text
 
 
-def _files(counted: FileCount) -> str:
-    return f"{count(counted.files, 'file')} ({decimal(counted.size)})"
-
-
 def _row(each: CompactedBucket) -> Record:
-    partition = "/".join(f"{name}={value}" for name, value in each.partition.items())
-    values = (partition, each.bucket, each.before.files, decimal(each.before.size), each.before.rows)
+    values = (
+        partition_text(each.partition),
+        each.bucket,
+        each.before.files,
+        decimal(each.before.size),
+        each.before.rows,
+    )
     return dict(zip(_COLUMNS, (*values, each.after.files, decimal(each.after.size)), strict=True))
 
 
@@ -127,21 +136,13 @@ def _record(name: str, report: CompactionReport, dry_run: bool) -> Record:
 def _records(buckets: Iterable[CompactedBucket]) -> list[Record]:
     return [
         {
-            "partition": {key: _plain(value) for key, value in each.partition.items()},
+            "partition": partition_record(each.partition),
             "bucket": each.bucket,
-            "before": _counted(each.before),
-            "after": _counted(each.after),
+            "before": counted(each.before),
+            "after": counted(each.after),
         }
         for each in buckets
     ]
-
-
-def _counted(files: FileCount) -> Record:
-    return {"files": files.files, "bytes": files.size, "records": files.rows}
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
 
 
 @contextmanager

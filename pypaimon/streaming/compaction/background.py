@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from pypaimon.streaming.batches.run_forever import Patience
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.concurrency.bridge import wait_for_future
@@ -22,6 +23,8 @@ def compactor(
     *,
     full: bool = False,
     partition: Mapping[str, Any] | None = None,
+    where: str | None = None,
+    idle_seconds: float | None = None,
     interval_seconds: float = 60.0,
     on_report: Callable[[CompactionReport], object] | None = None,
 ) -> Compactor:
@@ -34,6 +37,8 @@ def compactor(
         table: pypaimon's table, as `catalog.get_table(...)` gives it.
         full: As `compact` takes it.
         partition: Likewise.
+        where: Likewise.
+        idle_seconds: Likewise.
         interval_seconds: Pause between the end of one look and the next.
         on_report: Called, on the compactor's thread, with the report of each look that has compacted something. What
             it raises ends the compactor.
@@ -41,7 +46,8 @@ def compactor(
     Raises:
         StreamConfigError: An argument is none.
     """
-    return Compactor(Compaction(table, full=full, partition=partition), interval_seconds, on_report)
+    chosen = ChosenPartitions(table, partition, where, idle_seconds)
+    return Compactor(Compaction(table, chosen, full=full), interval_seconds, on_report)
 
 
 class Compactor:

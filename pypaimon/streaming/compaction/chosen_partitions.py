@@ -1,24 +1,85 @@
-"""Which partitions are compacted, by values of their columns."""
+"""`ChosenPartitions`: which partitions are compacted, by values of their columns, by a condition, by age."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import groupby
+from math import inf
 from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.compaction.live_files import LiveBucket, local_millis
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.internals import AtomicType
+from pypaimon.streaming.filtering.filter_text import parse_filter
+from pypaimon.streaming.filtering.filters import mask
+from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 
 
-def partition_values(table: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as partitions have them; texts are read as values of their column.
+class ChosenPartitions:
+    """What `compact` takes of a table.
+
+    Args:
+        table: pypaimon's table.
+        partition: Values by partition column, or texts of them; None: any.
+        where: A condition on partition columns, in the words of `with_filter`; None: none.
+        idle_seconds: Only partitions none of whose files is younger; None: any.
 
     Raises:
-        StreamConfigError: There is no such partition column, or a text is no value of it.
+        StreamConfigError: `partition` or `where` names no partition column, a value is none of it, or the time is none.
     """
-    fields = {field.name: field for field in table.partition_keys_fields}
+
+    def __init__(
+        self,
+        table: Any,
+        partition: Mapping[str, Any] | None = None,
+        where: str | None = None,
+        idle_seconds: float | None = None,
+    ) -> None:
+        fields = table.partition_keys_fields
+        self._equal = _values({field.name: field for field in fields}, partition or {})
+        self._schema = PyarrowFieldParser.from_paimon_schema(fields)
+        self._where = None
+        if where is not None:
+            if not fields:
+                raise StreamConfigError(f"where {where!r}: the table has no partitions, leave it out.")
+            self._where = parse_filter(where, fields)
+        if idle_seconds is not None and not 0 <= idle_seconds < inf:
+            raise StreamConfigError(f"idle_seconds: expected seconds, got {idle_seconds!r}.")
+        self._idle_millis = None if idle_seconds is None else 1000 * idle_seconds
+
+    @property
+    def by_time(self) -> bool:
+        """Whether what is chosen changes without a commit."""
+        return self._idle_millis is not None
+
+    def has(self, values: Mapping[str, Any]) -> bool:
+        """Whether a partition is chosen by its values, by column."""
+        if any(values[name] != value for name, value in self._equal.items()):
+            return False
+        if self._where is None:
+            return True
+        return bool(mask(self._where, pa.RecordBatch.from_pylist([dict(values)], schema=self._schema))[0].as_py())
+
+    def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
+        """Those of partitions that are idle.
+
+        Args:
+            buckets: Those of a partition one after the other, and all of them.
+        """
+        if self._idle_millis is None:
+            yield from buckets
+            return
+        newest = local_millis(datetime.now()) - self._idle_millis
+        for _, members in groupby(buckets, key=lambda bucket: bucket.row):
+            partition = list(members)
+            if max(file.made_millis for bucket in partition for file in bucket.files) <= newest:
+                yield from partition
+
+
+def _values(fields: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(given) - set(fields))
     if unknown:
         among = f"one of {', '.join(fields)}" if fields else "none, for the table has no partitions"

@@ -7,11 +7,13 @@ from typing import Any
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
 )
+from pypaimon.streaming.write_internals import FileStoreTable
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
@@ -27,6 +29,12 @@ _REFUSED_OPTIONS = {
 }
 _EXPIRY = "record-level.expire-time"
 _INDEXES = "file-index."
+
+
+def under_latest_schema(table: Any, directory: TableDirectory) -> Any:
+    """The table as it is now: under an older schema, columns that were added since would be lost."""
+    schema = directory.reading_schema(directory.latest_schema().id)
+    return FileStoreTable(table.file_io, table.identifier, table.table_path, schema, table.catalog_environment)
 
 
 def check_compactable(table: Any, name: str) -> None:

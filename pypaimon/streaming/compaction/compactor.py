@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
-from pypaimon.streaming.compaction.chosen_partitions import partition_values
-from pypaimon.streaming.compaction.compactable_tables import check_compactable
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
+from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.compaction.compaction_users import CompactingWriters, new_compaction_user
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.compaction.replaced import Replaced
-from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount
-from pypaimon.streaming.compaction.work import AppendPlanner, KeyedPlanner, Planner, Work
+from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, counted
+from pypaimon.streaming.compaction.work import Work, planner
 from pypaimon.streaming.errors import TableChangedError
-from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.write_internals import FileStoreTable
 from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
@@ -37,6 +34,8 @@ def compact(
     *,
     full: bool = False,
     partition: Mapping[str, Any] | None = None,
+    where: str | None = None,
+    idle_seconds: float | None = None,
     dry_run: bool = False,
     on_progress: Progress | None = None,
 ) -> CompactionReport:
@@ -50,17 +49,20 @@ def compact(
         full: All of each bucket, and small files however few, not only what is due.
         partition: Values of partition columns, all or some, or texts of them: only partitions that have these. None:
             all.
+        where: A condition on partition columns, in the words of `with_filter`: only partitions of which it is true.
+        idle_seconds: Only partitions none of whose files is younger, by the local clock. None: all.
         dry_run: Write nothing; the report tells what would be compacted.
         on_progress: Called with the bytes that are done, and with those of all that is to be done.
 
     Raises:
         UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
-        StreamConfigError: An option cannot be read, or `partition` names no partition column.
+        StreamConfigError: An option cannot be read, or `partition` or `where` names no partition column.
         CorruptTableError: A file is damaged. What was committed before stays; nothing of the rest was.
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
-    return Compaction(table, full=full, partition=partition).run(dry_run=dry_run, on_progress=on_progress)
+    chosen = ChosenPartitions(table, partition, where, idle_seconds)
+    return Compaction(table, chosen, full=full).run(dry_run=dry_run, on_progress=on_progress)
 
 
 class Compaction:
@@ -70,19 +72,16 @@ class Compaction:
 
     Args:
         table: pypaimon's table.
+        chosen: Which of its partitions; None: all.
         full: As `compact` takes it.
-        partition: Likewise.
-
-    Raises:
-        StreamConfigError: `partition` names no partition column, or a text in it is no value of one.
     """
 
-    def __init__(self, table: Any, *, full: bool = False, partition: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, table: Any, chosen: ChosenPartitions | None = None, *, full: bool = False) -> None:
         self._table = table
         self._full = full
-        self._partition = partition_values(table, partition or {})
-        prefix = OptionValues(table.options.options.to_map()).text("commit.user-prefix")
-        self._user = f"{prefix + '_' if prefix else ''}compaction-{uuid4()}"
+        self._chosen = chosen or ChosenPartitions(table)
+        self._user = new_compaction_user(OptionValues(table.options.options.to_map()))
+        self._others = CompactingWriters()
         self._commits = 0
         self._live = LiveEntries()
 
@@ -107,25 +106,20 @@ class Compaction:
 
     def _run(self, dry_run: bool, on_progress: Progress | None, check: Callable[[], None]) -> CompactionReport:
         directory = TableDirectory.of(self._table)
-        table = _under_latest_schema(self._table, directory)
+        table = under_latest_schema(self._table, directory)
         check_compactable(table, table.identifier.get_full_name())
         snapshot = directory.snapshots.get_latest_snapshot()
         if snapshot is None:
             return CompactionReport(None)
-        if CompactionOptions.of(table).by_time:
+        self._others.look(table, directory, snapshot)
+        if CompactionOptions.of(table).by_time or self._chosen.by_time:
             self._live.forget()
-        reader = FileReader(table, directory, check)
-        planner: Planner = (
-            KeyedPlanner(table, reader, datetime.now) if table.is_primary_key_table else AppendPlanner(table, reader)
-        )
-        buckets = live_buckets(table, self._live.look(directory, snapshot), self._wanted)
-        work = list(planner.work(_of_known_schemas(buckets, int(table.table_schema.id)), full=self._full))
+        buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.has))
+        known = _of_known_schemas(buckets, int(table.table_schema.id))
+        work = list(planner(table, FileReader(table, directory, check)).work(known, full=self._full))
         if dry_run:
             return CompactionReport(snapshot.id, compacted=tuple(_told(table, each) for each in work))
         return _Run(table, directory, snapshot, self._user, self._next_identifier, on_progress).carry_out(work)
-
-    def _wanted(self, values: dict[str, Any]) -> bool:
-        return all(values[name] == value for name, value in self._partition.items())
 
     def _next_identifier(self) -> int:
         self._commits += 1
@@ -210,12 +204,6 @@ def _parts(work: Iterable[Work]) -> Iterator[list[Work]]:
         yield part
 
 
-def _under_latest_schema(table: Any, directory: TableDirectory) -> Any:
-    """The table as it is now: under an older schema, columns that were added since would be lost."""
-    schema = directory.reading_schema(directory.latest_schema().id)
-    return FileStoreTable(table.file_io, table.identifier, table.table_path, schema, table.catalog_environment)
-
-
 def _of_known_schemas(buckets: Iterable[LiveBucket], schema_id: int) -> Iterator[LiveBucket]:
     for bucket in buckets:
         newest = max(file.read.schema_id for file in bucket.files)
@@ -232,11 +220,6 @@ def _told(table: Any, work: Work, replaced: Replaced | None = None) -> Compacted
     return CompactedBucket(
         dict(zip(table.partition_keys, work.bucket.partition, strict=True)),
         work.bucket.bucket,
-        _counted(file.read for file in taken),
-        FileCount() if replaced is None else _counted(replaced.after),
+        counted(file.read for file in taken),
+        FileCount() if replaced is None else counted(replaced.after),
     )
-
-
-def _counted(files: Iterable[DataFileMeta]) -> FileCount:
-    counts = [FileCount(1, int(file.file_size), int(file.row_count)) for file in files]
-    return sum(counts, FileCount())

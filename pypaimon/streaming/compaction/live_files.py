@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from itertools import groupby
 from typing import Any
 
@@ -113,6 +114,11 @@ def live_buckets(
     files.sort(key=_bucket)
     for (row, bucket, total), members in groupby(files, key=_bucket):
         yield LiveBucket(values[row], row, bucket, total, tuple(members))
+
+
+def local_millis(now: datetime) -> float:
+    """The local time as `LiveFile.made_millis` has it: the local clock, as if it were UTC."""
+    return now.replace(tzinfo=timezone.utc).timestamp() * 1000
 
 
 def _bucket(file: LiveFile) -> tuple[bytes, int, int]:

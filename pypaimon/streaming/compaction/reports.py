@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pypaimon.streaming.internals import DataFileMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,11 @@ class FileCount:
 
     def __add__(self, other: FileCount) -> FileCount:
         return FileCount(self.files + other.files, self.size + other.size, self.rows + other.rows)
+
+
+def counted(files: Iterable[DataFileMeta]) -> FileCount:
+    """Data files, by their entries in manifests."""
+    return sum((FileCount(1, int(file.file_size), int(file.row_count)) for file in files), FileCount())
 
 
 @dataclass(frozen=True, slots=True)

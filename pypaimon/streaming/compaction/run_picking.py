@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
-from pypaimon.streaming.compaction.live_files import LiveFile
+from pypaimon.streaming.compaction.live_files import LiveFile, local_millis
 from pypaimon.streaming.compaction.sorted_levels import LevelRun
 
 
@@ -85,7 +85,7 @@ def _all_are_due(runs: Sequence[LevelRun], options: CompactionOptions, now: date
     if options.interval_millis is not None:
         # The last compaction of all was when the newest file of the highest level was made.
         made = [file.made_millis for run in runs if run.level == top for file in run.files]
-        passed = None if not made else _local_millis(now) - max(made)
+        passed = None if not made else local_millis(now) - max(made)
         if passed is None or passed > options.interval_millis:
             return True
     if options.total_bytes is not None and sum(run.size for run in runs) < options.total_bytes:
@@ -130,8 +130,3 @@ def _first(runs: Sequence[LevelRun], count: int, options: CompactionOptions) -> 
 def _top_level(runs: Sequence[LevelRun], options: CompactionOptions) -> int:
     """The highest level: files may lie higher than the options say now."""
     return max([options.top_level, *(run.level for run in runs)])
-
-
-def _local_millis(now: datetime) -> float:
-    """As files tell when they were made: the local clock, as if it were UTC."""
-    return now.replace(tzinfo=timezone.utc).timestamp() * 1000

@@ -48,6 +48,11 @@ class Planner(Protocol):
         """What there is to do, bucket by bucket."""
 
 
+def planner(table: Any, reader: FileReader) -> Planner:
+    """The planner of a table that can be compacted."""
+    return KeyedPlanner(table, reader, datetime.now) if table.is_primary_key_table else AppendPlanner(table, reader)
+
+
 class KeyedPlanner:
     """Finds the work of a table with a primary key: one pick of each bucket.
 

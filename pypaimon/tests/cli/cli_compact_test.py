@@ -89,3 +89,27 @@ def test_following_compacts_until_it_is_told_to_end(program: Program, table: Any
     assert (running.returncode, err) == (0, "")
     assert program("compact", "db.t").lines == ["db.t: nothing is due"]
     assert program("compact", "db.t", "--follow", "--dry-run").code == 2
+
+
+def test_partitions_by_a_condition_and_by_age(program: Program, table: Any) -> None:
+    def due(*arguments: str) -> list[str]:
+        (record,) = program("compact", "db.t", "--dry-run", "--json", *arguments).records
+        return [bucket["partition"]["day"] for bucket in record["compacted"]]
+
+    days = ["2026-01-01", "2026-01-02"]
+    assert due("--where", "day > '2026-01-01'") == days[1:]
+    assert due("--where", "day <= '2026-01-01' or day is null") == days[:1]
+    assert due("--idle", "0s") == days
+    assert due("--idle", "1d") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(("--where", "v = 3"), "'v'"), (("--where", "day >"), "expected"), (("--idle", "soon"), "90s, 5m, 2h, 1d")],
+)
+def test_conditions_that_are_none_are_refused(
+    program: Program, table: Any, arguments: tuple[str, str], told: str
+) -> None:
+    outcome = program("compact", "db.t", *arguments)
+    assert outcome.code == 2
+    assert told in outcome.err

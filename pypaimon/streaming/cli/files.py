@@ -1,0 +1,77 @@
+"""`paimon-stream files`: the data files of each bucket, and which of them a compaction would take."""
+
+from __future__ import annotations
+
+import click
+from rich.filesize import decimal
+
+from pypaimon.streaming.cli.output import Record, format_option, show
+from pypaimon.streaming.cli.partitions import (
+    Chosen,
+    counted,
+    files_text,
+    partition_options,
+    partition_record,
+    partition_text,
+)
+from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.compaction.table_files import BucketFiles, TableFiles, table_files
+from pypaimon.streaming.doctor.findings import count
+
+_COLUMNS = ("partition", "bucket", "files", "size", "records", "levels", "sorted_runs", "due")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  paimon-stream files db.orders
+  paimon-stream files db.orders --where "day >= '2026-11-01'" --full
+  paimon-stream files db.orders --format json
+"""
+)
+@on_table
+@partition_options
+@click.option("--full", is_flag=True, help="What compact --full would take. [default: what is due]")
+@format_option
+@retry_option
+def files(source: TableSource, chosen: Chosen, full: bool, form: str) -> None:
+    """Show the data files of TABLE, a bucket per line: how many, their size, and what a compaction would take of them.
+
+    `levels` has files by level, `sorted_runs` what a reader merges (of tables with a primary key), `due` the files that
+    paimon-stream compact would take now. Reads metadata alone.
+    """
+    found = table_files(source.load(), full=full, **chosen)
+    record = _row if form == "table" else _record
+    show([record(each, found) for each in found.buckets], _COLUMNS, form, f"{source.name} has no such data files")
+    if form == "table" and found.buckets:
+        click.echo(f"{source.name}: {_summary(found)}")
+
+
+def _row(each: BucketFiles, _: TableFiles) -> Record:
+    levels = " ".join(f"{level}:{files.files}" for level, files in each.levels.items())
+    counts = each.files.files, decimal(each.files.size), each.files.rows, levels
+    runs = "" if each.sorted_runs is None else each.sorted_runs
+    due = "" if each.due is None else each.due.files
+    values = (partition_text(each.partition), each.bucket, *counts, runs, due)
+    return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _record(each: BucketFiles, found: TableFiles) -> Record:
+    return {
+        "table": found.table,
+        "snapshot": found.snapshot,
+        "partition": partition_record(each.partition),
+        "bucket": each.bucket,
+        **counted(each.files),
+        "levels": {str(level): counted(files) for level, files in each.levels.items()},
+        "sorted_runs": each.sorted_runs,
+        "due": None if each.due is None else counted(each.due),
+        "not_compacted": found.not_compacted,
+    }
+
+
+def _summary(found: TableFiles) -> str:
+    text = f"{files_text(found.files)} in {count(len(found.buckets), 'bucket')} at snapshot {found.snapshot}"
+    if found.not_compacted is not None:
+        return f"{text}; not compacted here: {found.not_compacted}"
+    return f"{text}; {files_text(found.due)} would be compacted" if found.due.files else f"{text}; nothing is due"

@@ -1,0 +1,75 @@
+"""Which partitions are compacted by their age."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import StreamConfigError, stream_write_builder
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
+from pypaimon.streaming.compaction.live_entries import LiveEntries
+from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
+from pypaimon.streaming.internals import Timestamp
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms"))])
+TIMES = [datetime.datetime(2026, 1, day, 8, 30) for day in (1, 2, 3)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("db", True)
+    options = {"bucket": "2", "bucket-key": "id"}
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, partition_keys=["at"], options=options), False)
+    table = catalog.get_table("db.t")
+    with stream_write_builder(table).with_commit_user("load").open_sync() as writer:
+        writer.write(pa.table({"id": range(12), "at": TIMES * 4}, schema=COLUMNS))
+        writer.commit()
+    return table
+
+
+def buckets_of(table: Any) -> list[LiveBucket]:
+    directory = TableDirectory.of(table)
+    snapshot = directory.snapshots.get_latest_snapshot()
+    assert snapshot is not None
+    return list(live_buckets(table, LiveEntries().look(directory, snapshot)))
+
+
+def aged(bucket: LiveBucket, hours: int) -> LiveBucket:
+    """The bucket with files that were made hours ago, by the local clock as files tell it."""
+    made = datetime.datetime.now() - datetime.timedelta(hours=hours)
+    millis = int(made.replace(tzinfo=datetime.timezone.utc).timestamp() * 1000)
+    files = [
+        replace(file, read=replace(file.read, creation_time=Timestamp.from_epoch_millis(millis)))
+        for file in bucket.files
+    ]
+    return replace(bucket, files=tuple(files))
+
+
+def test_a_partition_is_as_old_as_its_youngest_file(table: Any) -> None:
+    buckets = buckets_of(table)
+    hours = {buckets[0].row: [5, 5], buckets[2].row: [1, 5], buckets[4].row: [1, 1]}
+    given = [aged(bucket, hours[bucket.row][bucket.bucket]) for bucket in buckets]
+    assert len(given) == 6
+    chosen = ChosenPartitions(table, idle_seconds=3 * 3600)
+    assert [(each.row, each.bucket) for each in chosen.idle(given)] == [(buckets[0].row, 0), (buckets[0].row, 1)]
+    assert list(ChosenPartitions(table).idle(given)) == given
+
+
+def test_conditions_on_partitions_of_times(table: Any) -> None:
+    chosen = ChosenPartitions(table, where="at >= '2026-01-02 00:00:00' and at <> '2026-01-03 08:30:00'")
+    values = [dict(zip(["at"], bucket.partition, strict=True)) for bucket in buckets_of(table)]
+    assert [str(each["at"]) for each in values if chosen.has(each)] == ["2026-01-02 08:30:00"] * 2
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_an_age_that_is_none_is_refused(table: Any, seconds: float) -> None:
+    with pytest.raises(StreamConfigError, match="idle_seconds"):
+        ChosenPartitions(table, idle_seconds=seconds)
