@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pypaimon.spark.compaction import compact
     from pypaimon.spark.lag_listener import LagListener
     from pypaimon.spark.read.native import native_foreach_batch, native_read
     from pypaimon.spark.registration import register
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LagListener",
     "PaimonDataSource",
+    "compact",
     "native_foreach_batch",
     "native_read",
     "register",
@@ -27,6 +29,7 @@ __all__ = [
 _MODULES = {
     "LagListener": "lag_listener",
     "PaimonDataSource": "source",
+    "compact": "compaction",
     "native_foreach_batch": "read.native",
     "native_read": "read.native",
     "register": "registration",

@@ -30,7 +30,8 @@ os.environ.setdefault(
 )
 
 ON_SPARK = [
-    f"spark_{name}_test.py" for name in ("docs", "batch", "stream", "kill", "sink_write", "corpus", "native", "types")
+    f"spark_{name}_test.py"
+    for name in ("docs", "batch", "stream", "kill", "sink_write", "compaction", "corpus", "native", "types")
 ]
 """Files with tests that take the fixture `spark`."""
 LONG = [

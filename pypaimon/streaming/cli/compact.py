@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from pypaimon.streaming.cli.partitions import (
     partition_text,
 )
 from pypaimon.streaming.cli.tables import TableSource, on_table, patiently
-from pypaimon.streaming.compaction.background import compactor
+from pypaimon.streaming.compaction.background import Compactor, compactor
 from pypaimon.streaming.compaction.compactor import Progress
 from pypaimon.streaming.compaction.compactor import compact as compact_table
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport
@@ -51,6 +51,7 @@ Examples:
 @click.option(
     "--every", type=click.FloatRange(0), default=60.0, show_default=True, help="With --follow: seconds between looks."
 )
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Buckets at the same time.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; tell what would be compacted.")
 @click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
 @click.option("--json", "as_json", is_flag=True, help="Tell as JSON what was compacted, a bucket per element.")
@@ -60,6 +61,7 @@ def compact(
     chosen: Chosen,
     follow: bool,
     every: float,
+    threads: int,
     dry_run: bool,
     retry: bool,
     as_json: bool,
@@ -72,12 +74,14 @@ def compact(
     if follow:
         if dry_run:
             raise click.UsageError("--follow and --dry-run contradict each other")
-        _follow(source, full, chosen, every, as_json)
+        _follow(source, partial(compactor, full=full, threads=threads, interval_seconds=every, **chosen), as_json)
         return
 
     def run() -> CompactionReport:
         with _bar() as progress:
-            return compact_table(source.load(), full=full, dry_run=dry_run, on_progress=progress, **chosen)
+            return compact_table(
+                source.load(), full=full, threads=threads, dry_run=dry_run, on_progress=progress, **chosen
+            )
 
     report = patiently(run) if retry else run()
     if not as_json and report.compacted:
@@ -85,15 +89,14 @@ def compact(
     _tell(source.name, report, dry_run, as_json)
 
 
-def _follow(source: TableSource, full: bool, chosen: Chosen, every: float, as_json: bool) -> None:
+def _follow(source: TableSource, opened: Callable[..., Compactor], as_json: bool) -> None:
     """Compact until SIGTERM or Ctrl-C, and tell of each look that has done something."""
 
     def told(report: CompactionReport) -> None:
         _tell(source.name, report, False, as_json)
         sys.stdout.flush()
 
-    opened = compactor(source.load(retry=True), full=full, interval_seconds=every, on_report=told, **chosen)
-    with opened as running, on_sigterm(running.stop):
+    with opened(source.load(retry=True), on_report=told) as running, on_sigterm(running.stop):
         running.wait()
 
 

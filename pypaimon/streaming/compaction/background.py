@@ -11,6 +11,7 @@ from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.reports import CompactionReport
+from pypaimon.streaming.compaction.workers import Threads
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.logs import StreamLog
@@ -25,6 +26,7 @@ def compactor(
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
     idle_seconds: float | None = None,
+    threads: int = 1,
     interval_seconds: float = 60.0,
     on_report: Callable[[CompactionReport], object] | None = None,
 ) -> Compactor:
@@ -39,6 +41,7 @@ def compactor(
         partition: Likewise.
         where: Likewise.
         idle_seconds: Likewise.
+        threads: Likewise.
         interval_seconds: Pause between the end of one look and the next.
         on_report: Called, on the compactor's thread, with the report of each look that has compacted something. What
             it raises ends the compactor.
@@ -47,7 +50,7 @@ def compactor(
         StreamConfigError: An argument is none.
     """
     chosen = ChosenPartitions(table, partition, where, idle_seconds)
-    return Compactor(Compaction(table, chosen, full=full), interval_seconds, on_report)
+    return Compactor(Compaction(table, chosen, full=full, workers=Threads(threads)), interval_seconds, on_report)
 
 
 class Compactor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
@@ -15,6 +16,7 @@ from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, counted
 from pypaimon.streaming.compaction.work import Work, planner
+from pypaimon.streaming.compaction.workers import Done, Threads, Workers
 from pypaimon.streaming.errors import TableChangedError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -23,8 +25,8 @@ from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
 
-_COMMIT_BYTES, _COMMIT_PARTS = 2 << 30, 256
-"""A commit is made once so many bytes, or parts, have been compacted."""
+_COMMIT_PARTS = 256
+"""A commit is made once so many parts have been compacted, or as many bytes as suit the workers."""
 
 Progress = Callable[[int, int], None]
 
@@ -36,6 +38,7 @@ def compact(
     partition: Mapping[str, Any] | None = None,
     where: str | None = None,
     idle_seconds: float | None = None,
+    threads: int = 1,
     dry_run: bool = False,
     on_progress: Progress | None = None,
 ) -> CompactionReport:
@@ -51,18 +54,19 @@ def compact(
             all.
         where: A condition on partition columns, in the words of `with_filter`: only partitions of which it is true.
         idle_seconds: Only partitions none of whose files is younger, by the local clock. None: all.
+        threads: How many buckets, or parts of them, are compacted at the same time.
         dry_run: Write nothing; the report tells what would be compacted.
         on_progress: Called with the bytes that are done, and with those of all that is to be done.
 
     Raises:
         UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
-        StreamConfigError: An option cannot be read, or `partition` or `where` names no partition column.
+        StreamConfigError: An option or an argument cannot be read, or names no partition column.
         CorruptTableError: A file is damaged. What was committed before stays; nothing of the rest was.
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
     chosen = ChosenPartitions(table, partition, where, idle_seconds)
-    return Compaction(table, chosen, full=full).run(dry_run=dry_run, on_progress=on_progress)
+    return Compaction(table, chosen, full=full, workers=Threads(threads)).run(dry_run=dry_run, on_progress=on_progress)
 
 
 class Compaction:
@@ -74,10 +78,19 @@ class Compaction:
         table: pypaimon's table.
         chosen: Which of its partitions; None: all.
         full: As `compact` takes it.
+        workers: Who carries it out; None: the thread that runs it.
     """
 
-    def __init__(self, table: Any, chosen: ChosenPartitions | None = None, *, full: bool = False) -> None:
+    def __init__(
+        self,
+        table: Any,
+        chosen: ChosenPartitions | None = None,
+        *,
+        full: bool = False,
+        workers: Workers | None = None,
+    ) -> None:
         self._table = table
+        self._workers = workers or Threads(1)
         self._full = full
         self._chosen = chosen or ChosenPartitions(table)
         self._user = new_compaction_user(OptionValues(table.options.options.to_map()))
@@ -116,10 +129,12 @@ class Compaction:
             self._live.forget()
         buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.has))
         known = _of_known_schemas(buckets, int(table.table_schema.id))
-        work = list(planner(table, FileReader(table, directory, check)).work(known, full=self._full))
+        plans = planner(table, FileReader(table, directory, check))
+        work = list(plans.work(known, full=self._full))
         if dry_run:
             return CompactionReport(snapshot.id, compacted=tuple(_told(table, each) for each in work))
-        return _Run(table, directory, snapshot, self._user, self._next_identifier, on_progress).carry_out(work)
+        run = _Run(table, directory, snapshot, self._user, self._next_identifier, on_progress)
+        return run.carry_out(work, partial(self._workers.carry_out, table, plans), self._workers.commit_bytes)
 
     def _next_identifier(self) -> int:
         self._commits += 1
@@ -148,17 +163,23 @@ class _Run:
         self._compacted: list[CompactedBucket] = []
         self._conflicts: list[CompactedBucket] = []
 
-    def carry_out(self, work: list[Work]) -> CompactionReport:
+    def carry_out(
+        self, work: list[Work], perform: Callable[[list[Work], Done], None], commit_bytes: int
+    ) -> CompactionReport:
         """See `Compaction.run`."""
-        total, done = sum(each.size for each in work), 0
-        for part in _parts(work):
+        total, reached = sum(each.size for each in work), 0
+        for part in _parts(work, commit_bytes):
             made: list[tuple[Work, Replaced]] = []
+
+            def done(each: Work, replaced: Replaced, made: list[tuple[Work, Replaced]] = made) -> None:
+                nonlocal reached
+                made.append((each, replaced))
+                reached += each.size
+                if self._on_progress is not None:
+                    self._on_progress(reached, total)
+
             try:
-                for each in part:
-                    made.append((each, each.carry_out()))
-                    done += each.size
-                    if self._on_progress is not None:
-                        self._on_progress(done, total)
+                perform(part, done)
             except BaseException:
                 self._discard(made)
                 raise
@@ -192,12 +213,12 @@ class _Run:
         discard(self._table, [replaced.message(each.bucket) for each, replaced in made])
 
 
-def _parts(work: Iterable[Work]) -> Iterator[list[Work]]:
+def _parts(work: Iterable[Work], commit_bytes: int) -> Iterator[list[Work]]:
     """Work that is committed together."""
     part: list[Work] = []
     for each in work:
         part.append(each)
-        if len(part) >= _COMMIT_PARTS or sum(one.size for one in part) >= _COMMIT_BYTES:
+        if len(part) >= _COMMIT_PARTS or sum(one.size for one in part) >= commit_bytes:
             yield part
             part = []
     if part:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, Protocol
 
 from pypaimon.streaming.compaction.append_packing import neighbours, packs
@@ -16,7 +15,7 @@ from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.compaction.replaced import Replaced
-from pypaimon.streaming.compaction.run_picking import pick_full, pick_needed
+from pypaimon.streaming.compaction.run_picking import Pick, pick_full, pick_needed
 from pypaimon.streaming.compaction.sorted_levels import level_runs
 from pypaimon.streaming.write_internals import BucketMode
 
@@ -28,12 +27,12 @@ class Work:
     Attributes:
         bucket: Whose files they are.
         files: The files that it may replace.
-        carry_out: Writes the new files.
+        pick: What becomes of them; None: they become one file, of a table without a primary key.
     """
 
     bucket: LiveBucket
     files: list[LiveFile]
-    carry_out: Callable[[], Replaced]
+    pick: Pick | None = None
 
     @property
     def size(self) -> int:
@@ -42,10 +41,18 @@ class Work:
 
 
 class Planner(Protocol):
-    """Finds the work of one table."""
+    """Finds the work of one table, and carries it out, on any thread."""
 
     def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:
         """What there is to do, bucket by bucket."""
+
+    def carry_out(self, work: Work) -> Replaced:
+        """Write the new files.
+
+        Raises:
+            CorruptTableError: A file is damaged; nothing is left of what was written.
+            StoreError: The store failed; likewise.
+        """
 
 
 def planner(table: Any, reader: FileReader) -> Planner:
@@ -80,7 +87,12 @@ class KeyedPlanner:
                 up = self._making.looks_up or self._options.force_up_level_0
                 pick = pick_needed(runs, self._options, self._now(), up_level_0=up)
             if pick is not None:
-                yield Work(bucket, pick.files, partial(self._rewriter.compact, bucket, pick))
+                yield Work(bucket, pick.files, pick)
+
+    def carry_out(self, work: Work) -> Replaced:
+        """See `Planner`."""
+        assert work.pick is not None
+        return self._rewriter.compact(work.bucket, work.pick)
 
 
 class AppendPlanner:
@@ -100,4 +112,8 @@ class AppendPlanner:
         """See `Planner`."""
         for bucket in buckets:
             for pack in self._choose(bucket.files, self._options, full=full):
-                yield Work(bucket, pack, partial(self._rewriter.compact, bucket, pack))
+                yield Work(bucket, pack)
+
+    def carry_out(self, work: Work) -> Replaced:
+        """See `Planner`."""
+        return self._rewriter.compact(work.bucket, work.files)

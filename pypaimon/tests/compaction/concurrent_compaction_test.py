@@ -89,14 +89,25 @@ def test_a_process_dies_at_every_request(tmp_path: Path, keyed: bool) -> None:
     assert 9 < steps < LAST - STEP
 
 
-def test_a_damaged_file_stops_it_and_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_damaged_file_stops_it_and_changes_nothing(tmp_path: Path, threads: int) -> None:
     world = world_of(tmp_path, keyed=True)
     before, latest = world.data_files(), world.latest()
     victim = next(path for path in world.path.rglob("data-*") if path.name in world.live_files())
     victim.write_bytes(victim.read_bytes()[:100])
     with pytest.raises(CorruptTableError, match=victim.name):
-        compact(due(world), full=True)
+        compact(due(world), full=True, threads=threads)
     assert (world.data_files(), world.latest()) == (before, latest)
+
+
+def test_several_threads_do_what_one_does(tmp_path: Path) -> None:
+    world = world_of(tmp_path, keyed=True)
+    dry = compact(due(world), full=True, dry_run=True)
+    report = compact(due(world), full=True, threads=3)
+    assert len(report.compacted) > 1
+    assert report.before == dry.before
+    world.check()
+    assert not compact(due(world), full=True).compacted
 
 
 def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""`compact`: a table is compacted by the tasks of a Spark session."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pypaimon.spark.errors import ErrorContext, readable_errors
+from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
+from pypaimon.spark.write.sink_table import load_sink_table
+from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
+from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.reports import CompactionReport
+from pypaimon.streaming.compaction.work import Planner, Work, planner
+from pypaimon.streaming.compaction.workers import Done
+from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.writing.schema_pin import SchemaPin
+
+if TYPE_CHECKING:
+    from pyspark import sql
+else:
+    sql = LateModule("pyspark.sql")
+
+
+def compact(
+    spark: sql.SparkSession,
+    options: Mapping[str, str],
+    *,
+    full: bool = False,
+    partition: Mapping[str, Any] | None = None,
+    where: str | None = None,
+    idle_seconds: float | None = None,
+    dry_run: bool = False,
+) -> CompactionReport:
+    """Compact what is due in a table, as its options say; a task for each bucket, or part of one. Blocks.
+
+    The driver reads the metadata, plans and commits; the tasks read and write the data files. Beside queries that
+    write the table it holds nobody up, as `pypaimon.streaming.compact`, whose arguments and report these are. Only
+    files of a task that Spark gave up in the midst (its executor was lost) are left over, which Paimon's
+    `remove_orphan_files` deletes.
+
+    Args:
+        spark: The session, classic or Spark Connect. Its executors need this package.
+        options: Those of the sink: `table` and `warehouse`, or `path`; options of the table are laid over it.
+        full: All of each bucket, and small files however few, not only what is due.
+        partition: Values of partition columns: only partitions that have these. None: all.
+        where: A condition on partition columns: only partitions of which it is true.
+        idle_seconds: Only partitions none of whose files is younger. None: all.
+        dry_run: Write nothing; the report tells what would be compacted.
+
+    Raises:
+        UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
+        StreamConfigError: An option or an argument cannot be read, or names no partition column.
+        CorruptTableError: A file is damaged. What was committed before stays; nothing of the rest was.
+        CommitFailedError: A commit did not get through (retriable).
+        StoreError: The store failed (retriable).
+    """
+    with readable_errors(ErrorContext.of(options)):
+        parsed = parse_sink({key.lower(): value for key, value in options.items()})
+        table = load_sink_table(parsed)
+        chosen = ChosenPartitions(table, partition, where, idle_seconds)
+        return Compaction(table, chosen, full=full, workers=_Tasks(spark, parsed)).run(dry_run=dry_run)
+
+
+class _Tasks:
+    """`Workers` that are tasks of Spark."""
+
+    commit_bytes = 64 << 30
+
+    def __init__(self, spark: sql.SparkSession, options: SinkOptions) -> None:
+        self._spark = spark
+        self._options = options
+
+    def carry_out(self, table: Any, planner: Planner, work: Sequence[Work], done: Done) -> None:
+        """See `Workers`. One job."""
+        rows = [(number, pickle.dumps(_lean(each))) for number, each in enumerate(work)]
+        parts = self._spark.createDataFrame(rows, "number int, work binary").repartition(len(rows))
+        task = _Task(self._options, SchemaPin.of(table))
+        errors = []
+        for number, outcome in parts.mapInArrow(task, "number int, outcome binary").collect():
+            found = pickle.loads(bytes(outcome))
+            if isinstance(found, Exception):
+                errors.append(found)
+            else:
+                done(work[number], found)
+        if errors:
+            raise errors[0]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Carries out the parts that come to one task.
+
+    An error comes back as an outcome, so that the driver learns of the files of all others, and deletes them.
+    """
+
+    options: SinkOptions
+    pin: SchemaPin
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: Planner | None = None
+        for batch in batches:
+            for number, work in zip(batch["number"], batch["work"], strict=True):
+                try:
+                    found = found or self._planner()
+                    outcome: Any = found.carry_out(pickle.loads(work.as_py()))
+                except Exception as error:  # noqa: BLE001 - the driver raises it
+                    outcome = error
+                columns = [pa.array([number.as_py()], pa.int32()), pa.array([pickle.dumps(outcome)], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, names=["number", "outcome"])
+
+    def _planner(self) -> Planner:
+        table = self.pin.apply(load_sink_table(self.options))
+        return planner(table, FileReader(table, TableDirectory.of(table), lambda: None))
+
+
+def _lean(work: Work) -> Work:
+    """Without what it does not need of its bucket: packs of a table without a primary key look at no other file."""
+    return work if work.pick is not None else replace(work, bucket=replace(work.bucket, files=()))

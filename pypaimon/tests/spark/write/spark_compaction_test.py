@@ -1,0 +1,100 @@
+"""Tables that tasks of Spark compact: the same rows in fewer files, and what of a compaction that fails is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon import Schema
+
+pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
+
+from pypaimon.spark import compact, register
+from pypaimon.streaming import CorruptTableError, stream_read_builder, stream_write_builder, table_files
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string()), ("v", pa.int64())])
+
+
+def created(catalog: Any, keys: list[str], **options: str) -> Any:
+    given = {"write-only": "true"} | {key.replace("_", "-"): value for key, value in options.items()}
+    schema = Schema.from_pyarrow_schema(COLUMNS, partition_keys=["day"], primary_keys=keys or None, options=given)
+    catalog.create_table("db.t", schema, False)
+    return catalog.get_table("db.t")
+
+
+def write(table: Any, commits: int) -> None:
+    with stream_write_builder(table).with_commit_user("load").open_sync() as writer:
+        for commit in range(commits):
+            rows = {"id": [*range(6)] * 2, "day": ["a"] * 6 + ["b"] * 6, "v": [commit] * 12}
+            writer.write(pa.table(rows, schema=COLUMNS))
+            writer.commit()
+
+
+def rows(table: Any, start: str = "latest-full") -> list[tuple[Any, ...]]:
+    builder = stream_read_builder(table).with_start(start).with_end(latest=True)
+    with builder.open_sync() as stream:
+        return sorted(tuple(row.values()) for batch in stream for row in batch.data.to_pylist())
+
+
+def options_of(table: Any) -> dict[str, str]:
+    return {"path": str(table.table_path)}
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_the_rows_stay_and_the_files_become_fewer(spark: Any, warehouse: Any, keyed: bool) -> None:
+    table = created(warehouse, ["day", "id"], bucket="2") if keyed else created(warehouse, [])
+    write(table, 6)
+    before = rows(table)
+    dry = compact(spark, options_of(table), dry_run=True)
+    report = compact(spark, options_of(table), where="day = 'a'")
+    assert [each.partition for each in report.compacted] == [{"day": "a"}] * (2 if keyed else 1)
+    rest = compact(spark, options_of(table))
+    assert report.before + rest.before == dry.before
+    assert (report.snapshots, rest.snapshots) == ((7,), (8,))
+    assert table_files(table).files == report.after + rest.after
+    assert rows(table) == before
+    assert compact(spark, options_of(table)).compacted == ()
+
+
+def test_changes_that_a_compaction_makes(spark: Any, warehouse: Any) -> None:
+    table = created(warehouse, ["day", "id"], bucket="2", changelog_producer="lookup")
+    write(table, 1)
+    compact(spark, options_of(table))
+    write(table.copy({}), 2)
+    compact(spark, options_of(table))
+    kinds = [row[0] for row in rows(table, "earliest")]
+    assert sorted(kinds) == ["+I"] * 12 + ["+U"] * 12 + ["-U"] * 12
+
+
+def test_of_a_damaged_bucket_nothing_is_left_and_the_error_names_the_file(spark: Any, warehouse: Any) -> None:
+    table = created(warehouse, ["day", "id"], bucket="2")
+    write(table, 6)
+    root = Path(str(table.table_path))
+    damaged = sorted(root.glob("day=a/bucket-1/*.parquet"))[2]
+    damaged.write_bytes(b"no such file")
+    files = set(root.rglob("*"))
+    with pytest.raises(CorruptTableError, match=damaged.name):
+        compact(spark, options_of(table))
+    assert set(root.rglob("*")) == files
+
+
+def test_beside_a_query_that_writes(spark: Any, warehouse: Any, tmp_path: Path) -> None:
+    register(spark)
+    table = created(warehouse, ["day", "id"], bucket="2")
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=6, numPartitions=1).load()
+    query = (
+        source.selectExpr("value % 6 as id", "'a' as day", "value as v").writeStream.format("pypaimon")
+        .options(**options_of(table), checkpointLocation=str(tmp_path / "checkpoint")).start()
+    )  # fmt: skip
+    compacted = 0
+    try:
+        while compacted < 2:
+            query.awaitTermination(1)
+            compacted += len(compact(spark, options_of(table), full=True).snapshots)
+    finally:
+        query.stop()
+    found = rows(table)
+    newest = max(row[-1] for row in found)
+    assert [row[-1] for row in found] == [*range(newest - 5, newest + 1)]
