@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from benchmarks import (
     charts,
+    compacting,
     following,
     large_plans,
     latency,
@@ -37,6 +38,7 @@ AREAS = {
     "following": following.figures,
     "latency": latency.figures,
     "writing": writing.figures,
+    "compaction": compacting.figures,
     "spark": spark_source.figures,
 }
 ROOT = Path(__file__).parent.parent

@@ -93,6 +93,11 @@ class LiveJava:
             encoding="utf-8",
         )
 
+    @property
+    def pid(self) -> int:
+        """The process of the JVM."""
+        return self._process.pid
+
     def call(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Runs one command and returns its answer.
 

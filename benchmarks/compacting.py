@@ -1,0 +1,109 @@
+"""Compaction: rows a second beside live Java, bytes that are read, and what readers gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pypaimon import CatalogFactory
+
+from benchmarks import java_peer
+from benchmarks.java_peer import CountingFileIO, JavaTable
+from benchmarks.measuring import Figure, worked
+from benchmarks.tables import some_rows
+from pypaimon.streaming import compact, stream_read_builder, stream_write_builder, table_files
+
+ROWS = 1_000_000
+COMMITS = 8
+ROUNDS = 3
+WARM = 3
+"""Rounds that do not count: the JVM compiles what it runs."""
+_KEYS = ROWS // 2
+_SUMS = {
+    "fields.amount.aggregate-function": "sum",
+    "fields.number.aggregate-function": "max",
+    "fields.name.aggregate-function": "last_value",
+    "fields.day.aggregate-function": "last_value",
+}
+_BUCKET = {"bucket": "1"}
+CASES: tuple[tuple[str, bool, dict[str, str], float], ...] = (
+    ("append", False, {"compaction.min.file-num": "2"}, 1.0),
+    ("deduplicate", True, _BUCKET, 1.0),
+    ("partial-update", True, _BUCKET | {"merge-engine": "partial-update"}, 0.5),
+    ("aggregation", True, _BUCKET | {"merge-engine": "aggregation"} | _SUMS, 0.5),
+    ("first-row", True, _BUCKET | {"merge-engine": "first-row"}, 0.5),
+    ("changelog of lookup", True, _BUCKET | {"changelog-producer": "lookup"}, 0.5),
+    ("changelog of full-compaction", True, _BUCKET | {"changelog-producer": "full-compaction"}, 0.5),
+)
+"""Name, whether there is a primary key, options, and how many times as fast as Java it is to be."""
+
+
+def figures(directory: Path) -> list[Figure]:
+    """All of this area; nothing where there is no live Java."""
+    return list(_beside_java(directory)) if java_peer.is_there() else []
+
+
+def _beside_java(directory: Path) -> Iterator[Figure]:
+    with java_peer.live_java() as java:
+        for number, (name, keyed, options, goal) in enumerate(CASES):
+            warehouse = directory / f"w{number}"
+            warehouse.mkdir(parents=True)
+            of_java = JavaTable(java, warehouse, keyed=keyed, options=options)
+            _write(_table(warehouse), keyed=keyed)
+            of_java.keep()
+            ours, javas = [], []
+            for turn in range(WARM + ROUNDS):
+                seconds = of_java.compact()
+                of_java.restore()
+                table = _table(warehouse)
+                own = worked(lambda: compact(table, full=True))  # noqa: B023 - called at once
+                if turn >= WARM:
+                    ours.append(own)
+                    javas.append(seconds)
+                if turn < WARM + ROUNDS - 1:
+                    of_java.restore()
+            share = median(java / own for own, java in zip(ours, javas, strict=True))
+            rate = ROWS / median(ours)
+            words = "as fast" if goal == 1 else f"{goal:g} of it"
+            yield Figure(f"compact, {name}", rate, "rows/s", words, share >= goal, rate / share, java_peer.NAME, True)
+            of_java.restore()
+            read = _share_read(_table(warehouse))
+            yield Figure(f"bytes read of those there are, compact, {name}", read, "", "1.05", read <= 1.05)
+            if name == "deduplicate":
+                after = _first_plan(_table(warehouse))
+                of_java.restore()
+                before = _first_plan(_table(warehouse))
+                yield Figure("first plan after that compaction", after, "s", "faster", after < before, before, "before")
+
+
+def _table(warehouse: Path) -> Any:
+    return CatalogFactory.create({"warehouse": str(warehouse)}).get_table("d.t")
+
+
+def _write(table: Any, *, keyed: bool) -> None:
+    with stream_write_builder(table).with_commit_user("load").open_sync() as writer:
+        for commit in range(COMMITS):
+            count = ROWS // COMMITS
+            writer.write(some_rows(count, commit, _KEYS if keyed else None))
+            writer.commit()
+    assert table_files(table).files.rows == ROWS
+
+
+def _share_read(table: Any) -> float:
+    """Bytes of data files that a compaction asks for, beside those that the files have."""
+    size = table_files(table).files.size
+    table.file_io = CountingFileIO()
+    compact(table, full=True)
+    return float(table.file_io.of(".parquet") / size)
+
+
+def _first_plan(table: Any) -> float:
+    def read() -> None:
+        with stream_read_builder(table).with_start("latest-full").with_end(latest=True).open_sync() as stream:
+            for _ in stream:
+                pass
+
+    read()
+    return median(worked(read) for _ in range(ROUNDS))
