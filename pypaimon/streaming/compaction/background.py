@@ -9,6 +9,7 @@ from typing import Any
 
 from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
+from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.workers import Threads
@@ -47,8 +48,14 @@ def compactor(
             it raises ends the compactor.
 
     Raises:
-        StreamConfigError: An argument is none.
+        StreamConfigError: An argument is none, or each look would write everything anew: `full` of a table with
+            `compaction.force-rewrite-all-files`.
     """
+    if full and CompactionOptions.of(table).force_rewrite:
+        raise StreamConfigError(
+            "compactor: 'compaction.force-rewrite-all-files' = 'true' makes each full compaction write all files anew: "
+            "run compact(table, full=True) once, or take the option off the table."
+        )
     chosen = ChosenPartitions(table, partition, where, idle_seconds)
     return Compactor(Compaction(table, chosen, full=full, workers=Threads(threads)), interval_seconds, on_report)
 

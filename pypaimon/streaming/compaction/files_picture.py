@@ -65,7 +65,7 @@ def _row(bar: Bar, longest: int) -> str:
 
 
 def _words(files: FileCount) -> str:
-    return f"{files.files:,} files, {_size(files.size)}"
+    return f"{files.files:,} file{'' if files.files == 1 else 's'}, {_size(files.size)}"
 
 
 def _size(size: float) -> str:

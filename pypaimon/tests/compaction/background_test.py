@@ -95,3 +95,11 @@ def test_what_a_report_is_handed_to_may_end_it(tmp_path: Path) -> None:
 
     with pytest.raises(KeyError), compactor(world.table().copy(DUE), on_report=fail) as running:
         running.wait()
+
+
+def test_what_would_write_everything_anew_with_each_look_is_refused(tmp_path: Path) -> None:
+    table = World(tmp_path).table().copy({"compaction.force-rewrite-all-files": "true"})
+    with pytest.raises(StreamConfigError, match="force-rewrite-all-files"):
+        compactor(table, full=True)
+    with compactor(table) as running:
+        assert running.is_running
