@@ -14,13 +14,17 @@ from pypaimon.snapshot.snapshot import Snapshot as PaimonSnapshot
 from pypaimon.snapshot.snapshot_commit import PartitionStatistics
 from pypaimon.table.bucket_mode import BucketMode
 from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.row.blob import BlobData
 from pypaimon.utils.file_store_path_factory import canonical_data_file_path
+from pypaimon.write.blob_format_writer import BlobFormatWriter
 from pypaimon.write.commit_message import CommitMessage
 
 __all__ = [
     "INDEX_MANIFEST_ENTRY_SCHEMA",
     "MANIFEST_ENTRY_SCHEMA",
     "MANIFEST_FILE_META_SCHEMA",
+    "BlobData",
+    "BlobFormatWriter",
     "BucketMode",
     "ColumnAlreadyExistException",
     "CommitMessage",

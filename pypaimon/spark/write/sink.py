@@ -11,6 +11,7 @@ from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
 from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.discarding import discard, discard_unfinished
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
@@ -85,6 +86,7 @@ class Sink:
             table=parsed.name,
             kind_column=kind_column(table, parsed),
             case_sensitive=parsed.case_sensitive,
+            blobs=blob_forms(table.table_schema),
             shown={field.name: field.dataType.simpleString() for field in schema},
             advice=" (option 'merge-schema' = 'true' would add it)",
         )

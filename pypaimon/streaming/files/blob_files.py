@@ -22,7 +22,10 @@ from pypaimon.streaming.metadata.file_paths import SpelledPath
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
 
-_SUFFIXES = (".blob", ".video")
+BLOB_FILE = ".blob"
+"""What names of blob files end with."""
+
+_SUFFIXES = (BLOB_FILE, ".video")
 """Names of files of blobs end so; the second ones, which pypaimon writes, are refused when they are to be read."""
 
 _BYTES_A_ROW = 4

@@ -14,7 +14,8 @@ from pypaimon.streaming.files.blob_files import is_blob_file
 from pypaimon.streaming.internals import DataField, DataFileMeta, TableSchema
 from pypaimon.streaming.model.arrow_types import arrow_schema
 
-_VECTOR_FILE = ".vector."
+VECTOR_FILE = ".vector."
+"""What names of files of vectors have before their format."""
 
 ReadFields = Callable[[DataFileMeta, Sequence[DataField]], Iterator[pa.RecordBatch]]
 
@@ -110,7 +111,7 @@ def row_id_groups(files: Sequence[DataFileMeta]) -> list[RowIdGroup]:
 
 def is_vector_file(file: DataFileMeta) -> bool:
     """Whether a file holds columns of vectors alone, as Java's writers name them."""
-    return _VECTOR_FILE in str(file.file_name)
+    return VECTOR_FILE in str(file.file_name)
 
 
 def _data_groups(newest_first: Sequence[DataFileMeta]) -> list[RowIdGroup]:

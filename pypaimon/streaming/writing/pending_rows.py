@@ -10,6 +10,7 @@ import pyarrow as pa
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
+from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import Overwrite
@@ -162,6 +163,7 @@ class PendingRows:
                 kind_rules(self.table),
                 table=self.table.identifier.get_full_name(),
                 kind_column=self.kind_column,
+                blobs=blob_forms(self.table.table_schema),
             )
             known = self._layout = given, schema, layout
         return known[1:]

@@ -11,6 +11,7 @@ from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import ChangelogProducer, changelog_producer_of, merge_engine_of
 from pypaimon.streaming.write_internals import BucketMode, CommitMessage
+from pypaimon.streaming.writing.blob_sources import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
@@ -60,8 +61,9 @@ class RecordWriter:
         self._state = state
         self._bound = options.size_bytes("write-buffer-size", _BUFFER_BYTES) if buffer_bytes is None else buffer_bytes
         self._options = FileOptions.of(table, user)
+        self._blobs = blob_sources(table)
         for format_ in {self._options.data.format, self._options.changelog.format}:
-            check_format(format_, table.fields)
+            check_format(format_, [field for field in table.fields if field.name not in self._blobs])
         self._engine = merge_engine(table.table_schema) if table.is_primary_key_table else None
         self._router = Router(table, assigner)
         self._buckets: dict[tuple[Any, ...], _Bucket] = {}
@@ -133,7 +135,8 @@ class RecordWriter:
         keys = self._table.trimmed_primary_keys
         options = self._table.options.options.to_map()
         if mode == BucketMode.BUCKET_UNAWARE:
-            return AppendBucket(files, 0, tracked=OptionValues(options).boolean("row-tracking.enabled", False))
+            tracked = OptionValues(options).boolean("row-tracking.enabled", False)
+            return AppendBucket(files, 0, tracked=tracked, blobs=self._blobs)
         if mode == BucketMode.POSTPONE_MODE:
             return PostponedBucket(files, Records(keys, 0))
         first = self._last_sequence(files.partition) + 1

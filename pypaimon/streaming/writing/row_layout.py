@@ -14,6 +14,7 @@ from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
+from pypaimon.streaming.writing.blob_forms import BlobForm, blob_problem
 
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
 _WHAT_ELSE = {
@@ -46,6 +47,8 @@ class _Column:
     max_length: int | None
     default: pa.Array | None = None
     """What a null becomes: one value."""
+    blobs: BlobForm | None = None
+    """What its values are, if they are blobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,8 @@ class RowLayout:
                 raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}: {error}.") from error
         if column.max_length is not None:
             _check_length(values, column, self.table)
+        if column.blobs is not None and (problem := blob_problem(values, column.blobs)) is not None:
+            raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}, and a row holds {problem}.")
         return values if column.default is None else pc.coalesce(values, column.default[0])
 
     def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
@@ -152,6 +157,7 @@ def row_layout(
     table: str,
     kind_column: str | None = None,
     case_sensitive: bool = False,
+    blobs: Mapping[str, BlobForm] | None = None,
     shown: Mapping[str, str] | None = None,
     advice: str = "",
 ) -> RowLayout:
@@ -168,6 +174,7 @@ def row_layout(
         table: Its name, for messages.
         kind_column: Column of row kinds; None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names must agree in case; otherwise one that differs only in case is taken too.
+        blobs: What the values of columns of blobs are.
         shown: How Spark shows the types of the columns.
         advice: What to say beside of columns that the table lacks.
 
@@ -194,7 +201,8 @@ def row_layout(
             problems.append(problem)
         length = re.fullmatch(r"(?:VAR)?(?:CHAR|BINARY)\((\d+)\)(?: NOT NULL)?", str(field.type))
         limit = int(length[1]) if length else None
-        columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit, default))
+        form = (blobs or {}).get(field.name)
+        columns.append(_Column(field.name, source, target, field.type.nullable, str(field.type), limit, default, form))
     extra = [name for position, name in enumerate(schema.names) if position not in used]
     if extra:
         problems.append(f"the table has no column {_quoted(extra)}{advice}")

@@ -14,12 +14,13 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import KindRules
 
-_REFUSED_TYPES = ("BLOB", "MULTISET")
+_REFUSED_TYPES = ("MULTISET",)
 
 
 def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = False) -> None:
@@ -60,6 +61,7 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
         kind = str(field.type).upper()
         if any(refused in kind for refused in _REFUSED_TYPES):
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
+    blob_forms(table.table_schema)
     try:
         RecordWriter(table, "check", overwrite)
     except (NotImplementedError, ValueError) as error:

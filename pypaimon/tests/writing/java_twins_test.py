@@ -20,7 +20,7 @@ from live_java_histories import History, histories
 from live_java_twins import TwinTally, twins_differ
 
 KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
-FAMILIES = ("append", *KEYED, "dynamic", "postpone", "variants", "containers")
+FAMILIES = ("append", *KEYED, "dynamic", "postpone", "variants", "containers", "blobs")
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
 DRAWN = FAMILIES if LONG else random.Random(f"{commit_seed()} twins").sample(FAMILIES, 2)
 BUDGET = settings(

@@ -5,7 +5,6 @@ Records are those of Avro: names and nesting are Java's, rows of keys and statis
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,7 +16,7 @@ from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS
 
 APPEND, COMPACT, OVERWRITE = "APPEND", "COMPACT", "OVERWRITE"
 
-_APART = re.compile(r"\.blob$|\.video$|\.vector\.")
+_VIDEO = ".video"
 
 Record: TypeAlias = Mapping[str, Any]
 Identity: TypeAlias = tuple[Any, ...]
@@ -139,12 +138,12 @@ def data_changes(table: Any, messages: Sequence[Any]) -> Changes:
     """What writers made of rows: the data increments of pypaimon's commit messages.
 
     Raises:
-        UnsupportedTableError: A message updates columns of rows that are there (data evolution), or files hold columns
-            apart from their rows (BLOB, VECTOR).
+        UnsupportedTableError: A message updates columns of rows that are there (data evolution), or a file holds frames
+            of a video.
     """
-    apart = [file.file_name for each in messages for file in each.new_files if _APART.search(file.file_name)]
-    if apart:
-        raise UnsupportedTableError(f"File {apart[0]} holds a column apart from its rows, which is not committed here.")
+    videos = [file.file_name for each in messages for file in each.new_files if file.file_name.endswith(_VIDEO)]
+    if videos:
+        raise UnsupportedTableError(f"File {videos[0]} holds frames of a video, which are not committed here.")
     if any(message.check_from_snapshot is not None for message in messages):
         raise UnsupportedTableError(
             "Columns of rows that are in the table already (data evolution) are committed by pypaimon: "

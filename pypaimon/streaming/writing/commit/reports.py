@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.files.blob_files import is_blob_file
+from pypaimon.streaming.files.row_id_groups import is_vector_file
 
 
 class CommitFailedError(PaimonStreamError):
@@ -27,7 +29,7 @@ class Written:
 
     Attributes:
         rows: Rows in data files.
-        files: Data files.
+        files: Data files, those of blobs and vectors among them.
         size: Their bytes.
     """
 
@@ -75,4 +77,5 @@ class Assumption:
 
 
 def _sums(files: list[Any]) -> Written:
-    return Written(sum(file.row_count for file in files), len(files), sum(file.file_size for file in files))
+    rows = sum(file.row_count for file in files if not (is_blob_file(file) or is_vector_file(file)))
+    return Written(rows, len(files), sum(file.file_size for file in files))

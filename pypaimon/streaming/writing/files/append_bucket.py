@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.writing.files.blob_encoder import BlobSource
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.record_facts import AppendedFacts, Counter, KeyedFacts
 from pypaimon.streaming.writing.files.rolling_files import MOST_PIECE_BYTES, RollingFiles
+from pypaimon.streaming.writing.files.rows_apart import RollingRows
 from pypaimon.streaming.writing.files.system_columns import Records
 
 
@@ -18,25 +22,31 @@ class AppendBucket:
         files: Where they belong.
         first: Sequence number of the first row.
         tracked: Whether every file begins with number 0, so that the commit gives it the snapshot's (row tracking).
+        blobs: Columns that lie in files of their own, with how their values are taken.
 
     Attributes:
         buffered_bytes: Bytes of the rows that are in no file yet.
         open_files: How many files are open.
     """
 
-    def __init__(self, files: BucketFiles, first: int, *, tracked: bool = False) -> None:
+    def __init__(
+        self, files: BucketFiles, first: int, *, tracked: bool = False, blobs: Mapping[str, BlobSource] | None = None
+    ) -> None:
         counter = Counter(first)
         self._files = files
-        self._rolling = RollingFiles(
-            files, files.options.data, lambda: AppendedFacts(Counter(0) if tracked else counter)
-        )
+
+        def facts() -> AppendedFacts:
+            return AppendedFacts(Counter(0) if tracked else counter)
+
+        kind = files.options.data
+        self._rolling = RollingRows(files, kind, facts, blobs) if blobs else RollingFiles(files, kind, facts)
         self._pending: list[pa.RecordBatch] = []
         self.buffered_bytes = 0
         self._piece_bytes = min(MOST_PIECE_BYTES, files.options.target_bytes)
 
     @property
     def open_files(self) -> int:
-        return int(self._rolling.is_open)
+        return self._rolling.open_files
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows; enough of them go to a file."""

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.files.stats_modes import StatsModes
+from pypaimon.streaming.writing.files.stats_modes import NONE, StatsModes
 
 FORMATS = ("parquet", "orc", "avro")
 
@@ -23,7 +24,7 @@ class FileKind:
     """How the files of one kind (data, changelog) are made.
 
     Attributes:
-        format: `parquet`, `orc` or `avro`.
+        format: `parquet`, `orc`, `avro` or `blob`.
         compression: Name of the codec, in lower case.
         prefix: What their names begin with.
         stats: What is told of each column.
@@ -118,6 +119,16 @@ class FileOptions:
             options.boolean("parquet.write-page-index.enabled", True),
             level,
         )
+
+    @staticmethod
+    def of_blobs(table: Any) -> FileOptions:
+        """Those of blob files, of which nothing is told but how many rows they have. Errors as `of`."""
+        made = FileOptions.of(table, "")
+        options = OptionValues(table.options.options.to_map())
+        stats = StatsModes({field.name: NONE for field in table.fields}, made.data.stats.dense)
+        data = replace(made.data, format="blob", compression="none", stats=stats, suffix=BLOB_FILE)
+        target = options.size_bytes("blob.target-file-size", made.target_bytes)
+        return replace(made, data=data, target_bytes=target, target_rows=None)
 
 
 def target_file_bytes(options: OptionValues, keyed: bool) -> int:

@@ -12,7 +12,7 @@ from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
-from pypaimon.streaming.writing.files.encoders import encoder
+from pypaimon.streaming.writing.files.encoders import Encoder, encoder
 from pypaimon.streaming.writing.files.file_options import FileKind
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
@@ -43,7 +43,7 @@ class NewFile:
     Args:
         files: Where it belongs.
         kind: What kind of file it is.
-        schema: Schema of the rows that come; the file may have fewer columns.
+        schema: Schema of the rows that come; the file may have fewer columns, and they fewer than the table.
         facts: What must be found out about its records.
 
     Raises:
@@ -56,19 +56,23 @@ class NewFile:
         self._facts = facts
         self._name, self.path = files.new_path(kind)
         self._columns = facts.stored(schema)
-        self._values = FileStatistics(files.table.fields, schema, kind.stats)
+        fields = [field for field in files.table.fields if field.name in schema.names]
+        self._written = None if len(fields) == len(files.table.fields) else [field.name for field in fields]
+        self._values = FileStatistics(fields, schema, kind.stats)
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self.rows = 0
         stored = pa.schema([schema.field(name) for name in self._columns])
-        options = files.options
         self._stream: Any = None
         self._encoder: Any = None
         with self._guarded():
             self._stream = files.table.file_io.new_output_stream(self.path)
         with self._guarded():
-            self._encoder = encoder(
-                kind.format, self._stream, stored, kind.compression, options.zstd_level, page_index=options.page_index
-            )
+            self._encoder = self._encoding(stored)
+
+    @property
+    def count(self) -> int:
+        """One."""
+        return 1
 
     @property
     def full(self) -> bool:
@@ -91,7 +95,7 @@ class NewFile:
         self._values.add(data)
         self._keys.add(data)
 
-    def close(self) -> DataFileMeta:
+    def close(self) -> list[DataFileMeta]:
         """Finish it: its metadata."""
         with self._guarded():
             self._encoder.close()
@@ -100,7 +104,7 @@ class NewFile:
         first, last = self._facts.sequence_range()
         key_fields = self._facts.key_fields
         least, greatest = self._facts.key_range()
-        return DataFileMeta.create(
+        found = DataFileMeta.create(
             file_name=self._name,
             file_size=size,
             row_count=self.rows,
@@ -118,8 +122,10 @@ class NewFile:
             file_source=self._kind.source,
             value_stats_cols=self._values.names,
             external_path=self.path if self._files.external else None,
+            write_cols=self._written,
             file_path=self.path,
         )
+        return [found]
 
     def abort(self) -> None:
         """Delete it."""
@@ -128,6 +134,13 @@ class NewFile:
         with contextlib.suppress(Exception):
             self._stream.close()
         self._files.table.file_io.delete_quietly(self.path)
+
+    def _encoding(self, schema: pa.Schema) -> Encoder:
+        """What writes columns of this schema to `_stream`."""
+        kind, options = self._kind, self._files.options
+        return encoder(
+            kind.format, self._stream, schema, kind.compression, options.zstd_level, page_index=options.page_index
+        )
 
     @contextlib.contextmanager
     def _guarded(self) -> Any:

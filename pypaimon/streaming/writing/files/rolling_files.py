@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -14,6 +15,34 @@ from pypaimon.streaming.writing.files.record_facts import RecordFacts
 
 MOST_PIECE_BYTES = 32 << 20
 """Bytes of rows, as Arrow counts them, after which it is looked whether a file is full. A row group of Parquet."""
+
+
+class OpenFile(Protocol):
+    """A file that is open, with those that belong to it.
+
+    Attributes:
+        count: How many they are.
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def full(self) -> bool:
+        """Whether it is as large as files become."""
+
+    @property
+    def rows_left(self) -> int | None:
+        """How many rows it can still take; None: any number."""
+
+    def write(self, data: pa.Table) -> None:
+        """Add rows."""
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish it: the metadata of all."""
+
+    def abort(self) -> None:
+        """Delete all."""
 
 
 class RollingFiles:
@@ -29,13 +58,13 @@ class RollingFiles:
         self._files = files
         self._kind = kind
         self._facts = facts
-        self._open: NewFile | None = None
+        self._open: OpenFile | None = None
         self._done: list[DataFileMeta] = []
 
     @property
-    def is_open(self) -> bool:
-        """Whether a file is open."""
-        return self._open is not None
+    def open_files(self) -> int:
+        """How many files are open."""
+        return 0 if self._open is None else self._open.count
 
     def write(self, data: pa.Table) -> None:
         """Add rows, in their order.
@@ -47,7 +76,7 @@ class RollingFiles:
         most = max(1, int(piece_bytes * data.num_rows / max(1, data.nbytes)))
         while data.num_rows:
             if self._open is None:
-                self._open = NewFile(self._files, self._kind, data.schema, self._facts())
+                self._open = self._opened(data.schema)
             left = self._open.rows_left
             count = most if left is None else min(most, left)
             self._open.write(data.slice(0, count))
@@ -58,8 +87,11 @@ class RollingFiles:
     def end_file(self) -> None:
         """End the file that is open, if there is one."""
         if self._open is not None:
-            self._done.append(self._open.close())
+            self._done += self._open.close()
             self._open = None
+
+    def _opened(self, schema: pa.Schema) -> OpenFile:
+        return NewFile(self._files, self._kind, schema, self._facts())
 
     def take(self) -> list[DataFileMeta]:
         """Metadata of all files, which belong to the caller from now on."""
