@@ -11,6 +11,7 @@ from pypaimon.spark.options.sink_options import SinkOptions
 from pypaimon.spark.options.tables import load_table
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.row_layout import fits
 from pypaimon.streaming.writing.writable_tables import check_writable
@@ -97,7 +98,7 @@ def _merge(options: SinkOptions, table: Any, columns: pa.Schema) -> bool:
         if field is None:
             changes.append(SchemaChange.add_column(column.name, PyarrowFieldParser.to_paimon_type(column.type, True)))
             continue
-        present = PyarrowFieldParser.from_paimon_type(field.type)
+        present = arrow_type(field.type)
         if not fits(column.type, present) and fits(present, column.type) and not pa.types.is_nested(present):
             wider = PyarrowFieldParser.to_paimon_type(column.type, field.type.nullable)
             changes.append(SchemaChange.update_column_type(field.name, wider))

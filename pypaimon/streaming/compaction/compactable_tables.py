@@ -18,7 +18,7 @@ from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
 
-_REFUSED_TYPES = ("BLOB", "MULTISET")
+_REFUSED_TYPES = ("BLOB",)
 _REFUSED_OPTIONS = {
     "deletion-vectors.enabled": "its files have deletion vectors",
     "row-tracking.enabled": "its rows have ids",

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.writing.row_layout import BadRowError
 
 _CHUNK_ROWS = 1 << 17
@@ -68,7 +68,7 @@ def plain_schema(schema: pa.Schema, fields: Sequence[Any]) -> pa.Schema:
         schema: Columns of the rows.
         fields: pypaimon's fields of the table.
     """
-    narrow = {field.name: PyarrowFieldParser.from_paimon_type(field.type) for field in fields}
+    narrow = {field.name: arrow_type(field.type) for field in fields}
     return pa.schema([field.with_type(_plain_type(field.type, narrow.get(field.name))) for field in schema])
 
 

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
-from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
+from pypaimon.streaming.internals import AtomicType, MultisetType
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.writing.blob_forms import BlobForm, blob_problem
 
@@ -110,6 +111,10 @@ class RowLayout:
         values = batch.column(column.source)
         if values.null_count and not column.nullable:
             raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}, and a row holds null in it.")
+        if pa.types.is_map(column.type) and not column.type.item_field.nullable and _items(values).null_count:
+            raise BadRowError(
+                f"Column '{column.name}' of {self.table} is {column.shown}, and a row has a null in a map."
+            )
         if not values.type.equals(column.type):
             try:
                 values = values.cast(column.type)
@@ -192,7 +197,7 @@ def row_layout(
             continue
         if source is not None:
             used.add(source)
-        target = PyarrowFieldParser.from_paimon_type(field.type)
+        target = arrow_type(field.type)
         default = _default(field)
         problem = (
             _missing(field, default) if source is None else _unfit(schema.field(source), field, target, shown or {})
@@ -275,7 +280,11 @@ def _default(field: Any) -> pa.Array | None:
 
 
 def _unfit(source: pa.Field, field: Any, target: pa.DataType, shown: Mapping[str, str]) -> str | None:
-    if fits(source.type, target):
+    given = source.type
+    if isinstance(field.type, MultisetType) and pa.types.is_map(given):
+        # Whether a count is null is found out when it comes.
+        given = pa.map_(given.key_type, given.item_field.with_nullable(False))
+    if fits(given, target):
         return None
     return f"column '{source.name}' is {shown.get(source.name, source.type)}, and the table's is {field.type}"
 
@@ -332,6 +341,14 @@ def _is_text(each: pa.DataType) -> bool:
 
 def _is_bytes(each: pa.DataType) -> bool:
     return bool(pa.types.is_binary(each) or pa.types.is_large_binary(each))
+
+
+def _items(maps: pa.Array) -> pa.Array:
+    """The values of all maps."""
+    if not pa.types.is_map(maps.type):
+        return pa.nulls(0)
+    offsets = maps.offsets
+    return maps.items[offsets[0].as_py() : offsets[-1].as_py()] if len(maps) else maps.items[:0]
 
 
 def _check_length(values: pa.Array, column: _Column, table: str) -> None:

@@ -20,8 +20,6 @@ from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.row_layout import KindRules
 
-_REFUSED_TYPES = ("MULTISET",)
-
 
 def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = False) -> None:
     """Refuse by name what cannot be written exactly.
@@ -57,10 +55,6 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
         raise UnsupportedTableError(
             f"{name} has '{SNAPSHOT_ORDERING}': of one key in two files of a commit neither would be the newer one."
         )
-    for field in table.fields:
-        kind = str(field.type).upper()
-        if any(refused in kind for refused in _REFUSED_TYPES):
-            raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
     blob_forms(table.table_schema)
     try:
         RecordWriter(table, "check", overwrite)

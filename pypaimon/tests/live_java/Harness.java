@@ -85,7 +85,9 @@ import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DataTypeChecks;
 import org.apache.paimon.types.DataTypeJsonParser;
+import org.apache.paimon.types.IntType;
 import org.apache.paimon.types.MapType;
+import org.apache.paimon.types.MultisetType;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
 import org.apache.paimon.types.VectorType;
@@ -678,6 +680,12 @@ public final class Harness {
                         each -> items.put(literal(each.get(0), map.getKeyType()), literal(each.get(1), map.getValueType())));
                 yield new GenericMap(items);
             }
+            case MULTISET -> {
+                Map<Object, Object> items = new LinkedHashMap<>();
+                DataType element = ((MultisetType) type).getElementType();
+                given.forEach(each -> items.put(literal(each.get(0), element), each.get(1).asInt()));
+                yield new GenericMap(items);
+            }
             case ROW -> {
                 RowType nested = (RowType) type;
                 GenericRow row = new GenericRow(nested.getFieldCount());
@@ -725,10 +733,13 @@ public final class Harness {
             case VARIANT -> JSON.getNodeFactory().textNode(((Variant) value).toJson());
             case VECTOR -> items((InternalArray) value, ((VectorType) type).getElementType());
             case ARRAY -> items((InternalArray) value, ((ArrayType) type).getElementType());
-            case MAP -> {
+            case MAP, MULTISET -> {
+                boolean counted = type instanceof MultisetType;
+                DataType keyType = counted ? ((MultisetType) type).getElementType() : ((MapType) type).getKeyType();
+                DataType valueType = counted ? new IntType(false) : ((MapType) type).getValueType();
                 ArrayNode entries = JSON.createArrayNode();
-                ArrayNode keys = items(((InternalMap) value).keyArray(), ((MapType) type).getKeyType());
-                ArrayNode values = items(((InternalMap) value).valueArray(), ((MapType) type).getValueType());
+                ArrayNode keys = items(((InternalMap) value).keyArray(), keyType);
+                ArrayNode values = items(((InternalMap) value).valueArray(), valueType);
                 for (int i = 0; i < keys.size(); i++) {
                     entries.addArray().add(keys.get(i)).add(values.get(i));
                 }

@@ -26,7 +26,7 @@ from pypaimon.data.generic_variant import GenericVariant
 
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
-from pypaimon.streaming.internals import PyarrowFieldParser
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
 from pypaimon.streaming.writing.known_state import KnownState
@@ -228,7 +228,7 @@ class _Twin(live_java_writer.Writer):
 def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int | None) -> None:
     """One commit of ours: rows as live Java gets them, in as many flushes."""
     check_writable(table, "d.t", False)
-    fields = [(each.name, each.type, PyarrowFieldParser.from_paimon_type(each.type)) for each in table.fields]
+    fields = [(each.name, each.type, arrow_type(each.type)) for each in table.fields]
     keyed = bool(table.is_primary_key_table)
     schema = pa.schema([(name, kind) for name, _, kind in fields] + ([(_KIND, pa.string())] if keyed else []))
     kind, blobs = _KIND if keyed else None, blob_forms(table.table_schema)

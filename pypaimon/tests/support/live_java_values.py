@@ -83,5 +83,9 @@ def _nested(kind: dict[str, Any], source: random.Random, odd: bool) -> Any:
         # Of rows one at most: Java 1.4 takes the first array of a nested table as it is, 2.1 merges its rows too.
         count = 2 if isinstance(kind["element"], dict) else 3
         return [value(kind["element"], source, odd) for _ in range(source.randrange(count))]
+    if name == "MULTISET":
+        # Never a null: Arrow's maps have no null keys.
+        element = f"{kind['element'].removesuffix(' NOT NULL')} NOT NULL"
+        return [[value(element, source, False), source.randrange(1, 4)] for _ in range(source.randrange(2))]
     # One entry at most: maps have no order, and Java's Avro reader gives that of a hash.
     return [[key, value(kind["value"], source, odd)] for key in source.choices(["k", "l"], k=source.randrange(2))]

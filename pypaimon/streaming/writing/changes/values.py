@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, PyarrowFieldParser, RowType
+from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, MultisetType, RowType
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.data_types import root
 from pypaimon.streaming.writing.changes.records import Declared
 from pypaimon.streaming.writing.changes.times import day, moment, time_of_day
@@ -72,7 +73,7 @@ def column_of(values: Sequence[Any], kind: DataType, declared: Declared, reading
     Raises:
         BadValueError: A value does not fit the type.
     """
-    target = PyarrowFieldParser.from_paimon_type(kind)
+    target = arrow_type(kind)
     if (found := _in_bulk(values, kind, declared, target)) is not None:
         return found
     convert = converter(kind, declared, reading)
@@ -130,6 +131,8 @@ def converter(kind: DataType, declared: Declared, reading: Reading) -> Convert:
         return partial(_list, _null_safe(inner(kind.element)))
     if isinstance(kind, MapType):
         return partial(_map, inner(kind.key), _null_safe(inner(kind.value)))
+    if isinstance(kind, MultisetType):
+        return partial(_map, inner(kind.element), _integer)
     if isinstance(kind, RowType):
         return partial(_struct, {field.name: _null_safe(inner(field.type)) for field in kind.fields})
     return _atomic(kind, declared, reading)
@@ -155,7 +158,7 @@ def _atomic(kind: DataType, declared: Declared, reading: Reading) -> Convert:
     if name == "TIME":
         return partial(time_of_day, unit=unit)
     if name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        target = PyarrowFieldParser.from_paimon_type(kind).unit
+        target = arrow_type(kind).unit
         return partial(moment, unit=unit, target=target, local=name == "TIMESTAMP_LTZ", zone=reading.zone)
     raise ValueError(f"change records cannot fill a column of type {kind}")
 
