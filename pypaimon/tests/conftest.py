@@ -34,16 +34,22 @@ ON_SPARK = [
     for name in ("docs", "batch", "stream", "kill", "sink_write", "compaction", "corpus", "native", "types")
 ]
 """Files with tests that take the fixture `spark`."""
+ON_JAVA = [
+    *("differential_test.py", "java_files_test.py", "java_twins_test.py", "java_race_test.py", "commit_java_test.py"),
+    *("compaction_java_test.py", "dynamic_buckets_java_test.py", "spark_sink_java_test.py"),
+]
+"""Files with tests that take the fixture `java`."""
+_SHARED = {"spark": ON_SPARK, "java": ON_JAVA}
 LONG = [
     f"{name}_test.py"
     for name in (
-        *("differential", "spark_sink_kill", "spark_installed", "spark_example", "packaging", "corpus", "notebooks"),
-        *("docs", "concurrency", "manifests", "faults", "cancellation", "spark_sink_exactly_once", "spark_sink_java"),
+        *("spark_sink_kill", "spark_installed", "spark_example", "packaging", "corpus", "notebooks"),
+        *("docs", "concurrency", "manifests", "faults", "cancellation", "spark_sink_exactly_once"),
         *("interrupts", "s3_requests", "ranges_model", "crash", "long_run", "corpus_batch", "progress_machine"),
     )
 ]
 """Files that take long, or wait long for other programs."""
-_ORDER = {name: number for number, name in enumerate((*ON_SPARK, *LONG))}
+_ORDER = {name: number for number, name in enumerate((*ON_SPARK, *ON_JAVA, *LONG))}
 
 # How long an example takes says nothing on a machine that does other things beside.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,7 +64,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile` one worker has the session of Spark: another takes long to start."""
+    """With `--dist loadfile` one worker has the session of Spark, and one the JVM: others take long to start."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -66,7 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return "spark" if Path(file).name in ON_SPARK else file
+            return next((name for name, files in _SHARED.items() if Path(file).name in files), file)
 
     return Scheduling(config, log)
 
@@ -75,11 +81,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long comes first, so that no worker is left with it at the end.
 
     Raises:
-        pytest.UsageError: A test takes the session of Spark outside the files of `ON_SPARK`.
+        pytest.UsageError: A test takes the session of Spark outside the files of `ON_SPARK`, or Java outside `ON_JAVA`.
     """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and item.path.name not in ON_SPARK:
-            raise pytest.UsageError(f"{item.path.name} uses Spark's session, and is not in ON_SPARK of conftest.py")
+        for name, files in _SHARED.items():
+            if name in getattr(item, "fixturenames", ()) and item.path.name not in files:
+                raise pytest.UsageError(f"{item.path.name} takes `{name}`: name it in ON_{name.upper()} of conftest.py")
     items.sort(key=lambda item: _ORDER.get(item.path.name, len(_ORDER)))
 
 
@@ -144,6 +151,17 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
             subprocess.run((sys.executable, "-m", "build", "--outdir", draft, ROOT), check=True, capture_output=True)
             draft.rename(directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def java() -> Any:
+    """One JVM of live Java for all tests of a run; it fails where Maven or a JDK is missing."""
+    from live_java_client import LiveJava, missing_commands
+
+    if missing := missing_commands():
+        pytest.fail(f"no live Java: {', '.join(missing)} not found")
+    with LiveJava() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

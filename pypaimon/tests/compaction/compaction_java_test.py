@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from live_java_client import LiveJava, missing_commands
+from live_java_client import LiveJava
 from shared_with_java import Shared
 
 from pypaimon.streaming import compact
@@ -15,15 +14,6 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 FEW = {"num-sorted-run.compaction-trigger": "3", "compaction.min.file-num": "3", "num-levels": "6"}
 
 
-@pytest.fixture
-def java() -> Any:
-    if missing := missing_commands():
-        pytest.fail(f"no live Java: {', '.join(missing)} not found")
-    with LiveJava() as found:
-        yield found
-
-
-@pytest.mark.xdist_group("live_java")
 @pytest.mark.parametrize("keyed", [True, False])
 def test_java_goes_on_after_our_compactions(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
     shared = Shared(java, tmp_path, keyed=keyed)

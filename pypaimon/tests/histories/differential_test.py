@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,13 +48,6 @@ def test_where_a_live_java_can_run(tmp_path: Path) -> None:
 
 
 if not missing_commands():
-    pytestmark = pytest.mark.xdist_group("live_java")
-
-    @pytest.fixture(scope="module")
-    def java() -> Iterator[LiveJava]:
-        """One JVM for all histories."""
-        with LiveJava() as live:
-            yield live
 
     @pytest.mark.parametrize("found", FOUND, ids=[each["name"] for each in FOUND])
     def test_histories_that_once_differed(java: LiveJava, found: dict[str, object]) -> None:

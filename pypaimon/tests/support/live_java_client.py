@@ -83,6 +83,9 @@ class LiveJava:
     def __init__(self) -> None:
         class_path = prepare(cache_directory())
         options = (HEAP, "-XX:+UseSerialGC", "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
+        if "DIFFERENTIAL_HISTORIES" not in os.environ:
+            # It ends before the best code that compilers can make would pay.
+            options = (*options, "-XX:TieredStopAtLevel=1")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
         self._process = subprocess.Popen(
             ("java", *options, "-cp", class_path, "Harness"),

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
-from live_java_client import LiveJava, missing_commands
+from live_java_client import LiveJava
 from shared_with_java import Shared
 
 MERGED_AT = 30
-
-
-@pytest.fixture
-def java() -> Any:
-    if missing := missing_commands():
-        pytest.fail(f"no live Java: {', '.join(missing)} not found")
-    with LiveJava() as found:
-        yield found
 
 
 def test_java_goes_on_after_our_commits_and_we_after_its(java: LiveJava, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_java_client import LiveJava, missing_commands
+from live_java_client import LiveJava
 from live_java_twins import write
 from live_java_values import value
 from pypaimon import CatalogFactory
@@ -23,15 +23,6 @@ TYPES = (
 ROWS = 12
 
 
-@pytest.fixture(scope="module")
-def java() -> Any:
-    if missing := missing_commands():
-        pytest.fail(f"no live Java: {', '.join(missing)} not found")
-    with LiveJava() as found:
-        yield found
-
-
-@pytest.mark.xdist_group("live_java")
 @pytest.mark.parametrize("all_types", [True, False])
 def test_keys_that_one_has_written_are_known_to_the_other(java: LiveJava, tmp_path: Path, all_types: bool) -> None:
     types = TYPES if all_types else ("STRING",)

@@ -6,14 +6,13 @@ import json
 import os
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from commit_seed import commit_seed
-from live_java_client import LiveJava, missing_commands
+from live_java_client import LiveJava
 from live_java_values import value
 from pypaimon import CatalogFactory
 from written_rows import KINDS, commit, recount
@@ -65,14 +64,6 @@ FILTERS = 10 if SOAK else 1
 CASES = [(kind, format_) for kind in TABLES for format_ in ("parquet", "orc", "avro")]
 DRAWN = CASES if SOAK else random.Random(commit_seed()).sample(CASES, 1)
 """Kinds of tables and formats: others with each commit."""
-
-
-@pytest.fixture(scope="module")
-def java() -> Iterator[LiveJava]:
-    if missing := missing_commands():
-        pytest.fail(f"no live Java: {', '.join(missing)} not found")
-    with LiveJava() as found:
-        yield found
 
 
 @pytest.mark.parametrize(("kind", "format_"), DRAWN)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -27,13 +26,6 @@ OURS = 1_000_000
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 
 if not missing_commands():
-    pytestmark = pytest.mark.xdist_group("live_java")
-
-    @pytest.fixture(scope="module")
-    def java() -> Iterator[LiveJava]:
-        """One JVM for all races."""
-        with LiveJava() as live:
-            yield live
 
     @pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
     def test_each_commit_is_there_once(java: LiveJava, tmp_path: Path, keyed: bool) -> None:

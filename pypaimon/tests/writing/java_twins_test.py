@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -49,13 +48,6 @@ def _with_options(history: History, options: dict[str, str]) -> History:
 
 
 if not missing_commands():
-    pytestmark = pytest.mark.xdist_group("live_java")
-
-    @pytest.fixture(scope="module")
-    def java() -> Iterator[LiveJava]:
-        """One JVM for all histories."""
-        with LiveJava() as live:
-            yield live
 
     @pytest.mark.parametrize("family", DRAWN)
     def test_java_finds_what_ours_wrote_as_its_own(java: LiveJava, family: str) -> None:
