@@ -142,13 +142,15 @@ def _end(reply: dict[str, Any]) -> Any:
 def _plans(plans: list[dict[str, Any]], schema: dict[str, Any]) -> list[list[str]]:
     """The rows of each plan in an order that does not depend on how files were cut.
 
-    Of a key, and of a bucket of a table without keys, they stay in their order. Dynamic buckets do not count: what Java
-    does not write, such as ignored deletes, has a share in them, and so has chance where they are all full.
+    Of a key, and of a bucket of a table without keys, they stay in their order, unless an option says that it has
+    none. Dynamic buckets do not count: what Java does not write, such as ignored deletes, has a share in them, and so
+    has chance where they are all full.
     """
     names = [each["name"] for each in schema["fields"]]
     keys = [names.index(name) for name in schema["primary_keys"]]
-    ordered = not keys and int(schema["options"].get("bucket", "-1")) > 0
-    dynamic = bool(keys) and schema["options"].get("bucket", "-1") == "-1"
+    options = schema["options"]
+    ordered = not keys and int(options.get("bucket", "-1")) > 0 and options.get("bucket-append-ordered") != "false"
+    dynamic = bool(keys) and options.get("bucket", "-1") == "-1"
     found = []
     for plan in plans:
         rows = []
