@@ -27,9 +27,9 @@ MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
         ("orc", [("b", VARIANT)], r"'b' is VARIANT, and Java has VARIANT in parquet files only.* Set it to parquet"),
         ("avro", [("b", VARIANT)], "in parquet files only"),
         (
-            "parquet",
+            "orc",
             [("b", pa.list_(pa.float32(), 3))],
-            r"'b' is VECTOR<FLOAT, 3>, and Java has VECTOR in avro files only",
+            r"'b' is VECTOR<FLOAT, 3>, and Java has VECTOR in parquet or avro files only",
         ),
     ],
 )

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.model.arrow_types import arrow_type
 
-_AT_HOME = {"VARIANT": "parquet", "VECTOR": "avro"}
+_AT_HOME = {"VARIANT": ("parquet",), "VECTOR": ("parquet", "avro")}
 
 
 def check_format(format_: str, fields: Sequence[Any]) -> None:
@@ -34,9 +34,10 @@ def check_format(format_: str, fields: Sequence[Any]) -> None:
         )  # fmt: skip
     if format_ == "avro" and fine:
         raise _refused(fine[0], "avro", "and Avro holds no nanoseconds", "parquet or orc")
-    for name, home in _AT_HOME.items():
+    for name, homes in _AT_HOME.items():
         for field in fields:
-            if name in str(field.type).upper() and format_ != home:
+            if name in str(field.type).upper() and format_ not in homes:
+                home = " or ".join(homes)
                 raise _refused(field, format_, f"and Java has {name} in {home} files only", home)
     for field, kinds in types:
         nested = pa.types.is_nested(arrow_type(field.type))

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -40,7 +41,8 @@ class ParquetEncoder:
         if compression not in _CODECS:
             raise StreamConfigError(f"'file.compression' = '{compression}': Parquet files have {', '.join(_CODECS)}.")
         self._stream = stream
-        self._schema = schema
+        # Java has vectors as lists.
+        schema = self._schema = pa.schema([field.with_type(_with_lists(field.type)) for field in schema])
         leaves = [(path, kind) for field in schema for path, kind in _leaves(field.name, field.type)]
         # Java looks for a decimal in a dictionary by its shortest bytes, and would pass rows over.
         self._dictionaries = [path for path, kind in leaves if not _is_wide(kind)]
@@ -61,6 +63,9 @@ class ParquetEncoder:
 
     def write(self, data: pa.Table) -> None:
         """Add rows: a row group. The first ones tell which columns are worth a dictionary."""
+        if data.schema != self._schema:
+            # Arrow casts a vector that is null to a null list that has elements, and writes none such.
+            data = data.cast(self._schema).take(pa.array(np.arange(data.num_rows)))
         if self._writer is None:
             self._writer = self._open(data)
         self._writer.write_table(data)
@@ -78,6 +83,18 @@ class ParquetEncoder:
         left_out = mostly_distinct(first_rows)
         dictionaries = [path for path in self._dictionaries if path not in left_out]
         return pq.ParquetWriter(self._stream, self._schema, use_dictionary=dictionaries, **self._settings)
+
+
+def _with_lists(kind: pa.DataType) -> pa.DataType:
+    """The type with lists for vectors."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_lists(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(_with_lists(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_lists(kind.value_type)))
+    return kind
 
 
 def _is_wide(kind: pa.DataType) -> bool:
