@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
@@ -16,7 +17,7 @@ from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import Overwrite
 from pypaimon.streaming.writing.commit.last_commit import LastCommit
 from pypaimon.streaming.writing.known_state import KnownState, latest_snapshot
-from pypaimon.streaming.writing.record_writer import RecordWriter
+from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
 from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
 from pypaimon.streaming.writing.writable_tables import kind_rules
 from pypaimon.streaming.writing.writer_settings import WriterSettings, kind_column
@@ -93,6 +94,11 @@ class PendingRows:
         if not batch.num_rows:
             return
         if self._records is None:
+            if self._finished and orders_by_snapshot(self.table):
+                raise UnsupportedTableError(
+                    "The table has 'sequence.snapshot-ordering', and rows of one commit would be written under two of "
+                    "its schemas, so that of one key none would be the newer one. Commit before its columns change."
+                )
             replaces = self.overwrites is not False
             state = self._state.of(self.table, last, self._finished, replaces=replaces)
             self._records = RecordWriter(

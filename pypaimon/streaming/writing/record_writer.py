@@ -9,7 +9,12 @@ import pyarrow as pa
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.table_traits import ChangelogProducer, changelog_producer_of, merge_engine_of
+from pypaimon.streaming.options.table_traits import (
+    SNAPSHOT_ORDERING,
+    ChangelogProducer,
+    changelog_producer_of,
+    merge_engine_of,
+)
 from pypaimon.streaming.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_sources import blob_sources
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
@@ -17,7 +22,7 @@ from pypaimon.streaming.writing.files.append_bucket import AppendBucket, Postpon
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
-from pypaimon.streaming.writing.files.keyed_bucket import KeyedBucket
+from pypaimon.streaming.writing.files.keyed_bucket import MOST_FLUSH_BYTES, KeyedBucket
 from pypaimon.streaming.writing.files.system_columns import Records
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.write_state import WriteState, write_state
@@ -60,6 +65,7 @@ class RecordWriter:
         self._overwrite = overwrite
         self._state = state
         self._bound = options.size_bytes("write-buffer-size", _BUFFER_BYTES) if buffer_bytes is None else buffer_bytes
+        self._flushes_once = orders_by_snapshot(table)
         self._options = FileOptions.of(table, user)
         self._blobs = blob_sources(table)
         for format_ in {self._options.data.format, self._options.changelog.format}:
@@ -73,9 +79,12 @@ class RecordWriter:
         """Write rows: the table's columns, and for a primary-key table `VALUE_KIND` behind them.
 
         Raises:
-            UnsupportedTableError: A partition cannot be written.
+            UnsupportedTableError: A partition cannot be written; or the rows of a commit do not fit into memory, of a
+                table with `sequence.snapshot-ordering`.
             StoreError: A file cannot be written.
         """
+        if self._flushes_once:
+            self._check_room(batch.nbytes)
         for partition, bucket, rows in self._router.parts(batch):
             self._bucket(partition, bucket).add(rows)
         if self.buffered_bytes > self._bound:
@@ -113,6 +122,16 @@ class RecordWriter:
         for bucket in self._buckets.values():
             bucket.abort()
         self._buckets.clear()
+
+    def _check_room(self, more: int) -> None:
+        """Of one key in two files of a snapshot none would be the newer one: all of its records are merged at once."""
+        bound = min(self._bound, MOST_FLUSH_BYTES)
+        if self.buffered_bytes + more > bound:
+            raise UnsupportedTableError(
+                f"The table has '{SNAPSHOT_ORDERING}', and the rows of one commit need more than the {bound} bytes of "
+                "memory in which they must be together. Commit more often, or raise the bound (with_memory_limit, or "
+                f"'write-buffer-size' of the table), up to {MOST_FLUSH_BYTES} bytes."
+            )
 
     def _make_room(self) -> None:
         """Write buckets out, those with most rows first, until half of the room is free."""
@@ -172,6 +191,11 @@ class RecordWriter:
                 "with its own rows first (INSERT OVERWRITE), or set 'bucket' back."
             )
         return self._state.sequence
+
+
+def orders_by_snapshot(table: Any) -> bool:
+    """Whether snapshots decide which record of a key is the newer one, so that a commit may have but one of each."""
+    return OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False)
 
 
 def _distinct(value: Any) -> Any:

@@ -17,7 +17,7 @@ from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
-from pypaimon.streaming.writing.record_writer import RecordWriter
+from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
 from pypaimon.streaming.writing.row_layout import KindRules
 
 
@@ -51,9 +51,9 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
         )
     if mode == BucketMode.HASH_FIXED:
         _check_bucket_function(table, name)
-    if OptionValues(table.options.options.to_map()).boolean(SNAPSHOT_ORDERING, False):
+    if mode == BucketMode.POSTPONE_MODE and orders_by_snapshot(table):
         raise UnsupportedTableError(
-            f"{name} has '{SNAPSHOT_ORDERING}': of one key in two files of a commit neither would be the newer one."
+            f"{name} has '{SNAPSHOT_ORDERING}' and postponed buckets, whose records would lose the order of a commit."
         )
     blob_forms(table.table_schema)
     try:

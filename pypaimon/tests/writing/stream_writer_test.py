@@ -289,9 +289,9 @@ def test_settings_that_cannot_work_are_refused(table: Written, tmp_path: Path) -
                 writer.commit(point)  # type: ignore[arg-type]
         with pytest.raises(StreamConfigError, match="properties"):
             writer.commit(properties={"pypaimon.source-position": "x"})
-    ordered = Written(tmp_path / "ordered", **{"sequence.snapshot-ordering": "true"})
-    with pytest.raises(UnsupportedTableError, match="snapshot-ordering"):
-        ordered.writer().open_sync().__enter__()
+    moving = Written(tmp_path / "moving", **{"bucket-function.type": "hive"})
+    with pytest.raises(UnsupportedTableError, match="hive"):
+        moving.writer().open_sync().__enter__()
 
 
 # ---- what becomes of the table meanwhile ----

@@ -16,7 +16,7 @@ from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.rolling_files import RollingFiles
 from pypaimon.streaming.writing.files.system_columns import Records
 
-_MOST_FLUSH_BYTES = 512 << 20
+MOST_FLUSH_BYTES = 512 << 20
 """Bytes of records that are sorted at once, whatever the bound of the writer: texts of a column stay below 2 GB."""
 
 
@@ -57,7 +57,7 @@ class KeyedBucket:
         """Take rows; they stay in memory until there are very many, or `flush`."""
         self._pending.append(batch)
         self.buffered_bytes += batch.nbytes
-        if self.buffered_bytes >= _MOST_FLUSH_BYTES:
+        if self.buffered_bytes >= MOST_FLUSH_BYTES:
             self.flush()
 
     def flush(self) -> None:

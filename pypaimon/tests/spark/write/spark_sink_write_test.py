@@ -202,7 +202,7 @@ def test_a_table_is_created_and_widened(tables: Tables) -> None:
         ({"primary_keys": ["id"], "options": {"bucket": "-1"}}, DDL, (1, "a", "d"), "dynamic buckets"),
         ({"primary_keys": ["id"], "partition_keys": ["day"]}, DDL, (1, "a", "d"), "cross-partition update"),
         (
-            {"primary_keys": ["id"], "options": {"bucket": "1", "sequence.snapshot-ordering": "true"}},
+            {"primary_keys": ["id"], "options": {"bucket": "-2", "sequence.snapshot-ordering": "true"}},
             DDL,
             (1, "a", "d"),
             "'sequence.snapshot-ordering'",
