@@ -1,19 +1,21 @@
 """Reads of the golden corpus against Java, and against the scoreboard, which tells the truth and never goes back.
 
-A sample by commit; in the long form, and in `make corpus`, all.
+Half of the tables by commit, and a sample of their reads; in the long form (`SOAK`), and in `make corpus`, all.
 """
 
 from __future__ import annotations
 
 import corpus_board
 import pytest
+from commit_seed import some
 from corpus_board import Verdict
 from corpus_cases import ARCHIVES, load, packed_files, scenario_names, unpacked_files
 from corpus_sample import is_sampled
 from orc_timestamps import refused_by_pyarrow
 
 TABLES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive)]
-CASES = [pytest.param(*table, marks=refused_by_pyarrow if "types_append_orc" in table else ()) for table in TABLES]
+DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 2)
+CASES = [pytest.param(*table, marks=refused_by_pyarrow if "types_append_orc" in table else ()) for table in DRAWN]
 
 
 @pytest.mark.parametrize(("archive", "scenario"), CASES)

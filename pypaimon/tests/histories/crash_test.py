@@ -1,4 +1,7 @@
-"""Reader processes that crash or are stopped: nothing is lost, no more is repeated than is said."""
+"""Reader processes that crash or are stopped: nothing is lost, no more is repeated than is said.
+
+Of three settings by commit, at some steps; in the long form (`SOAK`) of all, at every step.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,18 @@ import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import crash_reader
 import pytest
+from commit_seed import some
 from crash_reader import CONSUMER, FIRST, LAST, Life, Reader
 
 SOAK = int(os.environ.get("SOAK", "0"))
 """Above 0: every step, and so many times as many pairs of deaths."""
+PROCESSES = 2 if SOAK else 1
+"""Side by side; to start one costs as much as several readers."""
 
 Rows = list[tuple[int, int]]
 
@@ -96,11 +103,12 @@ def scenarios(steps: int, seed: str) -> list[list[int]]:
     return singles + pairs
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", some("readers that crash", list(READERS), 3))
 def test_a_reader_dies_at_any_step(tmp_path: Path, name: str) -> None:
     reader = READERS[name]
-    with Process(tmp_path / "0", reader) as first, Process(tmp_path / "1", reader) as second:
-        (undisturbed,) = first.lives([])
+    with ExitStack() as ends:
+        processes = [ends.enter_context(Process(tmp_path / str(number), reader)) for number in range(PROCESSES)]
+        (undisturbed,) = processes[0].lives([])
         model = rows([undisturbed])
         assert [snapshot for snapshot, _ in model] == sorted(snapshot for snapshot, _ in model)
         assert sorted(model) == [(snapshot, key) for snapshot, keys in PLANS.items() for key in sorted(keys)]
@@ -119,8 +127,9 @@ def test_a_reader_dies_at_any_step(tmp_path: Path, name: str) -> None:
             return died, cut
 
         jobs = scenarios(undisturbed.steps, name)
-        with ThreadPoolExecutor(2) as both:
-            died, cut = map(sum, zip(*both.map(run, (first, second), (jobs[::2], jobs[1::2])), strict=True))
+        shares = [jobs[number::PROCESSES] for number in range(PROCESSES)]
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            died, cut = map(sum, zip(*pool.map(run, processes, shares), strict=True))
         # Most steps lie before the last plan.
         assert cut >= len(jobs) * 0.6
         assert died == 0 if reader.death == "SIGTERM" else died >= len(jobs) * 0.8

@@ -71,3 +71,16 @@ def test_numbers_differ_by_use_and_are_repeatable(
 
     assert numbers("a") == numbers("a") != numbers("b")
     assert "TEST_SEED=3" in capsys.readouterr().out
+
+
+def test_some_are_in_their_order_each_in_turn_and_all_in_the_long_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOAK", raising=False)
+    drawn = set()
+    for seed in range(40):
+        monkeypatch.setenv(commit_seed.VARIABLE, str(seed))
+        found = commit_seed.some("letters", "abcd", 2)
+        assert found == sorted(set(found)) and len(found) == 2
+        drawn.add("".join(found))
+    assert len(drawn) == 6
+    monkeypatch.setenv("SOAK", "1")
+    assert commit_seed.some("letters", "abcd", 2) == list("abcd")

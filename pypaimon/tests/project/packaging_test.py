@@ -62,6 +62,13 @@ class Environment:
         pip = (sys.executable, "-m", "pip", "--python", self.path / "bin" / "python")
         run(*pip, command, "--quiet", *arguments, cwd=self.empty)
 
+    def install(self, *what: str | Path) -> None:
+        """With dependencies: by uv, in a tenth of pip's time, if it is there and its settings tell an index."""
+        python = self.path / "bin" / "python"
+        by_uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, *what)
+        if subprocess.run(by_uv, cwd=self.empty, capture_output=True, timeout=900).returncode:
+            self.pip("install", "--no-compile", *what)
+
     @contextmanager
     def without_wheel(self) -> Iterator[None]:
         self.pip("uninstall", "--yes", "pypaimon-streaming")
@@ -84,7 +91,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Enviro
     path = tmp_path_factory.mktemp("environment")
     venv.create(path, with_pip=False)
     environment = Environment(path, tmp_path_factory.mktemp("empty"), wheel)
-    environment.pip("install", "--no-compile", wheel)
+    environment.install(wheel)
     return environment
 
 
@@ -150,7 +157,7 @@ def test_every_module_imports_with_the_declared_dependencies_alone(environment: 
 
 def test_the_import_contract_holds(environment: Environment) -> None:
     """import-linter wants the top-level package, and sees ours only where it is installed."""
-    environment.pip("install", "--no-compile", "import-linter>=2.1")
+    environment.install("import-linter>=2.1")
     command = (
         environment.path / "bin" / "lint-imports",
         "--config",
@@ -185,7 +192,7 @@ def test_type_checkers_know_what_a_program_imports(environment: Environment) -> 
 
 def test_the_first_pages_pass_pyright_in_its_strict_mode(environment: Environment, tmp_path: Path) -> None:
     """With types of pyarrow, which has none itself; a method that is misspelt, or a wrong type, is found."""
-    environment.pip("install", "--no-compile", "--no-deps", "duckdb>=1", "pyarrow-stubs")
+    environment.install("--no-deps", "duckdb>=1", "pyarrow-stubs")
     first, *others = python_blocks(ROOT / "docs" / "quick-start.md")
     programs = dict(enumerate([*python_blocks(ROOT / "README.md"), first, "".join(others)]))
     written = {f"page_{number}.py": code for number, code in programs.items()}

@@ -1,4 +1,7 @@
-"""The distribution beside pypaimon in one directory, as `pip install` leaves it: Spark finds the format by its name."""
+"""The distribution beside pypaimon in one directory, as `pip install` leaves it: Spark finds the format by its name.
+
+By commit, see `PROGRAMS`, and in one kind of session; in the long form (`SOAK`) in both.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,16 @@ from pathlib import Path
 
 import pypaimon
 import pytest
-from commit_seed import commit_seed
+from commit_seed import some
 from java_home import java_home
 from repository import SUPPORT
-from spark_session import unpacked_home
+from spark_session import PROGRAMS, unpacked_home
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-# One kind of session by commit, both in the long form.
-SESSIONS = [("connect", "pyspark.sql.connect.session"), ("classic", "pyspark.sql.session")]
-if not os.environ.get("SOAK"):
-    SESSIONS = [SESSIONS[commit_seed() % 2]]
+SESSIONS = some(
+    "kinds of sessions", [("connect", "pyspark.sql.connect.session"), ("classic", "pyspark.sql.session")], 1
+)
 CHILD = SUPPORT / "spark_installed_child.py"
 
 
@@ -43,21 +45,25 @@ def _run(*command: str | Path, **variables: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize(("kind", "module"), SESSIONS)
-def test_the_format_is_there_after_an_installation(kind: str, module: str, site_packages: Path, tmp_path: Path) -> None:
-    if kind == "connect":
-        pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
-    variables = {
-        "JAVA_HOME": str(java_home()),
-        "PYTHONPATH": str(site_packages),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_HOME": str(unpacked_home(tmp_path / "spark")),
-    }
-    where = _run(sys.executable, "-c", "import pypaimon.spark as ours; print(ours.__file__)", **variables)
-    assert Path(where.strip()).is_relative_to(site_packages)
-    shown = _run(sys.executable, str(CHILD), kind, str(tmp_path), **variables)
-    assert f"{module} [(1, 'v1'), (2, 'v2')]" in shown
-    if kind == "connect":
-        assert "pipeline [(2, 'v2')]" in shown
+if "installation" in PROGRAMS:
+
+    @pytest.mark.parametrize(("kind", "module"), SESSIONS)
+    def test_the_format_is_there_after_an_installation(
+        kind: str, module: str, site_packages: Path, tmp_path: Path
+    ) -> None:
+        if kind == "connect":
+            pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+        variables = {
+            "JAVA_HOME": str(java_home()),
+            "PYTHONPATH": str(site_packages),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_HOME": str(unpacked_home(tmp_path / "spark")),
+        }
+        where = _run(sys.executable, "-c", "import pypaimon.spark as ours; print(ours.__file__)", **variables)
+        assert Path(where.strip()).is_relative_to(site_packages)
+        shown = _run(sys.executable, str(CHILD), kind, str(tmp_path), **variables)
+        assert f"{module} [(1, 'v1'), (2, 'v2')]" in shown
+        if kind == "connect":
+            assert "pipeline [(2, 'v2')]" in shown

@@ -6,10 +6,13 @@ import hashlib
 import os
 import random
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 VARIABLE = "TEST_SEED"
+T = TypeVar("T")
 WITHOUT_HISTORY = 0
 
 
@@ -48,3 +51,11 @@ def is_drawn(name: str, one_in: int) -> bool:
     """Whether a name is in the sample of this commit: each is in one of `one_in` commits, whatever the others are."""
     digest = hashlib.sha256(f"{commit_seed()} {name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % one_in == 0
+
+
+def some(name: str, of: Sequence[T], count: int) -> list[T]:
+    """So many of these, others with each commit, in their order; all in the long form (`SOAK`)."""
+    if os.environ.get("SOAK"):
+        return list(of)
+    drawn = random.Random(f"{commit_seed()} {name}").sample(range(len(of)), count)
+    return [of[index] for index in sorted(drawn)]

@@ -1,4 +1,7 @@
-"""kill -9 of a whole Spark application at each point of a commit, for appends and upserts; then the rows are right."""
+"""kill -9 of a whole Spark application at each point of a commit, for appends and upserts; then the rows are right.
+
+By commit at one of the points for each; in the long form (`SOAK`) at each.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commit_seed import some
 from pypaimon import CatalogFactory, Schema
 from spark_sink_application import POINTS, Application
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-# Each point for both kinds of tables in the long form, for one of them in the short.
 KINDS = ("append", "upsert")
-CASES = [
-    (kind, point)
-    for number, point in enumerate(POINTS)
-    for kind in (KINDS if os.environ.get("SOAK") else KINDS[number % 2 :][:1])
-]
+CASES = [(kind, point) for kind in KINDS for point in some(f"points of {kind}", POINTS, 1)]
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 BATCHES = 2
 
