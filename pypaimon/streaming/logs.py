@@ -45,6 +45,7 @@ Event = Literal[
     "compacting_writer",
     "compaction_left_out",
     "commit_user_kept",
+    "indexes_not_written",
 ]
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 

@@ -13,6 +13,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.writing.files.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.row_layout import fits
 from pypaimon.streaming.writing.writable_tables import check_writable
 
@@ -43,6 +44,7 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     if options.merge_schema and _merge(options, table, columns):
         table = load_sink_table(options)
     check_writable(table, options.name, overwrite, by_tasks=True)
+    tell_of_unwritten(table, options.name)
     return table
 
 

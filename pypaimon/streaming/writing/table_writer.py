@@ -24,6 +24,7 @@ from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
+from pypaimon.streaming.writing.files.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.schema_pin import SchemaPin
 from pypaimon.streaming.writing.writable_tables import check_writable
@@ -79,6 +80,7 @@ class TableWriter:
         self.user = settings.user
         check_writable(table, self.name, settings.overwrite is not False)
         check_partitions(table, settings.overwrite)
+        tell_of_unwritten(table, self.name)
         self._pending = PendingRows(table, settings)
         self._directory = TableDirectory.of(table)
         self._is_named = settings.is_named
