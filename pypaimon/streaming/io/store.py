@@ -17,10 +17,12 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from pypaimon.streaming.concurrency.errand import not_given_up
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.internals import arrow_file_io, object_stream
 from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, left_beside
 from pypaimon.streaming.io.fetch_ahead import FetchAhead
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging, one_request
+from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.io.retry_policy import RetryPolicy
@@ -233,6 +235,33 @@ class Store:
         """Write a file of a unique name, which nobody reads before it is told of; as `begin_call`."""
         return self.begin_call("write", path, partial(self._write_new, data=data))
 
+    def open_new(self, path: str) -> Any:
+        """A stream into a file of a unique name, which nobody reads before it is told of.
+
+        What the FileIO opens; of objects that Arrow or the client of the extra `fast` serve a `NewObject`.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self.puts(path):
+            stream = partial(object_stream, self.file_io, path)
+            return NewObject(lambda data: self.begin_write_new(path, data)(), stream)
+        return self.file_io.new_output_stream(path)
+
+    def puts(self, path: str) -> bool:
+        """Whether a file there is an object that comes into being whole, in one step."""
+        return arrow_file_io(self.file_io, path) is not None
+
+    def write_once(self, path: str, data: bytes) -> None:
+        """Write an object, in one attempt: where it fails, it may have been written.
+
+        Raises:
+            OSError: It failed.
+            IOTimeoutError: It hung.
+        """
+        self._count("write")
+        self.pool.result(self.pool.submit(partial(self._write_new, path, data)))
+
     def replace(self, path: str, data: bytes, seen: Seen | None) -> None:
         """As `write_atomic`, if the file still is what `look` has found. One request where the store compares.
 
@@ -398,5 +427,5 @@ class Store:
             self._write(path, data)
 
     def _write_stream(self, path: str, data: bytes) -> None:
-        with self.file_io.new_output_stream(path) as stream, one_request():
+        with object_stream(self.file_io, path) or self.file_io.new_output_stream(path) as stream, one_request():
             stream.write(data)

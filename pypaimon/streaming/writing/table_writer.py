@@ -23,7 +23,8 @@ from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
-from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
+from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport, Written
+from pypaimon.streaming.writing.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.writing.files.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.schema_pin import SchemaPin
@@ -280,13 +281,12 @@ class TableWriter:
 
     def _commit(self, commit: _Commit) -> CommitReport:
         messages = self._pending.messages()
-        self._pin.check(self.table)
-        self._check_history()
         schema_id = self._directory.latest_schema().id
         overwrite, table = self._pending.overwrites, self._pending.table_to_write
         key_indexes, buckets_of = self._pending.key_indexes, self._pending.buckets_of
         self._pending.taken()
         if not (messages or overwrite is not False or commit.says or commit.named):
+            self._check_table()
             return CommitReport(None, Written.of([]))
         try:
             report = commit_once(
@@ -304,7 +304,12 @@ class TableWriter:
                 fresh=True,
                 key_indexes=key_indexes,
                 buckets_of=buckets_of,
+                check=self._check_table,
             )
+        except CommitFailedError as error:
+            if isinstance(error.__cause__, RolledBackError):
+                self._check_table()
+            raise
         except KeyIndexConflictError as error:
             raise WriterConflictError(
                 f"{self.name} has dynamic buckets: {error} Such a table has one writer at a time. Open a new one, "
@@ -333,6 +338,11 @@ class TableWriter:
             f"{self.name}: {what}, so that this one of '{self.user}' was left out. A commit user has one writer at a "
             "time, whose identifiers grow: end the other one, or give each a user of its own."
         )
+
+    def _check_table(self) -> None:
+        """Whether it is the table still, with all that this writer has committed."""
+        self._pin.check(self.table)
+        self._check_history()
 
     def _check_history(self) -> None:
         """Whether the table still holds what this writer has committed."""

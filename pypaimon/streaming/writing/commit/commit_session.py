@@ -41,6 +41,7 @@ class CommitSession:
         self._own: str | None = None
         self._record: Record | None = None
         self._written = 0.0
+        self._looks_back = False
         self.forget()
 
     @property
@@ -57,6 +58,17 @@ class CommitSession:
         """Know nothing: the next commit asks the ledger."""
         self._status: CommitStatus | None = None
 
+    def covered(self, identifier: int) -> CommitStatus | None:
+        """What the table holds of the user, if a commit can begin on that without a request.
+
+        Also if it will be seen before it is published that the snapshot of the last commit is there still: then the
+        table is the one that it was.
+        """
+        status, record = self._status, self._record
+        if status is None or record is None or not self._looks_back or not self._is_later(status, identifier):
+            return None
+        return status if self._is_covered(record, status, identifier) else None
+
     def begin(self, ledger: CommitLedger, identifier: int) -> CommitStatus | None:
         """Begin a commit on what is known.
 
@@ -70,8 +82,7 @@ class CommitSession:
         status, record = self._status, self._record
         if status is None or record is None:
             return None
-        later = [each for each in (status.batches.greatest, status.unknown) if each is not None]
-        if identifier <= max(later, default=-1):
+        if not self._is_later(status, identifier):
             return None
         if self._is_covered(record, status, identifier):
             return status
@@ -86,7 +97,9 @@ class CommitSession:
         self._record, self._written = record, self._clock()
         self._ahead = min(2 * self._ahead + 1, MOST_AHEAD - 1)
 
-    def note_committed(self, status: CommitStatus, identifier: int, snapshot: Snapshot, count: int) -> None:
+    def note_committed(
+        self, status: CommitStatus, identifier: int, snapshot: Snapshot, count: int, *, looks_back: bool
+    ) -> None:
         """A commit was published.
 
         Args:
@@ -94,7 +107,9 @@ class CommitSession:
             identifier: It.
             snapshot: Its snapshot, the last one if there are two.
             count: How many there are.
+            looks_back: As `SnapshotCommit.looks_back`.
         """
+        self._looks_back = looks_back
         self._alone = snapshot.id == status.examined + count
         self._own = snapshot.fingerprint
         self._status = replace(
@@ -107,6 +122,11 @@ class CommitSession:
             seen=None,
             newest=snapshot.id,
         )
+
+    def _is_later(self, status: CommitStatus, identifier: int) -> bool:
+        """Whether an identifier is surely not in the table."""
+        later = [each for each in (status.batches.greatest, status.unknown) if each is not None]
+        return identifier > max(later, default=-1)
 
     def _is_covered(self, record: Record, status: CommitStatus, identifier: int) -> bool:
         """Whether record and fence serve this commit as they are."""

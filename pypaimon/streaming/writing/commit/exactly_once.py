@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -53,6 +53,7 @@ def commit_once(
     fresh: bool = False,
     key_indexes: KeyIndexes | None = None,
     buckets_of: int | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> CommitReport:
     """Commit, unless the table has the identifier already.
 
@@ -77,6 +78,8 @@ def commit_once(
         key_indexes: The index files that decided the buckets of the rows; nothing is committed where others are there.
         buckets_of: Snapshot by which rows were divided into a fixed number of buckets; nothing is committed where a
             partition was divided anew since. None: that need not be checked.
+        check: Raises where this is not the table that it was. Not called where the snapshot of the session's last
+            commit tells that.
 
     Raises:
         CommitUnknownError: It cannot be known whether it was committed before.
@@ -96,18 +99,24 @@ def commit_once(
     )
     plan = _plan(table, messages, overwrite, keep_empty, key_indexes, buckets_of)
     if not plan.always and all(message.is_empty() for message in messages):
+        check()
         status = ledger.status(identifier)
         found = identifier in status.batches
         return _repeated(table, status.snapshot, messages) if found else CommitReport(None, Written.of(messages))
+    begun: CommitStatus | CommitReport | None
     try:
-        begun = _begun(table, ledger, identifier, messages, assumption, ordered, session)
+        begun = session.covered(identifier)
+        anchored = begun is not None
+        if begun is None:
+            check()
+            begun = _begun(table, ledger, identifier, messages, assumption, ordered, session)
     except Exception:
         if fresh:
             discard(table, messages)
         raise
     if isinstance(begun, CommitReport):
         return begun
-    return _commit(table, directory, facts, plan, begun, ordered, messages, session)
+    return _commit(table, directory, facts, plan, begun, ordered, messages, session, anchored)
 
 
 def _begun(
@@ -145,11 +154,12 @@ def _is_assumed(user: str, batch: int, status: CommitStatus, assumption: Assumpt
 
 def _commit(
     table: Any, directory: TableDirectory, facts: CommitFacts, plan: Plan, status: CommitStatus, ordered: bool,
-    messages: Sequence[Any], session: CommitSession,
+    messages: Sequence[Any], session: CommitSession, anchored: bool,
 ) -> CommitReport:  # fmt: skip
     commit = SnapshotCommit(
         table, directory, plan, facts, status.latest,
         examined=status.examined, mark=status.mark, ordered=ordered, stale=not session.alone, own=session.own,
+        anchored=anchored,
     )  # fmt: skip
     session.forget()
     what = f"Commit {facts.identifier} of '{facts.user}'"
@@ -157,7 +167,8 @@ def _commit(
     if outcome.ours:
         latest = _compact(table, directory, facts, outcome.snapshot or status.latest, messages)
         if latest is not None:
-            session.note_committed(status, facts.identifier, latest, 1 if latest == outcome.snapshot else 2)
+            count = 1 if latest == outcome.snapshot else 2
+            session.note_committed(status, facts.identifier, latest, count, looks_back=commit.looks_back)
         return CommitReport(outcome.number, Written.of(messages))
     if commit.uncertain:
         log_kept(table)

@@ -155,12 +155,23 @@ class _ByStore:
         done = store.pool.result(answer)
         # How this attempt was made counts: the client may be trusted later.
         self.arbitrates = self._renamed or done is not None
-        if done is None:
+        if done is None and store.puts(path):
+            done = self._put_where_none_is(path, _text(snapshot).encode())
+        elif done is None:
             file_io = store.file_io
             done = not file_io.exists(path) and bool(file_io.try_to_write_atomic(path, _text(snapshot)))
         if done:
             _hint(self._directory, snapshot["id"])
         return bool(done)
+
+    def _put_where_none_is(self, path: str, data: bytes) -> bool:
+        """An object comes into being whole: it need not be written beside and copied."""
+        try:
+            self._directory.store.read(path)
+        except FileNotFoundError:
+            self._directory.store.write_once(path, data)
+            return True
+        return False
 
 
 def _write(path: str, text: str) -> os.stat_result:

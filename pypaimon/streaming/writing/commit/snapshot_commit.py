@@ -41,6 +41,10 @@ class GaveUpError(Exception):
     """A commit did not get through, for a reason that may pass."""
 
 
+class RolledBackError(GaveUpError):
+    """The snapshot that the commit was to follow is not there any more, or is another one; nothing was committed."""
+
+
 class NobodyArbitratesError(GaveUpError):
     """Another program commits at the same time, in a store where one commit may replace another unseen."""
 
@@ -111,8 +115,10 @@ class SnapshotCommit:
         ordered: Whether the user's commits follow each other by their identifiers, so that none may follow a later one.
         stale: Whether other snapshots have probably come since, so that it is better to look first.
         own: Fingerprint of a snapshot that this process has published.
+        anchored: Whether nothing is committed where the snapshot that was examined last is gone.
 
     Attributes:
+        looks_back: Whether it sees, before it publishes, that the snapshot that it follows is there still.
         uncertain: Whether the snapshot may be there, or come to be there, although no attempt is known to have
             succeeded.
     """
@@ -130,6 +136,7 @@ class SnapshotCommit:
         ordered: bool,
         stale: bool = False,
         own: str | None = None,
+        anchored: bool = False,
     ) -> None:
         self._directory = directory
         self._plan = plan
@@ -139,11 +146,13 @@ class SnapshotCommit:
         self._mark = mark
         self._stale = stale
         self._own = own
+        self._anchored = anchored
         self._ordered = ordered
         self._drafts = SnapshotDrafts(table)
         self._publisher = publisher_of(table, directory)
         self._paths = FilePaths.of(table.table_path, table.table_schema)
         self._retry = RetryOptions.of(table)
+        self.looks_back = self._publisher.looks_back
         self._ours: set[str] = set()
         self._error: Exception | None = None
         self.uncertain = False
@@ -178,17 +187,29 @@ class SnapshotCommit:
         """See which snapshot is the latest now; False: the store cannot tell at present."""
         snapshots = self._directory.snapshots
         snapshots.forget(self._examined)
+        known = self._examined > 0 and self._mark is not None
         try:
+            if known and self._publisher.looks_back and self._is_latest_still():
+                return True
             self._latest = snapshots.get_latest_snapshot()
-            known = self._examined > 0 and self._mark is not None
             there = snapshots.refreshed(self._examined) if known else None
         except PaimonStreamError as error:
             self._error = error
             return False
         rolled_back = there is not None and there.fingerprint != self._mark
+        rolled_back = rolled_back or (self._anchored and there is None)
         if rolled_back or (0 if self._latest is None else self._latest.id) < self._examined:
-            raise GaveUpError(f"the table was rolled back behind snapshot {self._examined}")
+            kind = GaveUpError if self.uncertain else RolledBackError
+            raise kind(f"the table was rolled back behind snapshot {self._examined}")
         return True
+
+    def _is_latest_still(self) -> bool:
+        """Whether the snapshot that is known as the latest one is there, and no next one. Two requests."""
+        if self._latest is None or (self._latest.id, self._latest.fingerprint) != (self._examined, self._mark):
+            return False
+        there = self._directory.snapshots.refreshed(self._examined)
+        is_there = there is not None and there.fingerprint == self._mark
+        return is_there and self._directory.snapshots.refreshed(self._examined + 1) is None
 
     def _settled(self) -> Outcome | None:
         """What the snapshots tell that have come since somebody looked."""

@@ -10,7 +10,9 @@ import pyarrow as pa
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
+from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.encoders import Encoder, encoder
 from pypaimon.streaming.writing.files.file_options import FileKind
@@ -65,7 +67,7 @@ class NewFile:
         self._stream: Any = None
         self._encoder: Any = None
         with self._guarded():
-            self._stream = files.table.file_io.new_output_stream(self.path)
+            self._stream = TableDirectory.of(files.table).store.open_new(self.path)
         with self._guarded():
             self._encoder = self._encoding(stored)
 
@@ -99,8 +101,8 @@ class NewFile:
         """Finish it: its metadata."""
         with self._guarded():
             self._encoder.close()
+            size = int(self._stream.tell())
             self._stream.close()
-            size = self._files.table.file_io.get_file_size(self.path)
         first, last = self._facts.sequence_range()
         key_fields = self._facts.key_fields
         least, greatest = self._facts.key_range()
@@ -132,7 +134,11 @@ class NewFile:
         with contextlib.suppress(Exception):
             self._encoder.close()
         with contextlib.suppress(Exception):
-            self._stream.close()
+            if isinstance(self._stream, NewObject):
+                if not self._stream.abandon():
+                    return
+            else:
+                self._stream.close()
         self._files.table.file_io.delete_quietly(self.path)
 
     def _encoding(self, schema: pa.Schema) -> Encoder:
