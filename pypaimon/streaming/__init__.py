@@ -45,6 +45,22 @@ if TYPE_CHECKING:
     from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo as ConsumerInfo
     from pypaimon.streaming.consumers.consumer_manager import ConsumerManager as ConsumerManager
     from pypaimon.streaming.consumers.consumer_manager import list_consumers as list_consumers
+    from pypaimon.streaming.databases.batches import BlockingTableBatch as BlockingTableBatch
+    from pypaimon.streaming.databases.batches import TableBatch as TableBatch
+    from pypaimon.streaming.databases.builder import DatabaseStreamBuilder as DatabaseStreamBuilder
+    from pypaimon.streaming.databases.builder import stream_database as stream_database
+    from pypaimon.streaming.databases.events import DatabaseEvent as DatabaseEvent
+    from pypaimon.streaming.databases.events import SchemaChanged as SchemaChanged
+    from pypaimon.streaming.databases.events import TableAdded as TableAdded
+    from pypaimon.streaming.databases.events import TableDropped as TableDropped
+    from pypaimon.streaming.databases.events import TableFailed as TableFailed
+    from pypaimon.streaming.databases.events import TableRecovered as TableRecovered
+    from pypaimon.streaming.databases.events import TableRenamed as TableRenamed
+    from pypaimon.streaming.databases.events import TableSkipped as TableSkipped
+    from pypaimon.streaming.databases.position import DatabasePosition as DatabasePosition
+    from pypaimon.streaming.databases.position import TablePlace as TablePlace
+    from pypaimon.streaming.databases.stream import BlockingDatabaseStream as BlockingDatabaseStream
+    from pypaimon.streaming.databases.stream import DatabaseStream as DatabaseStream
     from pypaimon.streaming.errors import ConsumerConflictError as ConsumerConflictError
     from pypaimon.streaming.errors import CorruptTableError as CorruptTableError
     from pypaimon.streaming.errors import EndOfScan as EndOfScan
@@ -56,6 +72,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import StoreError as StoreError
     from pypaimon.streaming.errors import StreamConfigError as StreamConfigError
     from pypaimon.streaming.errors import TableChangedError as TableChangedError
+    from pypaimon.streaming.errors import TablesFailedError as TablesFailedError
     from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
     from pypaimon.streaming.metadata.snapshots import Snapshot as Snapshot
     from pypaimon.streaming.metadata.snapshots import SnapshotManager as SnapshotManager
@@ -118,6 +135,20 @@ _EXPORTS = {
     "compaction.table_files": ("BucketFiles", "TableFiles", "table_files"),
     "concurrency.clock": ("Clock",),
     "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
+    "databases.batches": ("BlockingTableBatch", "TableBatch"),
+    "databases.builder": ("DatabaseStreamBuilder", "stream_database"),
+    "databases.events": (
+        "DatabaseEvent",
+        "SchemaChanged",
+        "TableAdded",
+        "TableDropped",
+        "TableFailed",
+        "TableRecovered",
+        "TableRenamed",
+        "TableSkipped",
+    ),
+    "databases.position": ("DatabasePosition", "TablePlace"),
+    "databases.stream": ("BlockingDatabaseStream", "DatabaseStream"),
     "errors": (
         "ConsumerConflictError",
         "CorruptTableError",
@@ -130,6 +161,7 @@ _EXPORTS = {
         "StoreError",
         "StreamConfigError",
         "TableChangedError",
+        "TablesFailedError",
         "UnsupportedTableError",
     ),
     "metadata.snapshots": ("Snapshot", "SnapshotManager"),

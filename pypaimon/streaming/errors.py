@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class PaimonStreamError(Exception):
     """Root of all errors of this package.
@@ -155,3 +157,19 @@ class IOTimeoutError(StoreError, TimeoutError):
 
 class EndOfScan(Exception):
     """The stream reached its bound, or was stopped; there is nothing more to plan."""
+
+
+class TablesFailedError(PaimonStreamError):
+    """A stream of a database has reached its end, but some tables could not be read to theirs.
+
+    Attributes:
+        errors: Their errors, by name of the table.
+    """
+
+    def __init__(self, errors: Mapping[str, Exception]) -> None:
+        self.errors = dict(errors)
+        told = "; ".join(f"{name}: {error}" for name, error in sorted(self.errors.items()))
+        super().__init__(f"{len(self.errors)} tables were not read to their ends. {told}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.errors,)

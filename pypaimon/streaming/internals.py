@@ -7,7 +7,11 @@ else imports what is internal, so that a new release of pypaimon breaks in one p
 from typing import Any
 
 from pyarrow.fs import S3FileSystem
-from pypaimon.catalog.catalog_exception import TableNoPermissionException, TableNotExistException
+from pypaimon.catalog.catalog_exception import (
+    DatabaseNotExistException,
+    TableNoPermissionException,
+    TableNotExistException,
+)
 from pypaimon.common.identifier import Identifier
 from pypaimon.common.json_util import JSON
 from pypaimon.common.map_blob_key_serializer import create_map_blob_key_serializer as map_key_serializer
@@ -63,6 +67,7 @@ __all__ = [
     "DataFileMeta",
     "DataSplit",
     "DataType",
+    "DatabaseNotExistException",
     "DeletionFile",
     "GenericRow",
     "GenericRowDeserializer",

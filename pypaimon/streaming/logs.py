@@ -43,6 +43,8 @@ Event = Literal[
     "query_lag",
     "sink_files_kept",
     "compacting_writer",
+    "table_parked",
+    "discovery_failed",
     "compaction_left_out",
     "commit_user_kept",
     "indexes_not_written",

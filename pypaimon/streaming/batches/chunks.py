@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from pypaimon.streaming.batches.commit_columns import with_columns, with_fields
 from pypaimon.streaming.batches.update_pairs import pairs_unbroken
+from pypaimon.streaming.concurrency.waits import run
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.model.plan import Plan, PlanKind
 from pypaimon.streaming.model.position import Phase, Position, of_table
-from pypaimon.streaming.reading.read import StreamRead, let_go
+from pypaimon.streaming.reading.read import StreamRead, let_go, release_threads
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
 
@@ -86,8 +87,25 @@ class ChunkReader:
             EndOfScan: The stream has reached its bound, or was stopped.
             PaimonStreamError: See `AsyncStreamingTableScan.plan` and `StreamTableRead`.
         """
+        chunk = self._next(self._wait_for_plan)
+        assert chunk is not None
+        return chunk
+
+    def look(self) -> BatchChunk | None:
+        """As `next`, without waiting for new snapshots: None if nothing new is there."""
+        return self._next(self._look_for_plan)
+
+    def rest(self) -> None:
+        """Let the threads go until the next call; what was made ahead is thrown away."""
+        self._driver.leave()
+        self._pool.release()
+        release_threads(self._read)
+
+    def _next(self, find_plan: Callable[[], Plan | None]) -> BatchChunk | None:
         while True:
-            plan = self._plan or self._next_plan()
+            plan = self._plan or self._next_plan(find_plan)
+            if plan is None:
+                return None
             try:
                 return self._next_of(plan)
             except PositionExpiredError as expired:
@@ -95,14 +113,25 @@ class ChunkReader:
                 self._driver.begin_anew(plan, expired)
                 self._plan, self._begins_state, self._given_until = None, False, None
 
-    def _next_plan(self) -> Plan:
+    def _wait_for_plan(self) -> Plan:
+        plan = next(self._plans, None)
+        if plan is None:
+            raise EndOfScan("the stream has reached its end")
+        return plan
+
+    def _look_for_plan(self) -> Plan | None:
+        handover = self._driver.handover
+        handover.exclusively(lambda: run(self._driver.look()))
+        return handover.take() if handover.has_item else None
+
+    def _next_plan(self, find_plan: Callable[[], Plan | None]) -> Plan | None:
         self._before = self._driver.position
         if not self._has_begun:
             # Not when the stream is opened: its scan may be sought before the first batch.
             self._given_until, self._has_begun = self._before, True
-        plan = next(self._plans, None)
+        plan = find_plan()
         if plan is None:
-            raise EndOfScan("the stream has reached its end")
+            return None
         table = plan.position.table
         self._before = self._before and of_table(self._before, table)
         self._given_until = self._given_until and of_table(self._given_until, table)

@@ -19,6 +19,7 @@ from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream, stream_status
+    from pypaimon.streaming.batches.chunks import ChunkReader
     from pypaimon.streaming.batches.read_ahead import ReadAhead
     from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.scanning.driver import ScanDriver
@@ -128,17 +129,24 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     def _opened(
         self, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
     ) -> tuple[scan.AsyncStreamingTableScan, ScanDriver, ReadAhead]:
-        from pypaimon.streaming.batches.chunks import ChunkReader
         from pypaimon.streaming.batches.read_ahead import ReadAhead
-        from pypaimon.streaming.builder.scan import driven_scan
 
         ahead = at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
+        scan, driver, reader = self._opened_chunks(batch_bytes, commit_columns)
+        return scan, driver, ReadAhead(reader, ahead)
+
+    def _opened_chunks(
+        self, batch_bytes: int, commit_columns: bool
+    ) -> tuple[scan.AsyncStreamingTableScan, ScanDriver, ChunkReader]:
+        from pypaimon.streaming.batches.chunks import ChunkReader
+        from pypaimon.streaming.builder.scan import driven_scan
+
         size = at_least(1, "open: batch_bytes", batch_bytes)
         # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
         driver = self._scan_driver(CommitMode.MANUAL)
         told = typed(bool, "open: commit_columns", commit_columns)
         reader = ChunkReader(driver, self.new_read(), size, self._given.io_timeout, told)
-        return driven_scan(self.table, driver), driver, ReadAhead(reader, ahead)
+        return driven_scan(self.table, driver), driver, reader
 
     def new_predicate_builder(self) -> filter_internals.PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""
@@ -159,3 +167,15 @@ def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuild
         view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
     """
     return StreamReadBuilder(table, view)
+
+
+def opened_chunks(
+    builder: StreamReadBuilder, batch_bytes: int
+) -> tuple[scan.AsyncStreamingTableScan, ScanDriver, ChunkReader]:
+    """A stream with the settings of a builder as chunks, read by whoever asks for them, and its scan."""
+    return builder._opened_chunks(batch_bytes, False)
+
+
+def identity_of(builder: StreamReadBuilder) -> str:
+    """Which table a builder reads: see `TableDirectory.identity`. Blocks while the table is not known."""
+    return builder._identity

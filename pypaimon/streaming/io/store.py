@@ -51,6 +51,10 @@ def asked_ahead() -> Iterator[None]:
         _IS_AHEAD.reset(token)
 
 
+CONCURRENCY = 32
+"""Requests in flight at the same time, where nothing else is said."""
+
+
 @dataclass(eq=False)
 class _Common:
     """What the stores of all readers of a table handle have in common."""
@@ -112,7 +116,7 @@ class Store:
         self,
         file_io: Any,
         timeout: float = 60.0,
-        concurrency: int = 32,
+        concurrency: int = CONCURRENCY,
         retry: RetryPolicy | None = None,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,

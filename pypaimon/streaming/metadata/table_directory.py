@@ -12,7 +12,7 @@ from pypaimon.streaming.concurrency.deferred import Deferred
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
-from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.io.store import CONCURRENCY, Store
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
@@ -73,12 +73,18 @@ class TableDirectory:
         with _shared_lock.held:
             shared: _Shared = vars(table).setdefault(_SHARED, _Shared())
             if io_timeout not in shared:
-                store = Store(table.file_io, io_timeout)
+                store = Store(table.file_io, io_timeout, shared.most)
                 shared[io_timeout] = store, Deferred(partial(_manifest_reader, store, table.table_path))
         store, manifests = shared[io_timeout]
         directory = TableDirectory(table, store.for_reader(), identity=identity)
         directory._manifests = manifests
         return directory
+
+    @staticmethod
+    def limit_requests(table: Any, most: int) -> None:
+        """Have the directories of a handle that are made from here on ask for no more at the same time."""
+        with _shared_lock.held:
+            vars(table).setdefault(_SHARED, _Shared()).most = most
 
     @cached_property
     def manifests(self) -> ManifestReader:
@@ -255,7 +261,13 @@ def _manifest_reader(store: Store, table_path: str) -> ManifestReader:
 
 
 class _Shared(dict[float, tuple[Store, Deferred["ManifestReader"]]]):
-    """What the directories of a table handle share. It lies on the handle and goes with it; its copies get none."""
+    """What the directories of a table handle share. It lies on the handle and goes with it; its copies get none.
+
+    Attributes:
+        most: Requests in flight at the same time, for each directory.
+    """
+
+    most: int = CONCURRENCY
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()

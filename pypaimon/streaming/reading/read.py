@@ -320,6 +320,14 @@ def let_go(read: StreamRead) -> None:
     _let_go(read._parts)
 
 
+def release_threads(read: StreamRead) -> None:
+    """Let the threads of a read end now; they come back when they are needed."""
+    read._pool.release()
+    read._openers.release()
+    if read._parts.known is not None:
+        read._parts.known.directory.store.pool.release()
+
+
 def _let_go(parts: Deferred[ReadParts]) -> None:
     if parts.known is not None:
         parts.known.files_ahead.close()

@@ -1,0 +1,221 @@
+"""`DatabaseStream` and `BlockingDatabaseStream`: the rows of all tables of a database, as they come."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NoReturn, TypeVar
+
+from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.clock import Clock, Sleeper
+from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
+from pypaimon.streaming.databases.batches import BlockingTableBatch, TableBatch
+from pypaimon.streaming.databases.engine import DatabaseEngine
+from pypaimon.streaming.databases.events import DatabaseEvent
+from pypaimon.streaming.databases.followed_table import FollowedTable
+from pypaimon.streaming.databases.position import DatabasePosition
+from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.io.io_pool import spawn_detached
+from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.scanning.handover import Handover
+
+B = TypeVar("B")
+OnEvent = Callable[[DatabaseEvent], object]
+_Delivered = tuple[FollowedTable, BatchChunk] | None
+
+
+class _DatabaseLoop(Generic[B]):
+    """What both streams share.
+
+    Args:
+        database: Its name.
+        engine: Reads the tables.
+        on_event: Called with each event, before the next batch; or None.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, database: str, engine: DatabaseEngine, on_event: OnEvent | None, clock: Clock) -> None:
+        self.database = database
+        self._engine = engine
+        self._on_event = on_event
+        busy = "this stream is being read by another call; open one stream per reader"
+        self._handover: Handover[B, _Delivered] = Handover(None, busy)
+        self._confirmed: BatchChunk | None = None
+        self._sleeper = Sleeper(clock)
+        self._stopping = False
+        self._over = False
+        # The threads must not outlive a stream that nobody holds any more.
+        weakref.finalize(self, spawn_detached, engine.close)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.database}, {len(self.tables)} tables)"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that are followed now. No IO."""
+        return self._engine.names
+
+    @property
+    def failed(self) -> Mapping[str, Exception]:
+        """The tables that are not read any more, with their errors; see `retry`. No IO."""
+        return self._engine.failed
+
+    @property
+    def position(self) -> DatabasePosition:
+        """Where a restart goes on after the last batch that was handed out. No IO."""
+        self._handover.refuse_elsewhere()
+        self._tell_delivered()
+        return DatabasePosition(self.database, self._engine.places)
+
+    def retry(self, table: str) -> None:
+        """Read a table again that has failed. From any thread.
+
+        Raises:
+            StreamConfigError: It has not.
+        """
+        self._engine.retry(table)
+
+    def stop(self) -> None:
+        """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes."""
+        self._stopping = True
+        self._sleeper.wake()
+
+    def _end(self) -> None:
+        self._over = True
+        self._engine.close()
+        self._sleeper.wake()
+
+    def _is_stopped(self) -> bool:
+        hand = self._handover.state
+        return self._stopping and (hand is None or hand[1].last)
+
+    def _tell_delivered(self) -> None:
+        hand = self._handover.state
+        if hand is not None:
+            self._engine.delivered(*hand)
+
+    def _find(self, new_batch: Callable[[FollowedTable, BatchChunk], B]) -> Waits[None]:
+        """Have a batch wait in the handover; EndOfScan if there is none any more."""
+        hand = self._handover.state
+        if hand is not None and not self._handover.has_item:
+            self._engine.delivered(*hand)
+            self._engine.drop(hand)
+            table, chunk = hand
+            if chunk is not self._confirmed and table.driver.commit_mode is CommitMode.AUTO:
+                yield from self._commit(table, chunk)
+        while not (self._over or self._handover.has_item):
+            yield self._sleeper.until_done(self._engine.ready(), self._is_stopped)
+            if self._is_stopped():
+                raise EndOfScan("the stream was stopped")
+            item = self._engine.peek()
+            if isinstance(item, DatabaseEvent):
+                yield from self._tell(item)
+                self._engine.drop(item)
+            elif item is not None:
+                yield from self._offer(item, new_batch)
+        if self._over:
+            raise EndOfScan("the stream is closed")
+
+    def _offer(
+        self, item: tuple[FollowedTable, BatchChunk], new_batch: Callable[[FollowedTable, BatchChunk], B]
+    ) -> Waits[None]:
+        table, chunk = item
+        if chunk.data is not None:
+            self._handover.offer(new_batch(table, chunk), item)
+            return
+        # A plan without rows.
+        self._engine.delivered(table, chunk)
+        self._engine.drop(item)
+        if table.driver.commit_mode is CommitMode.AUTO:
+            yield from self._commit(table, chunk)
+
+    def _tell(self, event: DatabaseEvent) -> Waits[None]:
+        on_event = self._on_event
+        if on_event is not None:
+            yield Wait(lambda: on_event(event), lambda: _awaited(on_event(event)))
+
+    def _commit(self, table: FollowedTable, chunk: BatchChunk) -> Waits[None]:
+        position = chunk.plan.position if chunk.last else chunk.before
+        if position is not None:
+            yield Wait(lambda: table.scan.commit(position), lambda: table.scan.commit_async(position))
+        self._confirmed = chunk
+
+
+async def _awaited(answer: Any) -> None:
+    if inspect.isawaitable(answer):
+        await answer
+
+
+class DatabaseStream(_DatabaseLoop[TableBatch]):
+    """Batches of all tables for `async for`; made by `DatabaseStreamBuilder.open()`. Best within `async with`.
+
+    The batches of a plan come one after the other, those of different tables in no order. A cancelled wait loses
+    nothing. With a consumer id, asking for the next batch confirms the one before, unless `commit="manual"`.
+    """
+
+    def __aiter__(self) -> DatabaseStream:
+        return self
+
+    async def __anext__(self) -> TableBatch:
+        try:
+            await self._handover.exclusively_async(lambda: run_async(self._find(self._new_batch)))
+        except EndOfScan:
+            self._end()
+            raise StopAsyncIteration from None
+        return self._handover.take()
+
+    def _new_batch(self, table: FollowedTable, chunk: BatchChunk) -> TableBatch:
+        return TableBatch(table.name, chunk, lambda chunk: run_async(self._commit(table, chunk)))
+
+    async def aclose(self) -> None:
+        """End at once; confirms nothing. Idempotent."""
+        self._end()
+
+    async def __aenter__(self) -> DatabaseStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    def __enter__(self) -> NoReturn:
+        self._end()
+        raise TypeError("open() is for `async with` and `async for`; without asyncio it is `with builder.open_sync()`")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; `with` asks for it before it enters."""
+
+
+class BlockingDatabaseStream(_DatabaseLoop[BlockingTableBatch]):
+    """As `DatabaseStream`, for a plain `for` and `with`; Ctrl-C interrupts it and loses nothing."""
+
+    def __iter__(self) -> BlockingDatabaseStream:
+        return self
+
+    def __next__(self) -> BlockingTableBatch:
+        try:
+            self._handover.exclusively(lambda: run(self._find(self._new_batch)))
+        except EndOfScan:
+            self._end()
+            raise StopIteration from None
+        return self._handover.take()
+
+    def _new_batch(self, table: FollowedTable, chunk: BatchChunk) -> BlockingTableBatch:
+        return BlockingTableBatch(table.name, chunk, lambda chunk: run(self._commit(table, chunk)))
+
+    def close(self) -> None:
+        """End at once; confirms nothing. Idempotent."""
+        self._end()
+
+    def __enter__(self) -> BlockingDatabaseStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    async def __aenter__(self) -> NoReturn:
+        self._end()
+        raise TypeError("open_sync() is for `with` and `for`; with asyncio it is `async with builder.open()`")
+
+    async def __aexit__(self, *_: object) -> None:
+        """Never reached; `async with` asks for it before it enters."""

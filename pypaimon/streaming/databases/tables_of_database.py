@@ -1,0 +1,104 @@
+"""`TablesOfDatabase`: which tables a database has that are to be followed, and a stream of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pypaimon.streaming.builder.builder import StreamReadBuilder, identity_of
+from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import DatabaseNotExistException, TableNotExistException
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+Configure = Callable[[StreamReadBuilder], object]
+
+_MOST_REQUESTS = 8
+"""Of one table at the same time."""
+_OF_STATE = (None, "latest-full")
+
+
+@dataclass(frozen=True)
+class TablesOfDatabase:
+    """Tables by name, and how each is read.
+
+    Attributes:
+        catalog: pypaimon's.
+        database: Name of the database.
+        include: What a whole name must match; None: any.
+        exclude: What it must not; None: nothing.
+        start: Arguments of `with_start` for the tables that are there at the start; none: the options of each.
+        configure: Called with the builder of each table, in this order.
+        of_table: Likewise, by name of the table.
+    """
+
+    catalog: Any
+    database: str
+    include: re.Pattern[str] | None = None
+    exclude: re.Pattern[str] | None = None
+    start: Mapping[str, Any] = field(default_factory=dict)
+    configure: tuple[Configure, ...] = ()
+    of_table: Mapping[str, tuple[Configure, ...]] = field(default_factory=dict)
+
+    def names(self) -> set[str]:
+        """The tables that there are now, of those that match. One listing.
+
+        Raises:
+            StreamConfigError: There is no such database.
+        """
+        try:
+            found = self.catalog.list_tables(self.database)
+        except DatabaseNotExistException as error:
+            raise StreamConfigError(f"There is no database '{self.database}' in this catalog.") from error
+        return {name for name in found if self._matches(name)}
+
+    def builder(self, name: str) -> StreamReadBuilder | None:
+        """The builder of a table, without its start; None: it is gone.
+
+        Raises:
+            UnsupportedTableError: It cannot be streamed.
+            StreamConfigError: What `configure` asks for does not suit it.
+        """
+        try:
+            table = self.catalog.get_table(f"{self.database}.{name}")
+        except TableNotExistException:
+            return None
+        if not hasattr(table, "table_schema"):
+            raise UnsupportedTableError(f"{name} is no table of Paimon's own: {type(table).__name__}.")
+        TableDirectory.limit_requests(table, _MOST_REQUESTS)
+        builder = StreamReadBuilder(table).with_on_schema_change("follow")
+        for each in (*self.configure, *self.of_table.get(name, ())):
+            each(builder)
+        # What it refuses is told before the table is said to be followed.
+        builder.new_streaming_scan().close()
+        return builder
+
+    def begin(self, builder: StreamReadBuilder, place: TablePlace | None, *, is_new: bool) -> None:
+        """Tell a builder where its stream begins.
+
+        A table that came while others were followed already is read from its first row: from snapshot 1 on where
+        changes were asked for and it is there still, else its state first.
+
+        Args:
+            builder: Of the table.
+            place: Where an earlier stream stood in it; None: nowhere.
+            is_new: Whether it came later.
+        """
+        if place is not None and place.position is not None:
+            builder.with_start(position=place.position)
+        elif self.start and is_new and self.start.get("mode") not in _OF_STATE:
+            earliest = TableDirectory.of(builder.table).snapshots.earliest_id()
+            builder.with_start("earliest" if earliest in (None, 1) else "latest-full")
+        elif self.start:
+            builder.with_start(**self.start)
+
+    def identity(self, builder: StreamReadBuilder) -> str:
+        """Which table it is; see `TablePlace`."""
+        return identity_of(builder)
+
+    def _matches(self, name: str) -> bool:
+        return (self.include is None or self.include.fullmatch(name) is not None) and (
+            self.exclude is None or self.exclude.fullmatch(name) is None
+        )

@@ -1,0 +1,293 @@
+"""A database that is followed: rows of all tables, each once, and what happens to tables, told before it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from databases import Database, keys
+
+from pypaimon.streaming import (
+    DatabaseEvent,
+    DatabasePosition,
+    SchemaChanged,
+    StreamConfigError,
+    TableAdded,
+    TableDropped,
+    TableFailed,
+    TableRecovered,
+    TableRenamed,
+    TablesFailedError,
+    TableSkipped,
+    stream_database,
+)
+
+Found = list[tuple[str, list[int]]]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "w")
+
+
+def read(builder: Any) -> Found:
+    """All batches of a bounded stream."""
+    with builder.with_end(latest=True).open_sync() as stream:
+        return [(batch.table, keys(batch)) for batch in stream]
+
+
+def test_rows_of_all_tables_that_match(database: Database) -> None:
+    for name in ("orders_eu", "orders_us", "orders_old", "people"):
+        database.create(name, 1, 2)
+    found = read(database.stream(include="orders_.*", exclude=".*_old"))
+    assert sorted(found) == [("orders_eu", [1, 2]), ("orders_us", [1, 2])]
+    filtered = database.stream(exclude="orders.*").for_table("people", lambda builder: builder.with_filter("k > 1"))
+    assert read(filtered) == [("people", [2])]
+
+
+def test_tables_that_come_and_go_while_it_runs(database: Database) -> None:
+    database.create("a", 1)
+    told: list[DatabaseEvent] = []
+    with database.stream().on_event(told.append).open_sync() as stream:
+        assert (batch := next(stream)).table == "a" and keys(batch) == [1]
+        assert told == [TableAdded("a")]
+        database.create("b", 10)
+        assert (batch := next(stream)).table == "b" and keys(batch) == [10]
+        database.rename("a", "c")
+        database.write("c", 2)
+        assert (batch := next(stream)).table == "c" and keys(batch) == [2]
+        assert told[1:] == [TableAdded("b"), TableRenamed("c", "a")]
+        database.drop("b")
+        database.create("b", 11)
+        assert (batch := next(stream)).table == "b" and keys(batch) == [11]
+        assert told[3:] == [TableDropped("b"), TableAdded("b")]
+        database.drop("b")
+        database.create("d", 20)
+        assert keys(next(stream)) == [20]
+        assert stream.tables in (("b", "c", "d"), ("c", "d"))
+        database.write("c", 3)
+        assert keys(next(stream)) == [3]
+
+
+def test_a_position_knows_which_tables_there_were(database: Database) -> None:
+    for name in ("a", "b", "c", "empty"):
+        database.create(name)
+    for name in ("a", "b", "c"):
+        database.write(name, 1)
+    builder = database.stream().with_start("latest")
+    with builder.copy().with_end(latest=True).open_sync() as stream:
+        assert list(stream) == []
+        saved = stream.position.to_json()
+    assert DatabasePosition.from_json(saved).to_json() == saved
+    database.write("a", 2)
+    database.rename("b", "renamed")
+    database.write("renamed", 3)
+    database.drop("c")
+    database.create("c", 4)
+    database.create("new", 5)
+    told: list[DatabaseEvent] = []
+    found = read(builder.with_position(saved).on_event(told.append))
+    assert sorted(found) == [("a", [2]), ("c", [4]), ("new", [5]), ("renamed", [3])]
+    assert set(told) == {
+        *(TableAdded(name) for name in ("a", "c", "empty", "new")),
+        TableRenamed("renamed", "b"),
+        TableDropped("c"),
+    }
+    assert told.index(TableDropped("c")) < told.index(TableAdded("c"))
+
+
+def test_what_cannot_be_streamed_is_passed_over(database: Database) -> None:
+    database.create("good", 1)
+    database.create("bad", keyed=True, bucket="1", merge_engine="partial-update")
+    told: list[DatabaseEvent] = []
+    assert read(database.stream().on_event(told.append)) == [("good", [1])]
+    (skipped,) = [event for event in told if isinstance(event, TableSkipped)]
+    assert skipped.table == "bad" and "partial-update" in skipped.reason
+
+
+def test_an_error_of_one_table_stops_that_table_alone(database: Database) -> None:
+    for name in ("bad", "good"):
+        database.create(name, 1)
+    snapshot = database.home / "bad" / "snapshot" / "snapshot-1"
+    text = snapshot.read_bytes()
+    snapshot.write_bytes(b"{}")
+    with pytest.raises(TablesFailedError, match="snapshot-1") as raised:
+        read(database.stream())
+    assert set(raised.value.errors) == {"bad"}
+    told: list[DatabaseEvent] = []
+    with database.stream().on_event(told.append).open_sync() as stream:
+        assert keys(next(stream)) == [1]
+        database.write("good", 2)
+        while not stream.failed:
+            database.write("good", 2)
+            next(stream)
+        assert set(stream.failed) == {"bad"}
+        snapshot.write_bytes(text)
+        stream.retry("bad")
+        database.write("bad", 7)
+        found: set[int] = set()
+        while not found >= {1, 7}:
+            batch = next(stream)
+            found.update(keys(batch) if batch.table == "bad" else [])
+        assert not stream.failed
+        with pytest.raises(StreamConfigError, match="not parked"):
+            stream.retry("good")
+    of_bad = [type(event) for event in told if event.table == "bad"]
+    assert of_bad == [TableAdded, TableFailed, TableRecovered]
+
+
+def test_an_error_of_one_table_ends_the_stream_where_that_is_asked_for(database: Database) -> None:
+    database.create("bad", 1)
+    (database.home / "bad" / "snapshot" / "snapshot-1").write_bytes(b"{}")
+    with (
+        database.stream().with_on_table_error("raise").open_sync() as stream,
+        pytest.raises(Exception, match="snapshot-1"),
+    ):
+        next(stream)
+
+
+def test_the_batches_of_a_plan_follow_each_other(database: Database) -> None:
+    for name in "abc":
+        database.create(name)
+        for commit in range(4):
+            database.write(name, *range(commit, 200 + commit))
+    builder = database.stream().with_start("earliest").with_end(latest=True)
+    sizes: dict[str, int] = defaultdict(int)
+    with builder.for_each(lambda each: each.with_limits(max_splits=1)).open_sync(batch_bytes=1) as stream:
+        before = None
+        for batch in stream:
+            if before is not None and not before.is_last:
+                assert (batch.table, batch.snapshot_id) == (before.table, before.snapshot_id)
+            sizes[batch.table] += batch.num_rows
+            before = batch
+    assert sizes == {"a": 800, "b": 800, "c": 800}
+
+
+def test_a_new_schema_is_told_before_its_rows(database: Database) -> None:
+    from pypaimon.schema.data_types import AtomicType
+    from pypaimon.schema.schema_change import SchemaChange
+
+    database.create("a", 1)
+    told: list[DatabaseEvent] = []
+    with database.stream().on_event(told.append).open_sync() as stream:
+        next(stream)
+        database.catalog.alter_table("db.a", [SchemaChange.add_column("v", AtomicType("STRING"))])
+        database.write("a", 2)
+        batch = next(stream)
+        assert batch.rows.column_names == ["k", "v"]
+    (changed,) = [event for event in told if isinstance(event, SchemaChanged)]
+    assert (changed.old.id, changed.new.id) == (0, 1)
+
+
+def test_progress_is_saved_in_each_table(database: Database) -> None:
+    for name in "ab":
+        database.create(name, 1)
+    builder = database.stream().with_consumer_id("etl")
+    assert sorted(read(builder.copy())) == [("a", [1]), ("b", [1])]
+    database.write("a", 2)
+    database.create("c", 3)
+    with builder.with_end(latest=True).open_sync() as stream:
+        batch = next(stream)
+        assert (batch.table, keys(batch)) in (("a", [2]), ("c", [3]))
+        if batch.table != "a":
+            batch = next(stream)
+        assert keys(batch) == [2]
+        batch.commit()
+    manual = database.stream(include="a").with_consumer_id("etl", commit="manual")
+    assert read(manual) == []
+    database.write("a", 4)
+    assert read(manual.copy()) == [("a", [4])] == read(manual.copy())
+
+
+def test_a_thousandth_table_costs_no_thread(database: Database) -> None:
+    database.create("t0", 1)
+    for number in range(1, 60):
+        database.copy("t0", f"t{number}")
+    before = threading.active_count()
+    most = 0
+    with database.stream().open_sync() as stream:
+        for _ in range(60):
+            next(stream)
+            most = max(most, threading.active_count() - before)
+    assert most <= 48
+
+
+def test_asyncio_and_waits_that_are_cancelled(database: Database) -> None:
+    for name in "abc":
+        database.create(name, *range(5))
+    told: list[DatabaseEvent] = []
+
+    async def tell(event: DatabaseEvent) -> None:
+        await asyncio.sleep(0)
+        told.append(event)
+
+    async def program() -> list[tuple[str, list[int]]]:
+        found = []
+        async with database.stream().on_event(tell).open(batch_bytes=1) as stream:
+            while len(found) < 3:
+                step = asyncio.ensure_future(anext(stream))
+                await asyncio.sleep(0)
+                step.cancel()
+                try:
+                    batch = await step
+                except asyncio.CancelledError:
+                    batch = await anext(stream)
+                if batch.num_rows:
+                    found.append((batch.table, keys(batch)))
+        return found
+
+    assert sorted(asyncio.run(program())) == [(name, list(range(5))) for name in "abc"]
+    assert sorted(told, key=lambda event: event.table) == [TableAdded(name) for name in "abc"]
+
+
+def test_an_event_whose_handler_fails_comes_again(database: Database) -> None:
+    database.create("a", 1)
+    told: list[DatabaseEvent] = []
+
+    def fail_once(event: DatabaseEvent) -> None:
+        told.append(event)
+        if len(told) == 1:
+            raise RuntimeError("once")
+
+    with database.stream().on_event(fail_once).open_sync() as stream:
+        with pytest.raises(RuntimeError, match="once"):
+            next(stream)
+        assert keys(next(stream)) == [1]
+    assert told == [TableAdded("a")] * 2
+
+
+def test_stopping_hands_out_what_is_left_of_a_plan(database: Database) -> None:
+    database.create("a")
+    database.write("a", 1)
+    database.write("a", 2)
+    with database.stream().open_sync() as stream:
+        next(stream)
+        stream.stop()
+        rest = list(stream)
+    assert all(batch.snapshot_id == 2 for batch in rest)
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda catalog: stream_database(catalog, "db", include="("), "include"),
+        (lambda catalog: stream_database(catalog, "db").with_start(), "give a mode"),
+        (lambda catalog: stream_database(catalog, "db").with_start("soon"), "latest-full"),
+        (lambda catalog: stream_database(catalog, "db").with_discovery_interval(0), "seconds"),
+        (lambda catalog: stream_database(catalog, "db").with_on_table_error("skip"), "park"),
+        (lambda catalog: stream_database(catalog, "db").with_position("{}"), "no position"),
+        (lambda catalog: stream_database(catalog, "db").with_position(DatabasePosition("other")), "other"),
+        (
+            lambda catalog: stream_database(catalog, "db").with_start("latest").with_consumer_id("x").open(),
+            "with_position",
+        ),
+        (lambda catalog: next(stream_database(catalog, "none").open_sync()), "no database 'none'"),
+    ],
+)
+def test_what_cannot_be_is_refused(database: Database, build: Any, told: str) -> None:
+    with pytest.raises(StreamConfigError, match=told):
+        build(database.catalog)

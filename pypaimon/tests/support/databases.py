@@ -1,0 +1,59 @@
+"""A real database for tests of streams over it: small tables, and what happens to them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import DatabaseStreamBuilder, stream_database, stream_write_builder
+
+COLUMNS = pa.schema([("k", pa.int64())])
+_KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+
+
+class Database:
+    """The database `db` of a warehouse; tables have a column `k`."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+        self.catalog.create_database("db", True)
+        self.home = warehouse / "db.db"
+
+    def create(self, name: str, *rows: int, keyed: bool = False, **options: str) -> None:
+        given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+        columns, keys = (_KEYED, ["k"]) if keyed else (COLUMNS, None)
+        schema = Schema.from_pyarrow_schema(columns, primary_keys=keys, options=given)
+        self.catalog.create_table(f"db.{name}", schema, False)
+        # Identities are times in milliseconds; tables that are made in one are told apart all the same.
+        if rows:
+            self.write(name, *rows)
+
+    def write(self, name: str, *rows: int) -> None:
+        table = self.catalog.get_table(f"db.{name}")
+        with stream_write_builder(table).open_sync() as writer:
+            writer.write(pa.table({"k": list(rows)}, schema=pa.schema([("k", pa.int64())])))
+            writer.commit()
+
+    def drop(self, name: str) -> None:
+        self.catalog.drop_table(f"db.{name}", False)
+
+    def rename(self, name: str, new: str) -> None:
+        self.catalog.rename_table(f"db.{name}", f"db.{new}")
+
+    def copy(self, name: str, new: str) -> None:
+        """A table of the same content, quickly; it has the same identity."""
+        shutil.copytree(self.home / name, self.home / new)
+
+    def stream(self, **arguments: Any) -> DatabaseStreamBuilder:
+        """Of all tables, asked for often."""
+        return stream_database(self.catalog, "db", **arguments).with_poll_interval_ms(10).with_discovery_interval(0.05)
+
+
+def keys(batch: Any) -> list[int]:
+    """The rows of a batch."""
+    found: list[int] = batch.rows["k"].to_pylist()
+    return found
