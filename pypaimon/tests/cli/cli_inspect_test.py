@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cli_runs import Program
+from commit_seed import some
 from corpus_cases import load
 from indexed_tables import tables as indexed_tables
 from orders import EVENTS, catalog, change, create_orders, events, orders, write
@@ -16,6 +17,8 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
 from pypaimon.streaming.consumers.consumer_manager import Consumer
+
+EXPLAINED = ("append_compact", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_full-compaction")
 
 
 @pytest.fixture
@@ -32,8 +35,7 @@ def tables(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "scenario",
-    ["analyze", "append_compact", "append_overwrite", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_full-compaction"],
+    "scenario", some("tables whose snapshots are shown", ["analyze", "append_overwrite", *EXPLAINED], 2)
 )
 def test_says_of_javas_snapshots_what_a_stream_does_with_them(
     scenario: str, capsys: pytest.CaptureFixture[str]
@@ -136,7 +138,7 @@ def test_explains_what_embedded_indexes_drop(tmp_path: Path, capsys: pytest.Capt
     assert [each[0] for each in stages(explain(program, "d.t"))] == ["in the snapshot"]
 
 
-@pytest.mark.parametrize("scenario", ["append_compact", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_full-compaction"])
+@pytest.mark.parametrize("scenario", some("tables whose plans are explained", EXPLAINED, 1))
 def test_its_account_is_that_of_the_plan(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What is left after the last step are the files of the plan, on Java's tables too."""
     program = Program(load("java-2.1", scenario).warehouse, capsys)

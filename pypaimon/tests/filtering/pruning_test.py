@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from random import Random
@@ -22,7 +23,7 @@ from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_S
 
 APPEND = schema(TYPES, partition=["p"])
 VALUE_COLUMNS = list(TYPES)
-SETTINGS = settings(max_examples=100, deadline=None)
+SETTINGS = settings(max_examples=2000 if os.environ.get("SOAK") else 40, deadline=None)
 
 
 def where(method: str, column: str, *literals: Any) -> Predicate:

@@ -19,7 +19,7 @@ from corpus_cases import unpack
 from pypaimon.streaming.metadata.index_manifests import parse_index_manifest
 from pypaimon.streaming.metadata.manifest_tables import list_parser, manifest_parser
 
-ONE_IN = 1 if os.environ.get("SOAK") else 4
+ONE_IN = 1 if os.environ.get("SOAK") else 8
 """Each file of the corpus is in the sample of one in so many commits; the few index manifests are in all."""
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "manifest-list": list_parser(),

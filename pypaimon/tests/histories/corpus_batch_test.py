@@ -1,7 +1,7 @@
 """Batch ranges of Java's tables: ours gives the rows that Java gives, or an error where Java has one.
 
-One in six of each table as a stream and one in 24 by the source for Spark, others with each commit; in the long form
-all.
+One in 32 of each table as a stream and one in 96 by the source for Spark, others with each commit; in the long form
+(`SOAK`) all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import IncrementalDiffScanner, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.options.between import MODE
 
-ONE_IN, ONE_IN_BY_SPARK = (1, 1) if os.environ.get("SOAK") else (16, 48)
+ONE_IN, ONE_IN_BY_SPARK = (1, 1) if os.environ.get("SOAK") else (32, 96)
 CHAIN_TABLES = ("chain_table", "chain_table_dv")
 Reader = Callable[..., BatchOutcome]
 

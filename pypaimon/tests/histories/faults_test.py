@@ -162,8 +162,8 @@ def follow(table: Table, fault: Fault | None, number: int, consumer: bool, resta
 
 
 def drawn(name: str, calls: int) -> list[int]:
-    """Numbers of the requests of which one goes wrong: each in the long form, in the short one a third of them."""
-    return [number for number in range(1, calls + 1) if is_drawn(f"{name} {number}", 1 if SOAK else 3)]
+    """Numbers of the requests of which one goes wrong: each in the long form, in the short one a sixth of them."""
+    return [number for number in range(1, calls + 1) if is_drawn(f"{name} {number}", 1 if SOAK else 6)]
 
 
 @pytest.mark.parametrize(

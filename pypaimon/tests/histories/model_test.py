@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from beliefs import Settings
 from believing_reader import BelievingReader
-from commit_seed import commit_seed, how_to_repeat
+from commit_seed import commit_seed, how_to_repeat, some
 from crafted_table import CraftedTable
 from crafted_writer import KEYS, TABLES, CraftedWriter
 from fault_file_io import SCHEME, Call, FaultFileIO
@@ -166,7 +166,7 @@ class Histories(RuleBasedStateMachine):
             self.directory.cleanup()
 
 
-@pytest.mark.parametrize("kind", sorted(TABLES))
+@pytest.mark.parametrize("kind", some("kinds of tables of the model", sorted(TABLES), 4))
 def test_readers_see_what_the_model_says(kind: str) -> None:
     print(how_to_repeat())
     run_state_machine_as_test(  # type: ignore[no-untyped-call]

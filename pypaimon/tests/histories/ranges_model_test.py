@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from commit_seed import seeded
+from commit_seed import seeded, some
 from crafted_table import CraftedTable
 from crafted_writer import TABLES, CraftedWriter
 from table_model import ADDS, POSTPONED, DataFile, StreamModel, by_place, merged
@@ -120,7 +120,7 @@ def restarted(builder: StreamReadBuilder) -> Iterator[Plan]:
         position = plan.position
 
 
-@pytest.mark.parametrize("kind", sorted(TABLES))
+@pytest.mark.parametrize("kind", some("kinds of tables with ranges", sorted(TABLES), 3))
 def test_ranges_of_random_histories(kind: str, tmp_path: Path) -> None:
     random = seeded(f"ranges {kind}")
     for number in range(HISTORIES):

@@ -41,7 +41,7 @@ from pypaimon.streaming.metadata.manifests import ManifestReader, _memory_of, li
 
 __all__ = ["decoder"]
 
-ONE_IN = 1 if os.environ.get("SOAK") else 4
+ONE_IN = 1 if os.environ.get("SOAK") else 8
 """Each manifest and snapshot of the corpus is in the sample of one in so many commits."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from commit_seed import some
 from corpus_cases import ARCHIVES, load, scenario_names, unpack
 from fault_file_io import Call, FaultFileIO
 from hypothesis import given
@@ -122,7 +123,7 @@ def table(tmp_path: Path) -> Table:
 # One snapshot.
 
 
-@pytest.mark.parametrize("archive", ARCHIVES)
+@pytest.mark.parametrize("archive", some("archives of snapshots", ARCHIVES, 2))
 def test_every_release_s_snapshots_are_read_as_java_reads_them(archive: str) -> None:
     for name in scenario_names(archive):
         root = unpack(archive) / name
@@ -320,7 +321,7 @@ def test_hints_are_held_against_the_store_and_not_against_what_is_cached(table: 
     assert latest is not None and (latest.id, latest.uuid) == (4, "new")
 
 
-@pytest.mark.parametrize("archive", ARCHIVES)
+@pytest.mark.parametrize("archive", some("archives of ranges", ARCHIVES, 2))
 def test_the_range_is_that_of_the_files_in_every_scenario(archive: str) -> None:
     for name in scenario_names(archive):
         scenario = load(archive, name)

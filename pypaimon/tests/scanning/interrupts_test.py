@@ -22,7 +22,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 
 LIBRARY = str(Path(str(pypaimon.streaming.__file__)).parent)
 COMMITS = 3
-ONE_IN = 1 if os.environ.get("SOAK") else 4
+ONE_IN = 1 if os.environ.get("SOAK") else 8
 """Each line is in the sample of one in so many commits."""
 LONG = 600
 """Seconds after which a call counts as one that does not come back."""
