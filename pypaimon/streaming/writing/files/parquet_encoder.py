@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.writing.files.distinct_values import mostly_distinct
+from pypaimon.streaming.writing.files.hidden_nulls import without_hidden_nulls
 
 _CODECS = ("none", "uncompressed", "snappy", "gzip", "lz4", "zstd", "brotli")
 _INTEGER_DIGITS = 18
@@ -68,7 +69,7 @@ class ParquetEncoder:
             data = data.cast(self._schema).take(pa.array(np.arange(data.num_rows)))
         if self._writer is None:
             self._writer = self._open(data)
-        self._writer.write_table(data)
+        self._writer.write_table(without_hidden_nulls(data))
 
     def size(self) -> int:
         """Bytes so far."""
