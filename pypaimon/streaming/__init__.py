@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.writing.commit.conflicts import CommitConflictError as CommitConflictError
     from pypaimon.streaming.writing.commit.reports import CommitFailedError as CommitFailedError
     from pypaimon.streaming.writing.commit.reports import CommitReport as CommitReport
+    from pypaimon.streaming.writing.commit.strict_mode import StrictModeError as StrictModeError
     from pypaimon.streaming.writing.row_layout import BadRowError as BadRowError
     from pypaimon.streaming.writing.row_layout import SchemaMismatchError as SchemaMismatchError
     from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter as BlockingStreamWriter
@@ -185,6 +186,7 @@ _EXPORTS = {
     "writing.commit.commit_ledger": ("CommitUnknownError",),
     "writing.commit.conflicts": ("CommitConflictError",),
     "writing.commit.reports": ("CommitFailedError", "CommitReport"),
+    "writing.commit.strict_mode": ("StrictModeError",),
     "writing.row_layout": ("BadRowError", "SchemaMismatchError"),
     "writing.stream_writer": ("BlockingStreamWriter", "StreamWriter"),
     "writing.writer_settings": ("WriterClosedError", "WriterConflictError"),

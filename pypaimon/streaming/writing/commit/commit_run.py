@@ -12,6 +12,7 @@ from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.reports import CommitFailedError, UnsafeCommitError
 from pypaimon.streaming.writing.commit.snapshot_commit import NobodyArbitratesError, Outcome, SnapshotCommit
+from pypaimon.streaming.writing.commit.strict_mode import StrictModeError
 
 _LOG = StreamLog(__name__)
 
@@ -28,6 +29,7 @@ def run_commit(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what
 
     Raises:
         CommitConflictError: It may not follow the latest state.
+        StrictModeError: Others have changed the same partition since the last safe snapshot.
         StreamConfigError: It overwrites other partitions than it writes.
         BatchOrderError: A later commit of the user is there.
         UnsafeCommitError: Another program commits at the same time, and nobody arbitrates.
@@ -35,7 +37,7 @@ def run_commit(table: Any, commit: SnapshotCommit, messages: Sequence[Any], what
     """
     try:
         return commit.run()
-    except (CommitConflictError, StreamConfigError, BatchOrderError):
+    except (CommitConflictError, StrictModeError, StreamConfigError, BatchOrderError):
         _left(table, commit, messages, advice)
         raise
     except Exception as error:

@@ -17,10 +17,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitStatus
 from pypaimon.streaming.writing.commit.ledger_record import Record
+from pypaimon.streaming.writing.commit.strict_mode import StrictMode
 
 MOST_AHEAD = 64
 MOST_SNAPSHOTS = 64
@@ -42,6 +44,7 @@ class CommitSession:
         self._record: Record | None = None
         self._written = 0.0
         self._looks_back = False
+        self._strict: tuple[StrictMode | None] | None = None
         self.forget()
 
     @property
@@ -53,6 +56,12 @@ class CommitSession:
     def own(self) -> str | None:
         """Fingerprint of the newest snapshot that was published; None: there is none."""
         return self._own
+
+    def strict(self, table: Any) -> StrictMode | None:
+        """What forbids commits to this table, as the first one found its options; None: nothing does."""
+        if self._strict is None:
+            self._strict = (StrictMode.of(table),)
+        return self._strict[0]
 
     def forget(self) -> None:
         """Know nothing: the next commit asks the ledger."""

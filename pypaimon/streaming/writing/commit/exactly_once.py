@@ -27,6 +27,7 @@ from pypaimon.streaming.writing.commit.file_changes import compact_changes, data
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport, Written
 from pypaimon.streaming.writing.commit.snapshot_commit import GaveUpError, SnapshotCommit
+from pypaimon.streaming.writing.commit.strict_mode import StrictMode
 
 _LOG = StreamLog(__name__)
 Overwrite: TypeAlias = bool | Sequence[Mapping[str, Any]]
@@ -88,6 +89,7 @@ def commit_once(
         CommitFailedError: It did not get through; where it surely is not there, its files are deleted.
         CommitConflictError: Files that it deletes are not there any more, or a partition has another number of buckets;
             its files are deleted.
+        StrictModeError: Others have changed the same partition since the last safe snapshot; its files are deleted.
         KeyIndexConflictError: There are other index files by now; its files are deleted.
         StoreError: The store failed before anything was published.
     """
@@ -159,13 +161,13 @@ def _commit(
     commit = SnapshotCommit(
         table, directory, plan, facts, status.latest,
         examined=status.examined, mark=status.mark, ordered=ordered, stale=not session.alone, own=session.own,
-        anchored=anchored,
+        anchored=anchored, strict=session.strict(table),
     )  # fmt: skip
     session.forget()
     what = f"Commit {facts.identifier} of '{facts.user}'"
     outcome = run_commit(table, commit, messages, what, "To commit it again under its identifier finds out")
     if outcome.ours:
-        latest = _compact(table, directory, facts, outcome.snapshot or status.latest, messages)
+        latest = _compact(table, directory, facts, outcome.snapshot or status.latest, messages, session)
         if latest is not None:
             count = 1 if latest == outcome.snapshot else 2
             session.note_committed(status, facts.identifier, latest, count, looks_back=commit.looks_back)
@@ -177,8 +179,9 @@ def _commit(
 
 
 def _compact(
-    table: Any, directory: TableDirectory, facts: CommitFacts, latest: Snapshot | None, messages: Sequence[Any]
-) -> Snapshot | None:
+    table: Any, directory: TableDirectory, facts: CommitFacts, latest: Snapshot | None, messages: Sequence[Any],
+    session: CommitSession,
+) -> Snapshot | None:  # fmt: skip
     """The second snapshot of a commit whose writers have compacted too. Without it no row is missing.
 
     Returns:
@@ -188,7 +191,7 @@ def _compact(
     if changes.empty:
         return latest
     plan = AsGiven(changes, compaction=True)
-    commit = _after(table, directory, plan, facts, latest)
+    commit = _after(table, directory, plan, facts, latest, session.strict(table))
     try:
         return commit.run().snapshot
     except (PaimonStreamError, GaveUpError) as error:
@@ -222,11 +225,14 @@ def commit_batch(
 
 
 def _after(
-    table: Any, directory: TableDirectory, plan: Plan, facts: CommitFacts, latest: Snapshot | None
-) -> SnapshotCommit:
+    table: Any, directory: TableDirectory, plan: Plan, facts: CommitFacts, latest: Snapshot | None,
+    strict: StrictMode | None = None,
+) -> SnapshotCommit:  # fmt: skip
     """A commit that nobody has begun before this snapshot was seen."""
     examined, mark = (0, None) if latest is None else (latest.id, latest.fingerprint)
-    return SnapshotCommit(table, directory, plan, facts, latest, examined=examined, mark=mark, ordered=False)
+    return SnapshotCommit(
+        table, directory, plan, facts, latest, examined=examined, mark=mark, ordered=False, strict=strict
+    )
 
 
 def _plan(

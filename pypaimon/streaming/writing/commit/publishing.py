@@ -104,8 +104,9 @@ class _ByLink:
 
     def settle(self, number: int) -> None:
         home, name = os.path.split(self._path(number))
+        begin = f".{name}."
         for each in os.listdir(home):
-            if each.startswith(f".{name}.") and each.endswith(".tmp"):
+            if each.startswith(begin) and each.endswith(".tmp"):
                 with suppress(FileNotFoundError):
                     os.unlink(f"{home}/{each}")
 

@@ -34,6 +34,7 @@ from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
 from pypaimon.streaming.writing.commit.partition_statistics import partition_statistics
 from pypaimon.streaming.writing.commit.publishing import NotPublishedError, publisher_of
 from pypaimon.streaming.writing.commit.snapshot_draft import Draft, SnapshotDrafts
+from pypaimon.streaming.writing.commit.strict_mode import StrictMode
 from pypaimon.streaming.writing.commit.table_state import TableState
 
 
@@ -115,6 +116,7 @@ class SnapshotCommit:
         ordered: Whether the user's commits follow each other by their identifiers, so that none may follow a later one.
         stale: Whether other snapshots have probably come since, so that it is better to look first.
         own: Fingerprint of a snapshot that this process has published.
+        strict: What the user's commits before this one have found safe; None: nothing is known of them.
         anchored: Whether nothing is committed where the snapshot that was examined last is gone.
 
     Attributes:
@@ -137,6 +139,7 @@ class SnapshotCommit:
         stale: bool = False,
         own: str | None = None,
         anchored: bool = False,
+        strict: StrictMode | None = None,
     ) -> None:
         self._directory = directory
         self._plan = plan
@@ -148,7 +151,8 @@ class SnapshotCommit:
         self._own = own
         self._anchored = anchored
         self._ordered = ordered
-        self._drafts = SnapshotDrafts(table)
+        self._strict = strict or StrictMode.of(table)
+        self._drafts = SnapshotDrafts(table, self._strict)
         self._publisher = publisher_of(table, directory)
         self._paths = FilePaths.of(table.table_path, table.table_schema)
         self._retry = RetryOptions.of(table)
@@ -162,6 +166,7 @@ class SnapshotCommit:
 
         Raises:
             CommitConflictError: The changes may not follow the latest state.
+            StrictModeError: Others have changed the same partition since the last safe snapshot.
             BatchOrderError: A later commit of the user is there, and this one is not.
             GaveUpError: It did not get through. If it is `uncertain` by then, it may be there all the same.
             CorruptTableError: A file of the metadata is damaged.
@@ -178,6 +183,8 @@ class SnapshotCommit:
                 continue
             outcome = self._settled() or self._attempt(has_looked=looks)
             if outcome is not None:
+                if self._strict is not None and outcome.ours and outcome.number is not None:
+                    self._strict.note_committed(outcome.number)
                 return outcome
         raise GaveUpError(
             f"it did not get through after {retry} retries, for other writers were faster, or the store did not answer"

@@ -19,6 +19,7 @@ from pypaimon.streaming.writing.commit.manifest_files import ManifestFiles, Mani
 from pypaimon.streaming.writing.commit.manifest_merge import merged_manifests
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts, ManifestNames, new_snapshot
 from pypaimon.streaming.writing.commit.numbered_files import with_row_ids, with_snapshot_order
+from pypaimon.streaming.writing.commit.strict_mode import StrictMode
 from pypaimon.streaming.writing.commit.table_state import TableState
 
 GREATEST_SEQUENCE = "sequence.generation.max-sequence-number"
@@ -45,13 +46,15 @@ class SnapshotDrafts:
 
     Args:
         table: pypaimon's table.
+        strict: Which snapshots of others forbid to go on; None: none does.
 
     Raises:
         UnsupportedTableError: Its manifests cannot be written.
         StreamConfigError: An option cannot be read.
     """
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, strict: StrictMode | None = None) -> None:
+        self._strict = strict
         self._traits = TableTraits.of(table.table_schema)
         self._manifests = ManifestFiles(table, ManifestOptions.of(table))
         options = OptionValues(table.options.options.to_map())
@@ -73,12 +76,15 @@ class SnapshotDrafts:
 
         Raises:
             CommitConflictError: The changes may not follow this state.
+            StrictModeError: Nor because of what others have committed since a snapshot that was safe.
             CorruptTableError: A file of the metadata is damaged.
             StoreError: The store failed.
         """
         changes = plan.changes(state)
         if changes.empty and not plan.always:
             return None
+        if self._strict is not None:
+            self._strict.check(state, plan.kind, changes, facts.user)
         if plan.may_conflict:
             check_changes(plan.kind, state.files(changes.partitions), state.index, changes, self._rules)
         changes, next_row_id = self._numbered(state, plan.kind, changes)
