@@ -13,7 +13,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.writing.files.index_options import tell_of_unwritten
+from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.row_layout import fits
 from pypaimon.streaming.writing.writable_tables import check_writable
 

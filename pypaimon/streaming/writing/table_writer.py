@@ -25,7 +25,7 @@ from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport, Written
 from pypaimon.streaming.writing.commit.snapshot_commit import RolledBackError
-from pypaimon.streaming.writing.files.index_options import tell_of_unwritten
+from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.schema_pin import SchemaPin
 from pypaimon.streaming.writing.writable_tables import check_writable

@@ -6,6 +6,7 @@ from typing import Any
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
+from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
@@ -17,6 +18,8 @@ from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
+from pypaimon.streaming.writing.indexes.file_index import FileIndex
+from pypaimon.streaming.writing.indexes.index_options import IndexOptions
 from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
 from pypaimon.streaming.writing.row_layout import KindRules
 
@@ -32,7 +35,7 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
 
     Raises:
         UnsupportedTableError: The table's buckets, types, merge engine or manifests.
-        StreamConfigError: An option of its manifests or dynamic buckets cannot be read.
+        StreamConfigError: An option of its manifests, dynamic buckets or file indexes cannot be read.
     """
     ManifestOptions.of(table)
     mode = table.bucket_mode()
@@ -56,6 +59,8 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
             f"{name} has '{SNAPSHOT_ORDERING}' and postponed buckets, whose records would lose the order of a commit."
         )
     blob_forms(table.table_schema)
+    # Whether their options make indexes.
+    FileIndex(IndexOptions.of(table).written, arrow_schema(table.fields))
     try:
         RecordWriter(table, "check", overwrite)
     except (NotImplementedError, ValueError) as error:

@@ -100,6 +100,31 @@ def test_java_finds_no_difference(java: LiveJava, tmp_path: Path, kind: str, for
         assert found == expected, what
 
 
+@pytest.mark.parametrize("threshold", ["0 b", "1 mb"])
+def test_java_reads_no_file_whose_index_has_no_match(java: LiveJava, tmp_path: Path, threshold: str) -> None:
+    options = {
+        "metadata.stats-mode": "none",
+        "file-index.in-manifest-threshold": threshold,
+        "file-index.bloom-filter.columns": "a",
+        "file-index.bloom-filter.a.items": "100",
+        "file-index.bitmap.columns": "b,c",
+    }
+    fields = [["k", "INT"], ["a", "STRING"], ["b", "STRING"], ["c", "BIGINT"]]
+    java.call("create", warehouse=str(tmp_path), fields=fields, partition_keys=[], primary_keys=[], options=options)
+    table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
+    schema = pa.schema([("k", pa.int32()), ("a", pa.string()), ("b", pa.string()), ("c", pa.int64())])
+    for number in range(3):
+        texts = pa.array([f"text {number}, which is longer than 32 bytes", None])
+        columns = [pa.array([number, -1], pa.int32()), texts, texts, pa.array([number, number], pa.int64())]
+        (message,) = commit(table, number, pa.RecordBatch.from_arrays(columns, schema=schema))
+        if number != 1:
+            Path(message.new_files[0].file_path).unlink()
+    text = "text 1, which is longer than 32 bytes"
+    for column, wanted, count in (("a", text, 1), ("b", text, 1), ("c", 1, 2)):
+        found = read(java, "latest-full", filter=[column, "=", wanted], execute_filter=True)
+        assert len(found) == count, found
+
+
 def java_answers(
     java: LiveJava, directory: Path, table: dict[str, Any], fields: list[Any], rows: list[Any], later: list[Any],
     copied: Path | None,

@@ -11,6 +11,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.files.stats_modes import NONE, StatsModes
+from pypaimon.streaming.writing.indexes.index_options import IndexOptions
 
 FORMATS = ("parquet", "orc", "avro")
 
@@ -30,6 +31,7 @@ class FileKind:
         stats: What is told of each column.
         suffix: What their names end with, behind the number.
         source: Where their records come from: `APPENDED`, or `COMPACTED`.
+        indexes: Which file indexes they have; None: none.
     """
 
     format: str
@@ -38,6 +40,7 @@ class FileKind:
     stats: StatsModes
     suffix: str
     source: int
+    indexes: IndexOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,9 @@ class FileOptions:
         compression = its_own("file.compression.per.level") or options.text("file.compression") or "zstd"
         stats = "none" if postponed else its_own("metadata.stats-mode.per.level")
         data = _kind(options, table, format_, compression, prefix, stats)
+        indexes = IndexOptions.of(table)
+        if indexes.written and not postponed:
+            data = replace(data, indexes=indexes)
         changelog = _kind(
             options,
             table,
@@ -126,7 +132,7 @@ class FileOptions:
         made = FileOptions.of(table, "")
         options = OptionValues(table.options.options.to_map())
         stats = StatsModes({field.name: NONE for field in table.fields}, made.data.stats.dense)
-        data = replace(made.data, format="blob", compression="none", stats=stats, suffix=BLOB_FILE)
+        data = replace(made.data, format="blob", compression="none", stats=stats, suffix=BLOB_FILE, indexes=None)
         target = options.size_bytes("blob.target-file-size", made.target_bytes)
         return replace(made, data=data, target_bytes=target, target_rows=None)
 

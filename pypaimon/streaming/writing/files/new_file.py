@@ -18,6 +18,9 @@ from pypaimon.streaming.writing.files.encoders import Encoder, encoder
 from pypaimon.streaming.writing.files.file_options import FileKind
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
+from pypaimon.streaming.writing.indexes.file_index import FileIndex
+
+_INDEX_FILE = ".index"
 
 
 class _CreationTimes:
@@ -62,6 +65,8 @@ class NewFile:
         self._written = None if len(fields) == len(files.table.fields) else [field.name for field in fields]
         self._values = FileStatistics(fields, schema, kind.stats)
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
+        self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
+        self._paths = [self.path]
         self.rows = 0
         stored = pa.schema([schema.field(name) for name in self._columns])
         self._stream: Any = None
@@ -94,6 +99,8 @@ class NewFile:
             self._encoder.write(data.select(self._columns))
         self.rows += data.num_rows
         self._facts.add(data)
+        if self._index is not None:
+            self._index.add(data)
         self._values.add(data)
         self._keys.add(data)
 
@@ -103,6 +110,7 @@ class NewFile:
             self._encoder.close()
             size = int(self._stream.tell())
             self._stream.close()
+            embedded, beside = self._indexed()
         first, last = self._facts.sequence_range()
         key_fields = self._facts.key_fields
         least, greatest = self._facts.key_range()
@@ -118,13 +126,14 @@ class NewFile:
             max_sequence_number=last,
             schema_id=self._files.table.table_schema.id,
             level=self._files.options.level,
-            extra_files=[],
+            extra_files=beside,
             creation_time=_CREATION_TIMES.next(),
             delete_row_count=self._facts.deletes,
             file_source=self._kind.source,
             value_stats_cols=self._values.names,
             external_path=self.path if self._files.external else None,
             write_cols=self._written,
+            embedded_index=embedded,
             file_path=self.path,
         )
         return [found]
@@ -139,7 +148,21 @@ class NewFile:
                     return
             else:
                 self._stream.close()
-        self._files.table.file_io.delete_quietly(self.path)
+        for path in self._paths:
+            self._files.table.file_io.delete_quietly(path)
+
+    def _indexed(self) -> tuple[bytes | None, list[str]]:
+        """Its indexes, where they are small, and the names of files that hold them otherwise."""
+        if self._index is None or self._kind.indexes is None:
+            return None, []
+        data = self._index.data()
+        if len(data) <= self._kind.indexes.embedded_bytes:
+            return data, []
+        self._paths.append(self.path + _INDEX_FILE)
+        stream = TableDirectory.of(self._files.table).store.open_new(self._paths[-1])
+        stream.write(data)
+        stream.close()
+        return None, [self._name + _INDEX_FILE]
 
     def _encoding(self, schema: pa.Schema) -> Encoder:
         """What writes columns of this schema to `_stream`."""

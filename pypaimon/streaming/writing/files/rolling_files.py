@@ -105,5 +105,7 @@ class RollingFiles:
             self._open.abort()
             self._open = None
         for file in self._done:
-            self._files.table.file_io.delete_quietly(file.physical_path())
+            path = file.physical_path()
+            for each in (path, *(f"{path.rpartition('/')[0]}/{name}" for name in file.extra_files)):
+                self._files.table.file_io.delete_quietly(each)
         self._done = []

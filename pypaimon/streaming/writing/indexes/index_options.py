@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.writing.indexes.keys import BOOLEAN, BYTES, MOMENTS, NUMBERS, TEXTS, kind_of
 
 _LOG = StreamLog(__name__)
 
 _PREFIX, _COLUMNS = "file-index.", ".columns"
+_EMBEDDED_BYTES = 500
+_WRITTEN = {
+    "bloom-filter": NUMBERS | MOMENTS | TEXTS | BYTES,
+    "bitmap": NUMBERS | MOMENTS | TEXTS | BOOLEAN,
+}
+"""Types of columns that Java has in these indexes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +44,28 @@ class IndexOptions:
     """The file indexes of a table (`file-index.<kind>.columns`).
 
     Attributes:
-        unwritten: Those that are not written here.
+        written: Those that are written here.
+        unwritten: The other ones.
+        embedded_bytes: Up to how many bytes they lie in the manifest, instead of beside their file.
     """
 
+    written: tuple[IndexedColumn, ...]
     unwritten: tuple[IndexedColumn, ...]
+    embedded_bytes: int
 
     @staticmethod
     def of(table: Any) -> IndexOptions:
-        """What the options of a table say."""
-        return IndexOptions(tuple(_indexed(table.options.options.to_map())))
+        """What the options of a table say.
+
+        Raises:
+            StreamConfigError: One of them cannot be read.
+        """
+        raw = table.options.options.to_map()
+        kinds = {field.name: kind_of(field.type) for field in table.fields}
+        found = _indexed(raw)
+        written = tuple(each for each in found if kinds.get(each.column) in _WRITTEN.get(each.kind, ()))
+        embedded = OptionValues(raw).size_bytes("file-index.in-manifest-threshold", _EMBEDDED_BYTES)
+        return IndexOptions(written, tuple(each for each in found if each not in written), embedded)
 
 
 def tell_of_unwritten(table: Any, name: str) -> None:

@@ -1,0 +1,1 @@
+"""File indexes of new data files."""
