@@ -38,11 +38,13 @@ class TaskFiles:
         messages: pypaimon's commit messages.
         rows: Rows that came.
         pin: The schema under which they were written.
+        buckets_of: Snapshot by which the rows were divided into a fixed number of buckets; None: they were not.
     """
 
     messages: tuple[Any, ...]
     rows: int
     pin: SchemaPin
+    buckets_of: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,12 @@ class Sink:
             for each in batches:
                 rows += each.num_rows
                 writer.write(self.layout.align(each))
-            messages = writer.prepare()
+            messages, buckets_of = writer.prepare(), writer.buckets_of
         except BaseException:
             writer.abort()
             raise
         writer.close()
-        return TaskFiles(tuple(messages), rows, self.pin)
+        return TaskFiles(tuple(messages), rows, self.pin, buckets_of)
 
     def commit_once(self, query: str, batch: int, tasks: Sequence[TaskFiles], origin: str | None = None) -> None:
         """Commit a batch of a query unless the table has it. Errors as those of `commit.commit_once`, and:
@@ -147,6 +149,7 @@ class Sink:
             origin=origin,
             schema_id=schema_id,
             fresh=True,
+            buckets_of=_buckets_of(tasks),
         )
         self._log(f"batch {batch} of query {query}", report, tasks)
 
@@ -154,7 +157,13 @@ class Sink:
         """Commit a batch write."""
         table, schema_id = self._checked(tasks)
         try:
-            report = commit_batch(table, _messages(tasks), overwrite=self.overwrite, schema_id=schema_id)
+            report = commit_batch(
+                table,
+                _messages(tasks),
+                overwrite=self.overwrite,
+                schema_id=schema_id,
+                buckets_of=_buckets_of(tasks),
+            )
         except CommitFailedError as error:
             again = "With the options 'query-id' and 'batch-id' a write may be repeated without looking."
             raise CommitFailedError(f"{error} {again}") from error
@@ -222,3 +231,8 @@ def task_property(name: str) -> str | None:
 
 def _messages(tasks: Sequence[TaskFiles]) -> list[Any]:
     return [message for task in tasks for message in task.messages]
+
+
+def _buckets_of(tasks: Sequence[TaskFiles]) -> int | None:
+    """The oldest snapshot by which rows were divided into buckets."""
+    return min((task.buckets_of for task in tasks if task.buckets_of is not None), default=None)

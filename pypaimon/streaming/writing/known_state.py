@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -94,4 +95,4 @@ def latest_snapshot(directory: TableDirectory) -> Snapshot | None:
 def _advanced(state: WriteState, messages: Sequence[Any]) -> WriteState:
     """The state behind files of our own."""
     numbers = [file.max_sequence_number for message in messages for file in message.new_files]
-    return WriteState(max([state.sequence, *numbers]), state.rescaled)
+    return replace(state, sequence=max([state.sequence, *numbers]))

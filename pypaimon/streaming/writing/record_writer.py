@@ -98,6 +98,11 @@ class RecordWriter:
         """Bytes of the rows that are held in memory, in no file yet: as Arrow counts them."""
         return sum(bucket.buffered_bytes for bucket in self._buckets.values())
 
+    @property
+    def buckets_of(self) -> int | None:
+        """The snapshot by which its rows are divided into a fixed number of buckets; None: there are no such rows."""
+        return None if self._state is None or not self._places else self._state.snapshot
+
     def prepare(self) -> list[Any]:
         """Finish the files: pypaimon's commit messages, which own them from now on.
 

@@ -31,10 +31,12 @@ class WriteState:
         sequence: No file of the table holds a greater sequence number; -1 if there is none. Numbers only have to grow
             within a bucket, so one number does for all of them.
         rescaled: Partitions whose files are divided into another number of buckets than the table's, and that number.
+        snapshot: Id of the snapshot that this is of, 0 for none; None in tables where nothing of it matters.
     """
 
     sequence: int = NO_SEQUENCE
     rescaled: Mapping[tuple[Any, ...], int] = field(default_factory=dict)
+    snapshot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,15 @@ def write_state(table: Any) -> WriteState:
     directory = TableDirectory.of(table)
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
-        return WriteState()
+        return WriteState(snapshot=0)
     manifests = pa.concat_tables(
         directory.manifests.manifest_lists([snapshot.base_manifest_list, snapshot.delta_manifest_list])
     )
     summaries = _summaries_of(directory, manifests)
     sequence = max((each.sequence for each in summaries), default=NO_SEQUENCE)
     if all(each.bucket_counts <= {table.total_buckets} for each in summaries):
-        return WriteState(sequence)
-    return WriteState(sequence, _rescaled(table, directory.manifests.entries(manifests)))
+        return WriteState(sequence, snapshot=snapshot.id)
+    return WriteState(sequence, _rescaled(table, directory.manifests.entries(manifests)), snapshot.id)
 
 
 def _summaries_of(directory: TableDirectory, manifests: pa.Table) -> list[_Summary]:

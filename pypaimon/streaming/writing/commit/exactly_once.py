@@ -203,13 +203,20 @@ def _compact(
 
 
 def commit_batch(
-    table: Any, messages: Sequence[Any], *, overwrite: Overwrite, schema_id: int | None = None
+    table: Any,
+    messages: Sequence[Any],
+    *,
+    overwrite: Overwrite,
+    schema_id: int | None = None,
+    buckets_of: int | None = None,
 ) -> CommitReport:
     """Commit under a user of its own: as often as it is called. Arguments as those of `commit_once`.
 
     Raises:
         CommitFailedError: It did not get through.
-        CommitConflictError: Files that it deletes are not there any more; its files are deleted.
+        CommitConflictError: Files that it deletes are not there any more, or a partition has another number of buckets;
+            its files are deleted.
+        StrictModeError: Others have changed the same partition since the last safe snapshot; its files are deleted.
     """
     user = table.new_batch_write_builder().commit_user
     look = (
@@ -219,7 +226,7 @@ def commit_batch(
     directory = TableDirectory.of(table)
     latest = directory.snapshots.get_latest_snapshot()
     facts = CommitFacts(user, _UNNUMBERED, table.table_schema.id if schema_id is None else schema_id)
-    plan = _plan(table, messages, overwrite, keep_empty=False)
+    plan = _plan(table, messages, overwrite, keep_empty=False, buckets_of=buckets_of)
     outcome = run_commit(table, _after(table, directory, plan, facts, latest), messages, "The write", look)
     return CommitReport(outcome.number, Written.of(messages))
 

@@ -24,6 +24,7 @@ from pypaimon.spark.write.batch_writer import PaimonBatchWriter
 from pypaimon.spark.write.sink import Sink
 from pypaimon.spark.write.stream_writer import PaimonStreamWriter
 from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
+from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.row_layout import SchemaMismatchError
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("w", pa.int32())])
@@ -180,6 +181,31 @@ def test_buckets_that_are_rescaled_meanwhile_are_those_that_rows_were_divided_in
     assert {entry.total_buckets for entry in _entries(warehouse)} == {5}
     table.write(4)
     assert [row["id"] for row in table.rows()] == [3, 4]
+
+
+@pytest.mark.parametrize("kind", ["upsert", "buckets"])
+def test_a_partition_that_is_divided_anew_meanwhile_takes_no_rows_of_the_old_buckets(
+    warehouse: Any, tmp_path: Path, kind: str
+) -> None:
+    table = Table(warehouse, tmp_path / "warehouse", **KINDS[kind])
+    table.write(1)
+
+    def divide_anew() -> None:
+        table.alter(SchemaChange.set_option("bucket", "5"))
+        _overwrite(table, 3)
+
+    with pytest.raises(CommitConflictError, match="was rescaled meanwhile"):
+        table.write(10, divide_anew, tasks=2)
+    table.alter(SchemaChange.set_option("bucket", "2"))
+    with in_task({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}):
+        _overwrite(table, 3)
+        pickled = pickle.dumps(table.stream_writer())
+        message = pickle.loads(pickled).write(_rows(4))
+        divide_anew()
+        with pytest.raises(CommitConflictError, match="was rescaled meanwhile"):
+            pickle.loads(pickled).commit([message], 0)
+    assert [row["id"] for row in table.rows()] == [3]
+    assert len(list(Path(str(warehouse.get_table("db.t").table_path)).rglob("*.parquet"))) == 4
 
 
 def _overwrite(table: Table, key: int) -> None:
