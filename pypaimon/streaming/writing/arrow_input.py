@@ -68,8 +68,13 @@ def plain_schema(schema: pa.Schema, fields: Sequence[Any]) -> pa.Schema:
         schema: Columns of the rows.
         fields: pypaimon's fields of the table.
     """
-    narrow = {field.name: arrow_type(field.type) for field in fields}
-    return pa.schema([field.with_type(_plain_type(field.type, narrow.get(field.name))) for field in schema])
+    types = {field.name: arrow_type(field.type) for field in fields}
+    # A name may differ from the table's in case.
+    folded = {name.lower(): kind for name, kind in types.items()}
+    targets = [types.get(field.name, folded.get(field.name.lower())) for field in schema]
+    return pa.schema(
+        [field.with_type(_plain_type(field.type, target)) for field, target in zip(schema, targets, strict=True)]
+    )
 
 
 def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -116,8 +121,9 @@ def _is_frame(data: Any, library: str) -> bool:
 def _of_pandas(frame: Any) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise StreamConfigError(f"the DataFrame has a column that Arrow has no type for: {error}") from error
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        # Columns of one name, numbers of more than 64 bits, values of several types.
+        raise StreamConfigError(f"the DataFrame is no table of Arrow: {error}") from error
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

@@ -73,6 +73,8 @@ class RecordWriter:
         self._engine = merge_engine(table.table_schema) if table.is_primary_key_table else None
         self._router = Router(table, assigner)
         self._buckets: dict[tuple[Any, ...], _Bucket] = {}
+        # Those that have files open.
+        self._open: set[_Bucket] = set()
         self._places: dict[tuple[Any, ...], tuple[tuple[Any, ...], int]] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -86,12 +88,11 @@ class RecordWriter:
         if self._flushes_once:
             self._check_room(batch.nbytes)
         for partition, bucket, rows in self._router.parts(batch):
-            self._bucket(partition, bucket).add(rows)
+            into = self._bucket(partition, bucket)
+            into.add(rows)
+            self._bound_open_files(into)
         if self.buffered_bytes > self._bound:
             self._make_room()
-        if sum(bucket.open_files for bucket in self._buckets.values()) > _MOST_OPEN_FILES:
-            for each in self._buckets.values():
-                each.end_files()
 
     @property
     def buffered_bytes(self) -> int:
@@ -109,6 +110,7 @@ class RecordWriter:
         Raises:
             StoreError: A file cannot be written; the other ones still belong to the writer.
         """
+        self._open.clear()
         for bucket in self._buckets.values():
             bucket.end_files()
         taken = [(self._places[key], bucket.take()) for key, bucket in self._buckets.items()]
@@ -120,13 +122,14 @@ class RecordWriter:
 
     def close(self) -> None:
         """Forget everything; to be called after `prepare` or `abort`."""
+        self._open.clear()
         self._buckets.clear()
 
     def abort(self) -> None:
         """Delete the files that no message owns. None of them was ever handed out."""
         for bucket in self._buckets.values():
             bucket.abort()
-        self._buckets.clear()
+        self.close()
 
     def _check_room(self, more: int) -> None:
         """Of one key in two files of a snapshot none would be the newer one: all of its records are merged at once."""
@@ -140,10 +143,29 @@ class RecordWriter:
 
     def _make_room(self) -> None:
         """Write buckets out, those with most rows first, until half of the room is free."""
+        held = self.buffered_bytes
         for bucket in sorted(self._buckets.values(), key=lambda each: each.buffered_bytes, reverse=True):
-            if self.buffered_bytes <= self._bound // 2:
+            if held <= self._bound // 2:
                 break
+            held -= bucket.buffered_bytes
             bucket.flush()
+            if self._bound_open_files(bucket):
+                held = self.buffered_bytes
+
+    def _bound_open_files(self, written: _Bucket) -> bool:
+        """End all files that are open, behind a write to a bucket, if they are too many; whether they were."""
+        if not written.open_files:
+            self._open.discard(written)
+            return False
+        if written in self._open:
+            return False
+        self._open.add(written)
+        if sum(bucket.open_files for bucket in self._open) <= _MOST_OPEN_FILES:
+            return False
+        for bucket in self._open:
+            bucket.end_files()
+        self._open.clear()
+        return True
 
     def _bucket(self, partition: tuple[Any, ...], bucket: int) -> _Bucket:
         key = (*map(_distinct, partition), bucket)

@@ -35,7 +35,7 @@ class Router:
         self._bucket = POSTPONE_BUCKET if table.is_primary_key_table else _UNAWARE_BUCKET
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], int, pa.RecordBatch]]:
-        """Partition, bucket, and the rows that belong there."""
+        """Partition, bucket, and the rows that belong there, in memory of their own."""
         if not batch.num_rows:
             return
         partitions = _Partitions([batch.column(name) for name in self._partition_keys], batch.num_rows)
@@ -46,7 +46,7 @@ class Router:
         for rows in _groups(codes):
             row = 0 if rows is None else int(rows[0])
             bucket = self._bucket if buckets is None else int(buckets[row])
-            yield partitions.of_row(row), bucket, batch if rows is None else batch.take(pa.array(rows))
+            yield partitions.of_row(row), bucket, _copied(batch) if rows is None else batch.take(pa.array(rows))
 
     def _buckets_of(self, partitions: _Partitions, batch: pa.RecordBatch) -> npt.NDArray[np.integer[Any]] | None:
         """The bucket of each row; None: it is the same one for all."""
@@ -85,6 +85,11 @@ class _Partitions:
     def of_row(self, row: int) -> tuple[Any, ...]:
         """The values of the partition of a row."""
         return tuple(column[row].as_py() for column in self._columns)
+
+
+def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch in memory of its own: that of numpy or pandas may change, and that of a slice be much larger."""
+    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
 def _groups(codes: _Codes) -> Iterator[_Codes | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,7 +186,7 @@ def row_layout(
     Raises:
         SchemaMismatchError: They do not fit; the message names every difference.
     """
-    names = _Names(schema.names, case_sensitive)
+    names = _Names(schema.names, case_sensitive, {field.name for field in fields})
     kind = _kind_position(names, fields, rules, table, kind_column)
     problems, columns, used = [], [], set() if kind is None else {kind}
     for field in fields:
@@ -217,16 +217,24 @@ def row_layout(
 
 
 class _Names:
-    """Positions by name: the same name first, then one that differs only in case."""
+    """Positions by name: the same name first, then one that differs only in case, and is no other column's name.
 
-    def __init__(self, names: Sequence[str], case_sensitive: bool) -> None:
+    Args:
+        names: The names that are given.
+        case_sensitive: Whether only the same name counts.
+        own: Names of the table's columns.
+    """
+
+    def __init__(self, names: Sequence[str], case_sensitive: bool, own: Set[str]) -> None:
         self._names = names
         self._case_sensitive = case_sensitive
+        self._own = own
 
     def find(self, wanted: str) -> int | None:
         same = [position for position, name in enumerate(self._names) if name == wanted]
         if not same and not self._case_sensitive:
-            same = [position for position, name in enumerate(self._names) if name.lower() == wanted.lower()]
+            others = ((position, name) for position, name in enumerate(self._names) if name not in self._own)
+            same = [position for position, name in others if name.lower() == wanted.lower()]
         if len(same) > 1:
             raise ValueError(f"columns {_quoted([self._names[each] for each in same])} all mean '{wanted}'")
         return same[0] if same else None

@@ -5,20 +5,17 @@ What is read, and when it happens, is drawn at random.
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from commit_seed import seeded
 from corpus_follower import TABLES, Batches, Face, Plans, Rows, builder_of, follow
+from descriptors import descriptors
 from fault_file_io import Call, FaultFileIO
 from repository import SUPPORT
 
@@ -50,20 +47,6 @@ def test_a_slow_store_leaves_the_rows_as_they_are() -> None:
         file_io = FaultFileIO()
         file_io.wherever(slowly)
         assert follow(builder_of(scenario, file_io), face) == (fine, 0), (scenario, face)
-
-
-@contextmanager
-def descriptors(more: int) -> Iterator[None]:
-    """Only so many more files can be open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The limit is one of numbers, of which the lowest that is free is taken.
-    used = {int(number) for number in os.listdir("/dev/fd") if os.path.exists(f"/dev/fd/{number}")}
-    free = (number for number in itertools.count() if number not in used)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (next(itertools.islice(free, more, None)), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_files_that_cannot_be_opened_are_a_retriable_error_and_leave_the_rows_as_they_are() -> None:
