@@ -20,7 +20,7 @@ HIGHEST = (1 << 48) - 1
 
 
 @pytest.fixture(scope="module")
-def java() -> Iterator[JavaBitmaps]:
+def library() -> Iterator[JavaBitmaps]:
     with java_bitmaps() as bitmaps:
         yield bitmaps
 
@@ -44,31 +44,31 @@ def ranges(drawn: random.Random, known: list[int]) -> list[Range]:
     return [each for each in found if each[1] != (1 << 63) - 1]
 
 
-def test_random_unions_are_java_s(java: JavaBitmaps) -> None:
+def test_random_unions_are_java_s(library: JavaBitmaps) -> None:
     """Unions of unions, of bitmaps that lost values, and of those whose runs are not stored as such."""
     drawn = seeded("bitmaps")
     for _ in range(12):
         known: list[int] = []
-        united = java.of(ranges(drawn, known))
+        united = library.of(ranges(drawn, known))
         for _ in range(5):
             added = ranges(drawn, known)
             removed = [first for first, _ in added if drawn.random() < 0.2]
-            value = java.of(added, removed, optimized=drawn.random() < 0.5)
-            expected = java.union(united, value)
+            value = library.of(added, removed, optimized=drawn.random() < 0.5)
+            expected = library.union(united, value)
             assert united_bitmaps(united, value) == expected
             united = expected
 
 
 @pytest.mark.parametrize("count", [5, 17, 49, 256])
-def test_nodes_grow_as_java_s(java: JavaBitmaps, count: int) -> None:
+def test_nodes_grow_as_java_s(library: JavaBitmaps, count: int) -> None:
     """The byte that tells keys apart comes in any order, which the nodes of 48 children remember."""
     drawn = seeded(f"nodes {count}")
     keys = drawn.sample(range(256), count)
     for shift in (16, 40):
-        united = expected = java.of([])
+        united = expected = library.of([])
         for start in range(0, count, 7):
-            value = java.of([(key << shift, key << shift) for key in keys[start : start + 7]])
-            united, expected = united_bitmaps(united, value), java.union(expected, value)
+            value = library.of([(key << shift, key << shift) for key in keys[start : start + 7]])
+            united, expected = united_bitmaps(united, value), library.union(expected, value)
             assert united == expected
 
 
@@ -84,23 +84,23 @@ def test_nodes_grow_as_java_s(java: JavaBitmaps, count: int) -> None:
     ],
     ids=["full", "bits to runs", "values to bits", "runs and runs", "runs and values", "runs and bits"],
 )
-def test_containers_are_of_java_s_kinds(java: JavaBitmaps, first: list[Range], second: list[Range]) -> None:
+def test_containers_are_of_java_s_kinds(library: JavaBitmaps, first: list[Range], second: list[Range]) -> None:
     for left, right in ((first, second), (second, first)):
         for optimized in (True, False):
-            united, value = java.of(left, optimized=optimized), java.of(right, optimized=optimized)
-            assert united_bitmaps(united, value) == java.union(united, value)
+            united, value = library.of(left, optimized=optimized), library.of(right, optimized=optimized)
+            assert united_bitmaps(united, value) == library.union(united, value)
 
 
-def test_a_column_is_united(java: JavaBitmaps) -> None:
-    one, other = java.of([(1, 5), (1 << 33, 1 << 33)]), java.of([(5, 9), ((1 << 64) - 3, (1 << 64) - 2)])
-    assert aggregate("rbm64", pa.binary(), [one, None, other]) == java.union(one, other)
+def test_a_column_is_united(library: JavaBitmaps) -> None:
+    one, other = library.of([(1, 5), (1 << 33, 1 << 33)]), library.of([(5, 9), ((1 << 64) - 3, (1 << 64) - 2)])
+    assert aggregate("rbm64", pa.binary(), [one, None, other]) == library.union(one, other)
 
 
-def test_what_is_no_bitmap_is_refused(java: JavaBitmaps) -> None:
+def test_what_is_no_bitmap_is_refused(library: JavaBitmaps) -> None:
     """Cut anywhere, or with other bytes: an error that names the function, or another bitmap, never something else."""
     drawn = seeded("damage")
-    whole = java.of([(1, 5), (1 << 33, 1 << 33), (1 << 60, (1 << 60) + 70_000)])
-    other = java.of([(7, 8)])
+    whole = library.of([(1, 5), (1 << 33, 1 << 33), (1 << 60, (1 << 60) + 70_000)])
+    other = library.of([(7, 8)])
     for length in range(len(whole)):
         with pytest.raises(UnsupportedTableError, match="'rbm64'"):
             aggregate("rbm64", pa.binary(), [other, whole[:length]])
