@@ -48,6 +48,7 @@ Event = Literal[
     "compaction_left_out",
     "commit_user_kept",
     "indexes_not_written",
+    "upkeep_left_out",
 ]
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 

@@ -28,6 +28,7 @@ from pypaimon.streaming.writing.commit.snapshot_commit import RolledBackError
 from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.schema_pin import SchemaPin
+from pypaimon.streaming.writing.upkeep import tell_of_upkeep
 from pypaimon.streaming.writing.writable_tables import check_writable
 from pypaimon.streaming.writing.writer_settings import (
     WriterClosedError,
@@ -82,6 +83,7 @@ class TableWriter:
         check_writable(table, self.name, settings.overwrite is not False)
         check_partitions(table, settings.overwrite)
         tell_of_unwritten(table, self.name)
+        tell_of_upkeep(table, self.name)
         self._pending = PendingRows(table, settings)
         self._directory = TableDirectory.of(table)
         self._is_named = settings.is_named

@@ -1,0 +1,63 @@
+"""`tell_of_upkeep`: what Java does behind a commit, where a table's options ask for it, and this library does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.options.option_values import OptionValues
+
+_LOG = StreamLog(__name__)
+
+_SNAPSHOTS, _CHANGELOGS = "run expire_snapshots", "run expire_changelogs"
+_COMMIT = "have Java commit"
+_UPKEEP = {
+    "snapshot.time-retained": _SNAPSHOTS,
+    "snapshot.num-retained.min": _SNAPSHOTS,
+    "snapshot.num-retained.max": _SNAPSHOTS,
+    "snapshot.expire.limit": _SNAPSHOTS,
+    "snapshot.expire.execution-mode": _SNAPSHOTS,
+    "changelog.time-retained": _CHANGELOGS,
+    "changelog.num-retained.min": _CHANGELOGS,
+    "changelog.num-retained.max": _CHANGELOGS,
+    "tag.automatic-creation": "run trigger_tag_automatic_creation",
+    "tag.default-time-retained": "run expire_tags",
+    "partition.expiration-time": "run expire_partitions",
+    "consumer.expiration-time": "run paimon-stream consumers delete",
+}
+"""What a writer of Java does unless the table is `write-only`, by option, and what does it instead."""
+_CALLBACKS = {
+    "commit.callbacks": _COMMIT,
+    "metadata.iceberg.storage": _COMMIT,
+    "metastore.partitioned-table": _COMMIT,
+    "metastore.tag-to-partition": _COMMIT,
+}
+"""What each commit of Java does."""
+_NOTHING = ("", "none", "disabled", "false")
+
+_told: set[tuple[str, str]] = set()
+
+
+def left_out(table: Any) -> str:
+    """The options of a table that ask for what is not done here, and what to do instead; empty: there are none."""
+    options = OptionValues(table.options.options.to_map())
+    asked = _CALLBACKS if options.boolean("write-only", False) else {**_UPKEEP, **_CALLBACKS}
+    found = [
+        (key, advice) for key, advice in asked.items() if (options.text(key) or "").strip().lower() not in _NOTHING
+    ]
+    return ", ".join(f"{key} ({advice})" for key, advice in found)
+
+
+def tell_of_upkeep(table: Any, name: str) -> None:
+    """Log, once in a process, what becomes of no commit here although a table's options ask for it.
+
+    Args:
+        table: pypaimon's table.
+        name: Its name.
+    """
+    options = left_out(table)
+    told = str(table.table_path), options
+    if options and told not in _told:
+        _told.add(told)
+        text = "behind commits to %(table)s a writer of Java would do more than is done here: %(options)s"
+        _LOG.warning("upkeep_left_out", text, table=name, options=options)

@@ -1,0 +1,54 @@
+"""What Java does behind a commit, and this library does not: a line of the log says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_tables import Written, rows
+
+from pypaimon.streaming.writing.upkeep import left_out
+
+ASKED = {
+    "snapshot.time-retained": "2 h",
+    "tag.automatic-creation": "process-time",
+    "partition.expiration-time": "7 d",
+    "commit.callbacks": "org.example.Callback",
+    "metadata.iceberg.storage": "disabled",
+    "metastore.partitioned-table": "false",
+}
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    told = (each.paimon for each in caplog.records if hasattr(each, "paimon"))
+    return [each for each in told if each["event"] == "upkeep_left_out"]
+
+
+def test_writers_of_a_process_tell_once_what_they_do_not_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = Written(tmp_path, **ASKED)
+    for key in range(2):
+        with table.writer().open_sync() as writer:
+            writer.write(rows(key))
+            writer.commit()
+    assert lines(caplog) == [
+        {
+            "event": "upkeep_left_out",
+            "table": "db.w",
+            "options": "snapshot.time-retained (run expire_snapshots), tag.automatic-creation (run "
+            "trigger_tag_automatic_creation), partition.expiration-time (run expire_partitions), commit.callbacks "
+            "(have Java commit)",
+        }
+    ]
+
+
+def test_of_a_write_only_table_java_leaves_the_upkeep_to_others_too(tmp_path: Path) -> None:
+    table = Written(tmp_path, **ASKED, **{"write-only": "true"})
+    assert left_out(table.handle()) == "commit.callbacks (have Java commit)"
+
+
+def test_a_table_that_asks_for_nothing_is_told_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Written(tmp_path).writer().open_sync() as writer:
+        writer.write(rows(1))
+        writer.commit()
+    assert lines(caplog) == []
