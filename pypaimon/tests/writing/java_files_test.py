@@ -19,6 +19,7 @@ from written_rows import KINDS, commit, recount
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
+from pypaimon.streaming.writing.bucket_hash import BucketKeys
 
 ATOMIC = [
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "DECIMAL(38, 10)",
@@ -98,6 +99,38 @@ def test_java_finds_no_difference(java: LiveJava, tmp_path: Path, kind: str, for
     by_us = java_answers(java, tmp_path / "ours", table, fields, rows, later, tmp_path / "java")
     for (what, expected), (_, found) in zip(by_java, by_us, strict=True):
         assert found == expected, what
+
+
+KEYS = [
+    "BOOLEAN", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "DECIMAL(38, 10)", "STRING", "BYTES", "DATE", "TIME(3)",
+    "TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)", "TIMESTAMP(6) WITH LOCAL TIME ZONE",
+]  # fmt: skip
+ODD_KEYS = {
+    # The fewest bytes of these numbers are fewer than Python says.
+    "DECIMAL(38, 10)": ["-0.0000000128", "0.0000000128", "-0.0000032768", "9999999999999999999999999999.9999999999"],
+}
+
+
+def test_keys_of_any_type_lie_in_javas_buckets(java: LiveJava, tmp_path: Path) -> None:
+    source = random.Random(commit_seed())
+    for number, type_ in enumerate(KEYS):
+        table = {"fields": [["k", type_], ["x", "STRING"]], "partition_keys": [], "primary_keys": []}
+        options = {"bucket": "11", "bucket-key": "k,x", "write-only": "true"}
+        java.call("create", warehouse=str(tmp_path / str(number)), **table, options=options)
+        keys = [None, *ODD_KEYS.get(type_, []), *(value(type_, source, True) for _ in range(12))]
+        java.call("write", flushes=[[["+I", key, source.choice([None, "x", "more than seven"])] for key in keys]])
+        made = CatalogFactory.create({"warehouse": str(tmp_path / str(number))}).get_table("d.t")
+        bucket_keys = BucketKeys.of(made)
+        assert bucket_keys is not None
+        builder = stream_read_builder(made)
+        count = 0
+        with builder.new_streaming_scan() as scan:
+            for split in scan.plan().splits():
+                rows = builder.new_read().to_arrow([split]).combine_chunks()
+                found = bucket_keys.buckets_of([rows[name].combine_chunks() for name in ("k", "x")])
+                assert set(found.tolist()) == {split.bucket}, f"{type_}: {rows.to_pylist()}"
+                count += rows.num_rows
+        assert count == len(keys)
 
 
 @pytest.mark.parametrize("threshold", ["0 b", "1 mb"])

@@ -53,11 +53,14 @@ def test_as_pypaimon_hashes(warehouse: Any, data: st.DataObject) -> None:
     [
         (pa.float64(), [0.0, -1.5, None]),
         (pa.decimal128(9, 2), [Decimal("1.25"), Decimal("-3.00"), None]),
-        (pa.timestamp("us"), [0, 1_600_000_000_123_456, None]),
+        (pa.timestamp("us"), [0, -1, 1_600_000_000_123_456]),
+        (pa.timestamp("ms", "UTC"), [0, -1, None]),
+        (pa.decimal128(30, 5), [Decimal("1.25"), Decimal("-3.00"), Decimal(0), Decimal(10) ** 20]),
+        (pa.time32("ms"), [0, 86_399_999, None]),
         (pa.binary(), [b"", b"12345678", None]),
     ],
 )
-def test_other_types_go_through_pypaimon(warehouse: Any, type_: pa.DataType, values: list[Any]) -> None:
+def test_other_types_are_hashed_as_pypaimon_does(warehouse: Any, type_: pa.DataType, values: list[Any]) -> None:
     table = _table(warehouse, {"k": type_})
     column = pa.array(values, type_)
     keys = BucketKeys.of(table)
