@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import how_to_repeat
+from commit_seed import how_to_repeat, is_drawn
 from hypothesis import HealthCheck, settings
 from pypaimon import CatalogFactory
 from repository import ROOT
@@ -77,8 +78,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long comes first, so that no worker is left with it at the end.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long comes first, so that no worker is left with it at the end; what the commit has not drawn is left.
 
     Raises:
         pytest.UsageError: A test takes the session of Spark outside the files of `ON_SPARK`, or Java outside `ON_JAVA`.
@@ -87,7 +88,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name, files in _SHARED.items():
             if name in getattr(item, "fixturenames", ()) and item.path.name not in files:
                 raise pytest.UsageError(f"{item.path.name} takes `{name}`: name it in ON_{name.upper()} of conftest.py")
+    chosen = bool(os.environ.get("SOAK") or config.option.keyword or any("::" in each for each in config.args))
+    left = [] if chosen else [item for item in items if not _is_drawn(item)]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: _ORDER.get(item.path.name, len(_ORDER)))
+
+
+def _is_drawn(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("by_commit")
+    return mark is None or is_drawn(f"{item.path.name} {item.name}", **mark.kwargs)
 
 
 def pytest_report_header() -> str:
@@ -148,7 +158,11 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.exists():
             draft = tmp_path_factory.mktemp("draft")
-            subprocess.run((sys.executable, "-m", "build", "--outdir", draft, ROOT), check=True, capture_output=True)
+            build = (sys.executable, "-m", "build", "--outdir", draft, ROOT)
+            # By uv in a part of the time, where it is there and its settings tell an index.
+            if subprocess.run((*build, "--installer", "uv"), check=False, capture_output=True).returncode:
+                shutil.rmtree(draft)
+                subprocess.run(build, check=True, capture_output=True)
             draft.rename(directory)
     return directory
 

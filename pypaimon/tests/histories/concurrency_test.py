@@ -24,7 +24,7 @@ SOAK = int(os.environ.get("SOAK", "0"))
 STORES = ("s3", "s3_without_fast") if SOAK else (("s3", "s3_without_fast")[commit_seed() % 2],)
 """One of the two ways to an object store by commit, both in the long form."""
 WRITERS = 2
-COMMITS = {"local": 12, "s3": 4}
+COMMITS = {"local": 12, "s3": 3}
 """Of each writer; many more in the long form."""
 BEFORE = 3
 """Commits before anybody reads."""

@@ -224,8 +224,9 @@ def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: 
 
 
 def test_an_editable_install_works_and_leaves_pypaimon_whole(environment: Environment) -> None:
+    environment.install("setuptools>=77", "setuptools-scm>=8")
     with environment.without_wheel():
-        environment.pip("install", "--no-deps", "--editable", ROOT)
+        environment.pip("install", "--no-deps", "--no-build-isolation", "--editable", ROOT)
         assert Path(environment.python(IMPORT_ALL)) == ROOT / "pypaimon" / "streaming" / "__init__.py"
         environment.pip("uninstall", "--yes", "pypaimon-streaming")
         environment.check_that_pypaimon_is_whole()

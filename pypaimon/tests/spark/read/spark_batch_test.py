@@ -19,6 +19,8 @@ from pypaimon.spark import LagListener, native_foreach_batch, native_read
 from pypaimon.spark.lag_listener import lag_of
 from pypaimon.streaming import UnsupportedTableError
 
+pytestmark = pytest.mark.by_commit(one_in=2)
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:

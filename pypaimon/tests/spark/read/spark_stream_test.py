@@ -13,6 +13,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from spark_queries import Collected, frame
 from tables import Table
 
+pytestmark = pytest.mark.by_commit(one_in=2)
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
