@@ -44,7 +44,7 @@ class OrcEncoder:
         for name, column in zip(data.schema.names, data.columns, strict=True):
             for chunk in column.chunks:
                 _check(name, chunk)
-        self._writer.write(_without_times(data))
+        self._writer.write(_without_slices(_without_times(data)))
         # A stripe is written once it is full; until then Arrow holds it.
         written = int(self._stream.tell())
         self._held = self._held + data.nbytes if written == self._written else 0
@@ -66,6 +66,19 @@ def _without_times(data: pa.Table) -> pa.Table:
             milliseconds = pc.cast(data.column(index), pa.time32("ms")).cast(pa.int32())
             data = data.set_column(index, field.with_type(pa.int32()), milliseconds)
     return data
+
+
+def _without_slices(data: pa.Table) -> pa.Table:
+    """Structs in memory of their own: of a slice Arrow writes the nulls of other rows."""
+    for index, field in enumerate(data.schema):
+        if _has_structs(field.type):
+            data = data.set_column(index, field, data.column(index).take(pa.array(np.arange(data.num_rows))))
+    return data
+
+
+def _has_structs(kind: pa.DataType) -> bool:
+    children = [kind.field(number).type for number in range(kind.num_fields)]
+    return pa.types.is_struct(kind) or any(map(_has_structs, children))
 
 
 def _check(name: str, column: pa.Array) -> None:
