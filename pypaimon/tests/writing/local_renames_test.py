@@ -13,6 +13,8 @@ import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from written_tables import Written, rows
 
+from pypaimon.streaming import CommitFailedError
+
 
 class Renaming:
     """A writer that is about to rename its snapshot: it has written it beside, and has seen that there is none yet."""
@@ -155,3 +157,21 @@ def test_snapshots_of_its_own_are_listed_once(table: Written, monkeypatch: pytes
                 patched.setattr(os, "listdir", counted)
                 writer.commit()
     assert [Path(each).name for each in listed].count("snapshot") == 1
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
+def test_a_file_system_without_links_is_named_at_once_and_nothing_stays(
+    table: Written, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    asked = []
+
+    def refused(source: str, target: str) -> None:
+        asked.append(target)
+        raise OSError(number, os.strerror(number), source, None, target)
+
+    monkeypatch.setattr(os, "link", refused)
+    files = table.data_files()
+    with pytest.raises(CommitFailedError, match=r"makes no hard links, .*its files are deleted"):
+        commit(table, 2)
+    assert len(asked) == 1 and table.data_files() == files
+    assert not list((table.path / "snapshot").glob(".*.tmp"))

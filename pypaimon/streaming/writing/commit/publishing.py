@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
-from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.errors import PaimonStreamError, StoreError
 from pypaimon.streaming.internals import JSON, local_path
 from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
 from pypaimon.streaming.io.request_errors import translated
@@ -18,6 +19,10 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import PaimonSnapshot, RenamingSnapshotCommit
 
 Statistics: TypeAlias = Callable[[], list[Any]]
+
+
+_NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV))
+"""What `link` says where a file system has no hard links, so that surely none was made."""
 
 
 class NotPublishedError(Exception):
@@ -120,6 +125,11 @@ class _ByLink:
             os.link(temporary, target)
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                why = f"{home}: this file system makes no hard links, by which a commit is published ({error})"
+                raise NotPublishedError from StoreError(why)
+            raise
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
