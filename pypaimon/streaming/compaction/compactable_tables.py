@@ -17,6 +17,7 @@ from pypaimon.streaming.write_internals import FileStoreTable
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
+from pypaimon.streaming.writing.indexes.index_options import IndexOptions
 
 _REFUSED_TYPES = ("BLOB",)
 _REFUSED_OPTIONS = {
@@ -28,7 +29,6 @@ _REFUSED_OPTIONS = {
     SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
 _EXPIRY = "record-level.expire-time"
-_INDEXES = "file-index."
 
 
 def under_latest_schema(table: Any, directory: TableDirectory) -> Any:
@@ -51,8 +51,9 @@ def check_compactable(table: Any, name: str) -> None:
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
     if options.text(_EXPIRY) is not None:
         raise UnsupportedTableError(f"{name} has '{_EXPIRY}', which compaction here does not carry out.")
-    if any(key.startswith(_INDEXES) and key.endswith(".columns") for key in raw):
-        raise UnsupportedTableError(f"{name} has file indexes ('{_INDEXES}*'), which compaction here would lose.")
+    if unwritten := IndexOptions.of(table).unwritten:
+        lost = ", ".join(map(str, unwritten))
+        raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
     if options.boolean("chain-table.enabled", False):
         raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
     for field in table.fields:

@@ -126,7 +126,7 @@ def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
     [
         ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled"),
         ({"record-level.expire-time": "1 d"}, "record-level.expire-time"),
-        ({"file-index.bloom-filter.columns": "v"}, "file indexes"),
+        ({"file-index.bsi.columns": "k"}, "file indexes"),
         ({"file.format": "csv"}, "csv"),
     ],
 )

@@ -14,6 +14,7 @@ from written_rows import table_of
 from written_tables import Written, rows
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
+from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.indexes.bitmap_index import BitmapIndex
 from pypaimon.streaming.filtering.indexes.bloom_filter import hash_bytes
@@ -112,6 +113,34 @@ def test_files_without_a_match_are_not_read(warehouse: Any, threshold: str, embe
         changes = stream_read_builder(table).with_start("earliest").with_end(latest=True).with_filter(each)
         with changes.open_sync() as stream:
             assert [row["k"] for batch in stream for row in batch.data.to_pylist()] == [4]
+
+
+@pytest.mark.parametrize("threshold", ["1 mb", "0 b"])
+@pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
+def test_compaction_keeps_them(warehouse: Any, threshold: str, keyed: bool) -> None:
+    columns = pa.schema([pa.field("k", pa.int64(), not keyed), *list(COLUMNS)[1:]])
+    bucket = {"bucket": "1"} if keyed else {"bucket": "-1", "compaction.min.file-num": "2"}
+    options = {**INDEXES, **bucket, "file-index.in-manifest-threshold": threshold}
+    table = table_of(warehouse, "i", columns, primary_keys=["k"] if keyed else None, options=options)
+    with stream_write_builder(table).open_sync() as writer:
+        for number in range(3):
+            writer.write(pa.table({"k": [number], "s": [f"text {number}"], "f": [0.5]}, schema=columns))
+            writer.commit()
+            if number == 0 and keyed:
+                # The only file is moved to another level, as it is.
+                assert compact(table, full=True).snapshots
+    assert compact(table, full=True).snapshots
+    (file,) = (file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files)
+    directory = Path(file.file_path).parent
+    data = file.embedded_index or (directory / file.extra_files[0]).read_bytes()
+    assert {name: [each.kind for each in found] for name, found in index_parts(data).items()} == {
+        "s": ["bloom-filter", "bitmap"], "k": ["bloom-filter"], "f": ["bitmap"],
+    }  # fmt: skip
+    for text, rows_found in (("text 1", 1), ("text 9", 0)):
+        wanted = stream_read_builder(table).new_predicate_builder().equal("s", text)
+        builder = stream_read_builder(table).with_start("latest-full").with_end(latest=True).with_filter(wanted)
+        with builder.open_sync() as stream:
+            assert sum(batch.data.num_rows for batch in stream) == rows_found
 
 
 def test_a_write_that_is_given_up_leaves_no_index(warehouse: Any) -> None:
