@@ -36,7 +36,7 @@ def csv_batches(source: BufferedReader, delimiter: str, known: Collection[str]) 
     names = _header(source, delimiter, known)
     rows = 0
     for block in _whole_rows(source, delimiter):
-        if len(names) > 1 and block.isspace():
+        if len(names) > 1 and not block.strip(b"\r\n"):
             continue
         table = _parsed(block, names, delimiter, rows)
         rows += table.num_rows
@@ -48,7 +48,10 @@ def _header(source: BufferedReader, delimiter: str, known: Collection[str]) -> l
         line = source.readline().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInputError(f"the header of the input is no text in UTF-8: {error}") from error
-    names = next(csv.reader([line], delimiter=delimiter), [])
+    try:
+        names = next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error as error:
+        raise BadInputError(f"the header of the input is no CSV: {error}; rows end with \\n or \\r\\n") from error
     if not names:
         raise BadInputError("the input has no header with the names of the columns")
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -157,7 +157,8 @@ class _Typed:
 def _json_pieces(source: BufferedReader, typed: _Typed, most: Callable[[], int]) -> Iterator[Piece]:
     for numbers, lines in _line_groups(source, most):
         rows = [_row(line, number) for number, line in zip(numbers, lines, strict=True)]
-        names = dict.fromkeys(name for row in rows for name in row)
+        # Objects without fields are rows too, of nulls.
+        names = dict.fromkeys(name for row in rows for name in row) or dict.fromkeys(list(typed.types)[:1])
         table = typed.table({name: [row.get(name) for row in rows] for name in names}, "line", numbers)
         yield Piece(len(rows), table.nbytes, table)
 

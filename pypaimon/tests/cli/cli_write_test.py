@@ -235,6 +235,19 @@ def test_other_delimiters(
     assert [row["name"] for row in held(catalog)] == [f"a{delimiter}b", "c,d"]
 
 
+def test_an_object_without_fields_is_a_row_of_nulls(program: Program, catalog: Any, tmp_path: Path) -> None:
+    catalog.create_table(
+        "db.nulls", Schema.from_pyarrow_schema(pa.schema([("id", pa.int64()), ("v", pa.string())])), False
+    )
+    path = tmp_path / "rows.jsonl"
+    path.write_text("{}\n{}\n")
+    outcome = program("write", "db.nulls", str(path))
+    assert "2 rows in 1 commit" in outcome.out
+    builder = catalog.get_table("db.nulls").new_read_builder()
+    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    assert found.to_pylist() == [{"id": None, "v": None}] * 2
+
+
 def test_a_header_alone_is_no_row(program: Program, catalog: Any, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,name\n\n")
     found = program("write", "db.t", str(tmp_path / "a.csv"))

@@ -11,6 +11,7 @@ import pytest
 from commit_seed import commit_seed
 
 from pypaimon.streaming.cli import csv_input
+from pypaimon.streaming.cli.bad_input import BadInputError
 from pypaimon.streaming.cli.csv_input import csv_batches
 
 PIECES = ["a", "é", '5" x', '"', "\n", "\r\n", ",", ";", ""]
@@ -46,6 +47,19 @@ def test_rows_are_the_same_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch) 
 def test_an_empty_line_is_a_null_of_a_single_column_and_nothing_else() -> None:
     assert read("a\n\n1\n\n") == [[None], ["1"], [None]]
     assert read("a,b\n\n1,\n\n") == [["1", None]]
+
+
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_a_row_of_empty_fields_between_tabs_is_one_however_it_comes(
+    monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(csv_input, "_BLOCK", block)
+    assert read("a\tb\n\t\n\n \t\n", "\t") == [[None, None], [" ", None]]
+
+
+def test_lines_that_end_otherwise_are_an_error_that_says_so() -> None:
+    with pytest.raises(BadInputError, match="the header of the input is no CSV"):
+        read("a,b\r1,2\r")
 
 
 def test_the_last_row_needs_no_line_end() -> None:
