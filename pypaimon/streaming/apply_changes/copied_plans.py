@@ -91,6 +91,11 @@ class CopiedPlans:
             if self._writer.has_pending:
                 self._writer.abort()
 
+    def close(self) -> None:
+        """End the writer. Idempotent."""
+        self._is_open = False
+        self._writer.close(is_done=True)
+
     def _takes(self, batch: AnyBatch) -> bool:
         if batch.is_first:
             # A plan that was left before its end comes again as a whole, or never.

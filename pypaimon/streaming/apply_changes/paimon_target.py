@@ -34,7 +34,8 @@ class PaimonTarget:
         shared: Others write to the table too, such as the other shards of a stream. A full state is added then, and one
             in the midst of a stream is refused, for it would leave rows behind that are gone.
         commit_user: Under whom the table notes the position: the same after each restart, another one for each stream.
-            Default: `pypaimon-copy`; where the table is shared there is none, and a new target begins anew.
+            Default: `pypaimon-copy`; where the table is shared there is none, and a new target begins anew:
+            `close` this one then.
 
     Raises:
         UnsupportedTableError: pypaimon cannot write a column of the table.
@@ -66,9 +67,18 @@ class PaimonTarget:
         """
         self._opened().apply(batch)
 
+    def close(self) -> None:
+        """End. What was written of a plan that is not at its end is deleted. Idempotent.
+
+        A table that is shared, without commit user, keeps the snapshots behind the target's newest commit until then.
+        A batch that comes later opens the target again.
+        """
+        if self._plans is not None:
+            self._plans.close()
+
     def _opened(self) -> CopiedPlans:
         if self._plans is None or not self._plans.is_open:
-            writer = TableWriter(self._table, WriterSettings(self._user))
+            writer = TableWriter(self._table, WriterSettings(self._user, is_named=self._resumes))
             self._plans = CopiedPlans(writer, self._fitted, self._shared, before=self._plans)
         return self._plans
 

@@ -134,6 +134,21 @@ def test_shards_write_to_one_table_that_is_shared(table: Table) -> None:
     assert copy.ids() == before
 
 
+def test_a_target_that_is_closed_keeps_no_snapshots_unless_it_goes_on(table: Table) -> None:
+    copy = copy_of(table)
+    first, *_ = batches(stream(table))
+    for user in (None, "shard-1"):
+        target = PaimonTarget(copy.handle(), shared=True, commit_user=user)
+        target.apply(first)
+        before = copy.ids()
+        for _ in range(2):
+            target.close()
+        assert copy.ids() == before
+        kept = [path.name for path in (copy.path / "consumer").iterdir() if path.name.startswith("consumer-")]
+        assert kept == ([] if user is None else [f"consumer-{user}"])
+    assert PaimonTarget(copy.handle(), shared=True, commit_user="shard-1").position() == first.plan_after
+
+
 def test_an_append_table_takes_inserts(tables: Any) -> None:
     source, target = events(tables), events(tables, "db.copy", commits=0)
     applied = PaimonTarget(target)
