@@ -16,6 +16,7 @@ from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.exactly_once import Overwrite
 from pypaimon.streaming.writing.commit.last_commit import LastCommit
+from pypaimon.streaming.writing.key_years import check_years, keys_with_years
 from pypaimon.streaming.writing.known_state import KnownState, latest_snapshot
 from pypaimon.streaming.writing.record_writer import RecordWriter, orders_by_snapshot
 from pypaimon.streaming.writing.row_layout import RowLayout, row_layout
@@ -81,7 +82,7 @@ class PendingRows:
         """
         given = arrow_input(data)
         schema, layout = self._layout_of(given.schema)
-        aligned = (layout.align(plain(batch, schema)) for batch in given.batches)
+        aligned = (self._checked(layout.align(plain(batch, schema))) for batch in given.batches)
         return list(aligned) if given.in_memory else aligned
 
     def take(self, batch: pa.RecordBatch, last: LastCommit | None) -> None:
@@ -158,6 +159,10 @@ class PendingRows:
             records.abort()
         if messages:
             discard(self.table, messages)
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        check_years(batch, keys_with_years(self.table), self.table.identifier.get_full_name())
+        return batch
 
     def _layout_of(self, given: pa.Schema) -> tuple[pa.Schema, RowLayout]:
         known = self._layout

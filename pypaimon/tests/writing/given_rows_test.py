@@ -13,7 +13,7 @@ from descriptors import descriptors
 from written_rows import table_of
 from written_tables import Written
 
-from pypaimon.streaming import StreamConfigError, stream_write_builder
+from pypaimon.streaming import BadRowError, StreamConfigError, stream_write_builder
 from pypaimon.streaming.writing import record_writer
 
 CASES = pa.schema([("a", pa.int32()), ("A", pa.int32())])
@@ -85,6 +85,27 @@ def test_a_frame_that_is_no_table_is_refused_and_the_writer_goes_on(tmp_path: Pa
         writer.write(pa.table({"k": [1]}))
         writer.commit()
     assert table.rows() == [(1, None)]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("ms", "UTC")], ids=str)
+@pytest.mark.parametrize("part", ["key", "partition", "bucket key"])
+def test_years_that_python_has_not_are_refused_in_keys_and_the_writer_goes_on(
+    warehouse: Any, kind: pa.DataType, part: str
+) -> None:
+    columns = pa.schema([pa.field("at", kind, nullable=part == "partition"), ("v", kind)])
+    of_part: dict[str, dict[str, Any]] = {
+        "key": {"primary_keys": ["at"], "options": {"bucket": "2"}},
+        "partition": {"partition_keys": ["at"]},
+        "bucket key": {"options": {"bucket": "2", "bucket-key": "at"}},
+    }
+    table = table_of(warehouse, "t", columns, **of_part[part])
+    number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    late, soon = pa.array([2**31 - 1 if number == pa.int32() else 2**58], number).cast(kind), pa.array([5], kind)
+    with stream_write_builder(table).open_sync() as writer:
+        with pytest.raises(BadRowError, match=r"Column 'at' of db\.t decides where rows lie"):
+            writer.write(pa.table({"at": late, "v": soon}))
+        writer.write(pa.table({"at": soon, "v": late}))
+        assert writer.commit().written.rows == 1
 
 
 def test_files_of_many_partitions_are_open_a_bounded_number_at_a_time(
