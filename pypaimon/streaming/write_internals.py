@@ -1,6 +1,7 @@
 """What writes tables in pypaimon and is used here; importing it costs all of pypaimon's write path."""
 
 from pypaimon.catalog.catalog_exception import ColumnAlreadyExistException
+from pypaimon.index.deletion_vector_meta import DeletionVectorMeta
 from pypaimon.index.index_file_meta import IndexFileMeta
 from pypaimon.manifest import avro_codec
 from pypaimon.manifest.index_manifest_entry import IndexManifestEntry
@@ -28,6 +29,7 @@ __all__ = [
     "BucketMode",
     "ColumnAlreadyExistException",
     "CommitMessage",
+    "DeletionVectorMeta",
     "FileStoreTable",
     "IndexFileMeta",
     "IndexManifestEntry",

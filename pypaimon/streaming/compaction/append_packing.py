@@ -21,21 +21,32 @@ Pack = list[LiveFile]
 def packs(files: Sequence[LiveFile], options: CompactionOptions, *, full: bool) -> list[Pack]:
     """Small files of a partition without buckets, put together up to about twice the size of a file.
 
+    Files with deletion vectors are put together by themselves: a small one is always due, and a large one with too many
+    deleted rows.
+
     Args:
         files: The files of the partition.
         options: The table's.
         full: Whether two small files are enough for a pack; otherwise `min_files` are, or enough bytes.
     """
+    due = [file for file in files if file.size < options.small_bytes or file.deleted_ratio > options.delete_ratio]
+    with_vectors = [file for file in due if file.deletions is not None]
+    others = [file for file in due if file.deletions is None]
+    return _bins(with_vectors, options, 1) + _bins(others, options, _worth(options, full))
+
+
+def _bins(files: Sequence[LiveFile], options: CompactionOptions, worth: int) -> list[Pack]:
+    """Files put together, the smallest ones first; `worth`: how many are enough for the last pack."""
     found: list[Pack] = []
     pack: Pack = []
     size = 0
-    for file in sorted((file for file in files if file.size < options.small_bytes), key=lambda file: file.size):
+    for file in sorted(files, key=lambda file: file.size):
         pack.append(file)
         size += file.size + options.open_bytes
         if len(pack) > 1 and size >= 2 * options.target_bytes:
             found.append(pack)
             pack, size = [], 0
-    if len(pack) >= _worth(options, full):
+    if len(pack) >= worth:
         found.append(pack)
     return found
 

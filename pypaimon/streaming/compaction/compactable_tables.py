@@ -13,7 +13,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
 )
-from pypaimon.streaming.write_internals import FileStoreTable
+from pypaimon.streaming.write_internals import BucketMode, FileStoreTable
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
@@ -21,13 +21,13 @@ from pypaimon.streaming.writing.indexes.index_options import IndexOptions
 
 _REFUSED_TYPES = ("BLOB",)
 _REFUSED_OPTIONS = {
-    "deletion-vectors.enabled": "its files have deletion vectors",
     "row-tracking.enabled": "its rows have ids",
     "data-evolution.enabled": "its rows lie in several files",
     "clustering.incremental": "its files are clustered",
     "pk-clustering-override": "its files are clustered",
     SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
+_VECTORS = "deletion-vectors.enabled"
 _EXPIRY = "record-level.expire-time"
 
 
@@ -49,6 +49,11 @@ def check_compactable(table: Any, name: str) -> None:
     for key, why in _REFUSED_OPTIONS.items():
         if options.boolean(key, False):
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
+    if options.boolean(_VECTORS, False) and table.bucket_mode() != BucketMode.BUCKET_UNAWARE:
+        raise UnsupportedTableError(
+            f"{name} has '{_VECTORS}': its files have deletion vectors, and such tables are compacted here only where "
+            "they have neither a primary key nor buckets."
+        )
     if options.text(_EXPIRY) is not None:
         raise UnsupportedTableError(f"{name} has '{_EXPIRY}', which compaction here does not carry out.")
     if unwritten := IndexOptions.of(table).unwritten:

@@ -51,6 +51,7 @@ class CompactionOptions:
         small_bytes: Files below are small.
         min_files: As few small files are worth a compaction of an append table.
         open_bytes: Size that a file counts beside its own.
+        delete_ratio: A file with more deleted rows than this part of it is due, however large.
     """
 
     trigger: int
@@ -67,6 +68,7 @@ class CompactionOptions:
     small_bytes: int
     min_files: int
     open_bytes: int
+    delete_ratio: float = 0.2
 
     @property
     def by_time(self) -> bool:
@@ -113,6 +115,7 @@ class CompactionOptions:
             int(target * _ratio(options, "compaction.small-file-ratio", 0.7)),
             number("compaction.min.file-num", 5, 1),
             options.size_bytes("source.split.open-file-cost", 4 << 20),
+            _ratio(options, "compaction.delete-ratio-threshold", 0.2),
         )
 
 

@@ -15,6 +15,7 @@ from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionReport, FileCount, counted
+from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.compaction.work import Work, planner
 from pypaimon.streaming.compaction.workers import Done, Threads, Workers
 from pypaimon.streaming.errors import TableChangedError
@@ -125,15 +126,18 @@ class Compaction:
         if snapshot is None:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)
-        if CompactionOptions.of(table).by_time or self._chosen.by_time:
+        index = VectorIndex.of(table, directory, snapshot)
+        # Deletion vectors come without a change of the files.
+        vectors = bool(table.options.deletion_vectors_enabled())
+        if vectors or CompactionOptions.of(table).by_time or self._chosen.by_time:
             self._live.forget()
         buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.has))
         known = _of_known_schemas(buckets, int(table.table_schema.id))
         plans = planner(table, FileReader(table, directory, check))
-        work = list(plans.work(known, full=self._full))
+        work = list(plans.work(index.attached(known), full=self._full))
         if dry_run:
             return CompactionReport(snapshot.id, compacted=tuple(_told(table, each) for each in work))
-        run = _Run(table, directory, snapshot, self._user, self._next_identifier, on_progress)
+        run = _Run(table, directory, snapshot, index, self._user, self._next_identifier, on_progress)
         return run.carry_out(work, partial(self._workers.carry_out, table, plans), self._workers.commit_bytes)
 
     def _next_identifier(self) -> int:
@@ -149,6 +153,7 @@ class _Run:
         table: Any,
         directory: TableDirectory,
         snapshot: Snapshot,
+        index: VectorIndex,
         user: str,
         identifier: Callable[[], int],
         on_progress: Progress | None,
@@ -156,6 +161,7 @@ class _Run:
         self._table = table
         self._directory = directory
         self._snapshot = snapshot
+        self._index = index
         self._user = user
         self._identifier = identifier
         self._on_progress = on_progress
@@ -189,6 +195,11 @@ class _Run:
         )
 
     def _commit(self, made: list[tuple[Work, Replaced]]) -> None:
+        try:
+            index = self._without_vectors(made)
+        except BaseException:
+            self._discard(made)
+            raise
         messages = [replaced.message(each.bucket) for each, replaced in made if replaced.before]
         if not messages:
             return
@@ -205,9 +216,23 @@ class _Run:
         except CommitConflictError:
             self._conflicts += told
             return
+        self._index = index
         self._compacted += told
         if report.snapshot is not None:
             self._snapshots.append(report.snapshot)
+
+    def _without_vectors(self, made: list[tuple[Work, Replaced]]) -> VectorIndex:
+        """Have the index files change with the data files; all parts of a bucket change them together."""
+        index = self._index
+        of_bucket: dict[tuple[bytes, int], list[tuple[Work, Replaced]]] = {}
+        for each, replaced in made:
+            of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append((each, replaced))
+        for parts in of_bucket.values():
+            work, first = parts[0]
+            changed = index.without(work.bucket, [file for _, replaced in parts for file in replaced.before])
+            first.index_added, first.index_deleted = changed.added, changed.deleted
+            index = changed.after
+        return index
 
     def _discard(self, made: list[tuple[Work, Replaced]]) -> None:
         discard(self._table, [replaced.message(each.bucket) for each, replaced in made])

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveFile
+from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
@@ -31,14 +32,22 @@ class FileReader:
         self._check = check
 
     def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:
-        """The rows of a file of an append table.
+        """The rows of a file of an append table that its deletion vector leaves.
 
         Raises:
             CorruptTableError: The file is damaged.
             FileNotFoundError: It is missing.
             StoreError: The store failed.
         """
-        return self._batches(file, (), _BATCH_ROWS)
+        vector = None
+        if file.deletions is not None:
+            vector = deletion_vectors.read(self._directory.store, file.deletions, int(file.read.row_count))
+        position = 0
+        for batch in self._batches(file, (), _BATCH_ROWS):
+            kept = batch if vector is None else batch.filter(vector.keep_mask(position, batch.num_rows))
+            position += batch.num_rows
+            if kept.num_rows:
+                yield kept
 
     def records(self, files: Sequence[LiveFile], *, levels: bool, shared_by: int = 1) -> Iterator[pa.RecordBatch]:
         """The records of files of a primary-key table that follow each other: values, number, kind.

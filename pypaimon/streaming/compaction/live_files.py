@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.formats.binary_row import decode
-from pypaimon.streaming.internals import BinaryRow, DataFileMeta, SimpleStats
+from pypaimon.streaming.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.writing.commit.file_changes import FileChange
@@ -26,10 +26,12 @@ class LiveFile:
     Attributes:
         read: As readers take it: with its path and its keys decoded, without statistics.
         stored: As manifests have it.
+        deletions: Where its deletion vector is; None: it has none.
     """
 
     read: DataFileMeta
     stored: FileChange
+    deletions: DeletionFile | None = None
 
     @property
     def name(self) -> str:
@@ -45,6 +47,12 @@ class LiveFile:
     def level(self) -> int:
         """Its level; 0 in tables without a primary key."""
         return int(self.read.level)
+
+    @property
+    def deleted_ratio(self) -> float:
+        """How much of its rows its deletion vector removes; 0 where the vector does not tell."""
+        deleted = None if self.deletions is None else self.deletions.cardinality
+        return (deleted or 0) / max(1, int(self.read.row_count))
 
     @property
     def made_millis(self) -> int:

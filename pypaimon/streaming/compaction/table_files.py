@@ -14,6 +14,7 @@ from pypaimon.streaming.compaction.files_picture import Bar, picture
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile, live_buckets
 from pypaimon.streaming.compaction.reports import FileCount, counted
+from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.compaction.work import planner
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -116,6 +117,7 @@ def table_files(
         check_compactable(table, name)
     except UnsupportedTableError as error:
         return TableFiles(name, snapshot.id, tuple(_told(table, each, None) for each in buckets), str(error))
+    buckets = list(VectorIndex.of(table, directory, snapshot).attached(buckets))
     due: defaultdict[Place, FileCount] = defaultdict(FileCount)
     for work in planner(table, FileReader(table, directory, lambda: None)).work(buckets, full=full):
         due[_place(work.bucket)] += counted(file.read for file in work.files)

@@ -88,6 +88,17 @@ def parse(data: bytes, deletion_file: DeletionFile, row_count: int | None = None
     return DeletionVector(np.fromiter(rows, dtype=np.uint64, count=len(rows)))
 
 
+def framed(data: bytes, deletion_file: DeletionFile) -> bytes:
+    """The bytes of one deletion vector with its length and checksum, as they may stand in another index file.
+
+    Raises:
+        ValueError: As `parse`.
+    """
+    parse(data, deletion_file)
+    start = deletion_file.offset
+    return data[start : start + 2 * _WORD + int.from_bytes(data[start : start + _WORD], "big")]
+
+
 def _bitmap(content: bytes) -> tuple[BitMap | BitMap64, int]:
     """The deleted rows, and the length that a manifest records for them."""
     from pyroaring import BitMap, BitMap64
