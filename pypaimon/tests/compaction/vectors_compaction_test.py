@@ -115,6 +115,19 @@ def test_rows_that_are_deleted_meanwhile_stay_deleted(java: LiveJava, tmp_path: 
     assert not shared.index()
 
 
+def test_files_without_a_row_left_go(java: LiveJava, tmp_path: Path) -> None:
+    shared = Deleted(java, tmp_path)
+    for number in range(6):
+        shared.javas((number, "alone"))
+    shared.delete(0)
+    shared.delete(2)
+    report = compact(shared.table)
+    emptied = [each.before.rows for each in report.compacted if not each.after.files]
+    assert sum(emptied) == 6 - len(shared.model) > 0
+    shared.check()
+    assert not shared.index()
+
+
 def test_an_index_file_that_cannot_be_read_ends_the_compaction(java: LiveJava, tmp_path: Path) -> None:
     shared = Deleted(java, tmp_path)
     for number in range(3):
