@@ -14,6 +14,7 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.reports import CompactionReport
 from pypaimon.streaming.compaction.workers import Threads
 from pypaimon.streaming.concurrency.bridge import wait_for_future
+from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.logs import StreamLog
 
@@ -96,6 +97,7 @@ class Compactor:
 
     def __exit__(self, kind: Any, *_: object) -> None:
         self._stopped.set()
+        until_done(self._ended, lambda: False)
         self._tell(kind, self._ended.exception())
 
     async def __aenter__(self) -> Compactor:
@@ -117,6 +119,8 @@ class Compactor:
 
     def wait(self) -> None:
         """Wait until it is stopped, or ends with an error, which is raised."""
+        # In pieces: a signal that comes just before a thread begins to wait for a lock is handled when that wait ends.
+        until_done(self._ended, lambda: False)
         self._ended.result()
 
     def stop(self) -> None:
