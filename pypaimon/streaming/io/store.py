@@ -19,6 +19,7 @@ from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.internals import arrow_file_io, object_stream
 from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, left_beside
+from pypaimon.streaming.io.exclusive_files import ExclusiveFiles
 from pypaimon.streaming.io.fetch_ahead import FetchAhead
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging, one_request
@@ -127,6 +128,7 @@ class Store:
         self.objects = ObjectReads(file_io, timeout)
         self.ahead = FetchAhead(timeout)
         self._writes = ConditionalWrites(file_io, self.objects)
+        self._exclusive = ExclusiveFiles(file_io, self.objects)
         self._hung_ahead: set[str] = set()
 
     def for_reader(self) -> Store:
@@ -283,6 +285,28 @@ class Store:
             StoreError: The store kept failing (retriable).
         """
         self._one("write", path, partial(self._writes.replace, data=data, seen=seen))
+
+    def create_exclusive(self, path: str, data: bytes) -> bool:
+        """Make a small file where none of the name is: of all who try, in whatever processes, one does.
+
+        One request where it is made, another one where the name exists. The first file in a bucket or a local directory
+        costs some more: the store is tried whether it overwrites. A try whose answer was lost is found, as what exists
+        is read.
+
+        Args:
+            path: Of the file; local directories are made.
+            data: Its content, which nobody else writes: it holds a number that was drawn for it, say.
+
+        Returns:
+            Whether the file has this content; False: another one, and nothing was written.
+
+        Raises:
+            StreamConfigError: The store cannot promise that one makes it, or does not keep the promise.
+            CorruptTableError: It may not be written.
+            StoreError: The store kept failing (retriable): the file may be there, now or later. Who asks again with the
+                same content finds out.
+        """
+        return self._one("write", path, partial(self._exclusive.create, data=data))
 
     def delete(self, path: str) -> None:
         """Delete a file; one that does not exist is fine."""

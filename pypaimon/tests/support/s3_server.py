@@ -20,6 +20,7 @@ ACCESS_KEY, SECRET_KEY = "an-access-key", "a-secret-key-that-nobody-may-see"
 BUCKET = "lake"
 CODES = {400: "ExpiredToken", 401: "Unauthorized", 403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError"}
 _SIGNED_BY = re.compile(r"Credential=([^/]+)/")
+_CONDITIONS = frozenset(("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"))
 Fault = int | str | None
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -34,6 +35,7 @@ class S3Server:
         endpoint: Its URL.
         keys: Access keys, each with its session token, that requests have to be signed by; None: any will do.
         agents: Requests by programs that call themselves so are refused.
+        heeds_conditions: Whether writes with `If-Match` and `If-None-Match` compare, one after the other.
         go_on: Ends what hangs.
         hanging: Set once a request hangs.
     """
@@ -41,13 +43,16 @@ class S3Server:
     def __init__(self) -> None:
         self.keys: dict[str, str | None] | None = None
         self.agents = ""
+        self.heeds_conditions = True
         self.go_on = threading.Event()
         self.hanging = threading.Event()
         self._asked: list[tuple[str, str]] = []
         self._faults: dict[tuple[str, str], deque[Fault]] = {}
         self._on_hang: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
-        self._application: Application = DomainDispatcherApplication(create_backend_app)
+        self._comparing = threading.Lock()
+        self._application: Application = self._compared
+        self._backend: Application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -146,6 +151,15 @@ class S3Server:
             raise ConnectionResetError
         answer = self._application(environ, start_response)
         return _half(answer) if fault == "cut" else answer
+
+    def _compared(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """What the store answers. It compares and stores in two steps, which nobody may come between."""
+        if not environ.keys() & _CONDITIONS or environ["REQUEST_METHOD"] == "GET":
+            return self._backend(environ, start_response)
+        if not self.heeds_conditions:
+            environ = {key: value for key, value in environ.items() if key not in _CONDITIONS}
+        with self._comparing:
+            return list(self._backend(environ, start_response))
 
     def _is_refused(self, environ: dict[str, Any]) -> bool:
         agent = environ.get("HTTP_USER_AGENT", "")

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeAlias
-from uuid import uuid4
 
-from pypaimon.streaming.errors import PaimonStreamError, StoreError
+from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.internals import JSON, local_path
 from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
-from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.io.exclusive_files import NotCreatedError, link_new
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import PaimonSnapshot, RenamingSnapshotCommit
 
 Statistics: TypeAlias = Callable[[], list[Any]]
-
-
-_NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV))
-"""What `link` says where a file system has no hard links, so that surely none was made."""
 
 
 class NotPublishedError(Exception):
@@ -117,22 +111,12 @@ class _ByLink:
 
     def publish(self, base_uuid: str | None, snapshot: Mapping[str, Any], statistics: Statistics) -> bool:
         target = self._path(snapshot["id"])
-        home, name = os.path.split(target)
-        os.makedirs(home, exist_ok=True)
-        temporary = f"{home}/.{name}.{uuid4()}.tmp"
         try:
-            made = _write(temporary, _text(snapshot))
-            os.link(temporary, target)
-        except FileExistsError:
+            made = link_new(target, _text(snapshot).encode())
+        except NotCreatedError as error:
+            raise NotPublishedError from error.__cause__
+        if made is None:
             return False
-        except OSError as error:
-            if error.errno in _NO_LINKS:
-                why = f"{home}: this file system makes no hard links, by which a commit is published ({error})"
-                raise NotPublishedError from StoreError(why)
-            raise
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
         self.settle(snapshot["id"])
         if not os.path.samestat(made, os.stat(target)):
             return False
@@ -183,15 +167,6 @@ class _ByStore:
             self._directory.store.write_once(path, data)
             return True
         return False
-
-
-def _write(path: str, text: str) -> os.stat_result:
-    try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(text)
-            return os.fstat(file.fileno())
-    except OSError as error:
-        raise NotPublishedError from translated(path, error)
 
 
 def _hint(directory: TableDirectory, number: int) -> None:
