@@ -1,0 +1,204 @@
+"""`GroupDuty`: what one member does for all: it ends the silent ones, makes the states, keeps the fence, tidies up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pypaimon.streaming.consumers.groups.group_decisions import (
+    begun_state,
+    ended_state,
+    floor_of,
+    next_state,
+    on_duty,
+    restarted_state,
+)
+from pypaimon.streaming.consumers.groups.group_files import register_name, state_name
+from pypaimon.streaming.consumers.groups.group_requests import (
+    CreateFile,
+    DeleteFiles,
+    Fence,
+    FindStart,
+    LookAtFence,
+    Stands,
+    Steps,
+    WriteFence,
+)
+from pypaimon.streaming.consumers.groups.group_state import GroupState
+from pypaimon.streaming.consumers.groups.group_times import GroupTimes
+from pypaimon.streaming.consumers.groups.group_view import GroupView
+from pypaimon.streaming.consumers.groups.register import Status
+
+_MOST_STATES = 16
+_STATES_KEPT = 8
+
+
+class GroupDuty:
+    """What one member does for all. It goes by rank: the first one acts at once, the others if those before do not.
+
+    Two who act at the same time do no harm: files are made once, and only the last state counts.
+
+    Args:
+        view: What the member sees.
+        times: Of the group.
+        clock: Seconds.
+        draw: Gives text that nobody else draws.
+        fence_owner: Whose the fence is.
+    """
+
+    def __init__(
+        self, view: GroupView, times: GroupTimes, clock: Callable[[], float], draw: Callable[[], str], fence_owner: str
+    ) -> None:
+        self._view = view
+        self._times = times
+        self._clock = clock
+        self._draw = draw
+        self._owner = fence_owner
+        self._need: tuple[object, ...] = ()
+        self._need_since = 0.0
+        self._fence_at = float("-inf")
+        self._fence_written = float("-inf")
+
+    def act(self, own: str) -> Steps[bool]:
+        """Do what has to be done, if it is this member's turn. Whether there may be a new state.
+
+        Args:
+            own: Id of the member.
+
+        Raises:
+            StoreError: The store failed; what was begun is found, and gone on with, by the next call.
+        """
+        state = self._view.state
+        if state is None or not self._view.is_last or not (yield from self._has_turn(state, own)):
+            return False
+        for member in [*state.members, *self._strangers(state)]:
+            yield from self._view.read(member)
+        for member in [each for each in state.members if each in self._view.silent()]:
+            yield from self.seal(member, own)
+        if self._view.state is not state or self._view.is_stale:
+            return True
+        if not state.begun:
+            return (yield from self._begin(state))
+        new = next_state(state, self._view.known, self._view.silent())
+        if new is None and self._clock() >= self._fence_at:
+            new = yield from self._keep_fence(state)
+        if new is not None:
+            yield from self._create(new)
+            return True
+        yield from self._tidy_up(state)
+        return False
+
+    def seal(self, member: str, by: str) -> Steps[None]:
+        """End a member: the next version of its register is one that says so, and what was confirmed.
+
+        That counts only if it is the last version in a listing afterwards: a number that its member has written and
+        deleted can be made again, and stops nobody.
+
+        Args:
+            member: Whose register.
+            by: Who does it.
+        """
+        register = yield from self._view.read(member)
+        if register is None or register.is_final or self._view.is_stale:
+            return
+        sealed = replace(register, number=register.number + 1, nonce=self._draw(), by=by, status=Status.SEALED)
+        name = register_name(member, sealed.number)
+        if not (yield CreateFile(name, sealed.to_json())):
+            return
+        yield from self._view.look()
+        if self._view.last(member) == sealed.number:
+            self._view.known[member] = sealed
+        else:
+            yield DeleteFiles((name,))
+
+    def _strangers(self, state: GroupState) -> list[str]:
+        """Who has a register and is not in."""
+        return [member for member in self._view.versions if member not in state.members]
+
+    def _has_turn(self, state: GroupState, own: str) -> Steps[bool]:
+        """Whether this member acts: who is before it has ended, or has let too much time pass."""
+        silent = self._view.silent()
+        self._note_need(state, silent)
+        while True:
+            order = on_duty(state, self._strangers(state), silent | self._view.final)
+            if own not in order:
+                return False
+            rank = order.index(own)
+            if rank == 0 or (self._need and self._clock() - self._need_since >= rank * self._times.watch):
+                return True
+            before = yield from self._view.read(order[rank - 1])
+            if before is None or not before.is_final:
+                return False
+
+    def _note_need(self, state: GroupState, silent: set[str]) -> None:
+        """Since when something has to be done that one can see without reading registers."""
+        strangers = frozenset(self._strangers(state)) - silent - self._view.final
+        gone = frozenset(silent.intersection(state.members))
+        need = (state.number, strangers, gone) if strangers or gone or not state.begun else ()
+        if need != self._need:
+            self._need, self._need_since = need, self._clock()
+
+    def _begin(self, state: GroupState) -> Steps[bool]:
+        """Protect the start, and only then see whether it stands: then slots are given away."""
+        new = next_state(state, self._view.known, self._view.silent())
+        if not (new or state).members:
+            return False
+        if (yield from self._protect(state)) and not self._view.is_stale:
+            if (yield Stands(state.start)):
+                yield from self._create(begun_state(state, self._view.known, self._view.silent()))
+            else:
+                yield from self._create(restarted_state(state, (yield FindStart())))
+        return True
+
+    def _protect(self, state: GroupState) -> Steps[bool]:
+        """Have the fence keep the start; whether it does."""
+        found: Fence | None = yield LookAtFence()
+        floor = state.start.snapshot
+        if found is not None and (found.owner, found.floor) == (self._owner, floor):
+            return True
+        return bool((yield WriteFence(floor, found)))
+
+    def _keep_fence(self, state: GroupState) -> Steps[GroupState | None]:
+        """Move the fence behind the slowest slot; if somebody has taken it away, the state that ends the group."""
+        found: Fence | None = yield LookAtFence()
+        self._fence_at = self._clock() + self._times.poll
+        if found is None:
+            return ended_state(state, "its fence was deleted, or consumer.expiration-time has taken it")
+        if found.owner != self._owner:
+            by = "Java, a reset or another library" if found.owner is None else found.owner
+            return ended_state(state, f"its fence now belongs to {by}, at snapshot {found.floor}")
+        floor, age = floor_of(state, self._view.known), self._times.fence_age
+        if floor > found.floor or (age is not None and self._clock() - self._fence_written >= age):
+            self._fence_written = self._clock()
+            yield WriteFence(max(floor, found.floor), found)
+        return None
+
+    def _create(self, state: GroupState) -> Steps[None]:
+        """Make a state. Whose it is that number has is seen in the next listing."""
+        if not self._view.is_stale:
+            yield CreateFile(state_name(state.number), state.to_json())
+
+    def _tidy_up(self, state: GroupState) -> Steps[None]:
+        """Delete former states, and the registers of those who ended long ago."""
+        names = [state_name(number) for number in self._former_states(state)]
+        names += [
+            register_name(member, number)
+            for member in self._strangers(state)
+            if member in self._view.final and self._is_over(member)
+            for number in self._view.versions[member]
+        ]
+        if names and not self._view.is_stale:
+            yield DeleteFiles(tuple(names))
+
+    def _former_states(self, state: GroupState) -> list[int]:
+        """States that no member acts upon; not each time."""
+        if len(self._view.states) <= _MOST_STATES:
+            return []
+        seen = [register.seen for member in state.members if (register := self._view.known.get(member))]
+        return [number for number in self._view.states[:-_STATES_KEPT] if number < min(seen, default=0)]
+
+    def _is_over(self, member: str) -> bool:
+        """Whether a register has been as it is for so long that nobody can be in the midst of writing it."""
+        times = [time for time in self._view.modified.values() if time is not None]
+        last = self._view.modified.get(register_name(member, self._view.last(member)))
+        return last is not None and max(times) - last >= self._times.dead_for

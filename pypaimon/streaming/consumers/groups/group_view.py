@@ -1,0 +1,108 @@
+"""`GroupView`: what one member sees of its group: the last state, the registers, and who has been silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pypaimon.streaming.consumers.groups.group_files import numbers_of, register_name, state_name
+from pypaimon.streaming.consumers.groups.group_requests import ListNames, ReadFile, Steps
+from pypaimon.streaming.consumers.groups.group_state import GroupState
+from pypaimon.streaming.consumers.groups.group_times import GroupTimes
+from pypaimon.streaming.consumers.groups.register import Register
+from pypaimon.streaming.consumers.groups.silence import Silence
+from pypaimon.streaming.errors import CorruptTableError, StoreError
+
+T = TypeVar("T")
+
+
+class GroupView:
+    """What one member sees. What counts is the state with the highest number in a listing, never one by itself.
+
+    Args:
+        times: Of the group.
+        clock: Seconds.
+
+    Attributes:
+        state: The last one that was listed; None before the first listing, and where there is none.
+        is_last: Whether the last listing had none that is newer, and this one.
+        states: Numbers of the states in the last listing.
+        versions: Numbers of the versions of each register in it, ascending.
+        modified: When its files were written, by the store's clock.
+        known: Registers, as they were last read.
+        listed_at: When the last listing was asked for.
+    """
+
+    def __init__(self, times: GroupTimes, clock: Callable[[], float]) -> None:
+        self._times = times
+        self._clock = clock
+        self._silence = Silence(2 * times.watch)
+        self.state: GroupState | None = None
+        self.is_last = False
+        self.states: list[int] = []
+        self.versions: dict[str, list[int]] = {}
+        self.modified: Mapping[str, float | None] = {}
+        self.known: dict[str, Register] = {}
+        self.listed_at = float("-inf")
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what was seen is too old to write by it."""
+        return self._clock() - self.listed_at > self._times.session
+
+    @property
+    def final(self) -> set[str]:
+        """Members whose registers are known to have ended."""
+        return {member for member, register in self.known.items() if register.is_final}
+
+    def last(self, member: str) -> int:
+        """The number of the last version of a register in the last listing; 0: there is none."""
+        return self.versions[member][-1] if member in self.versions else 0
+
+    def silent(self) -> set[str]:
+        """Members who may be gone: their registers have kept their numbers for long, and have not ended."""
+        return self._silence.longer_than(self._times.session) - self.final
+
+    def look(self) -> Steps[None]:
+        """List the group, and read the last state if it is another one."""
+        sent = self._clock()
+        self.modified = yield ListNames()
+        received = self._clock()
+        self.states, self.versions = numbers_of(self.modified)
+        self._silence.listed({member: numbers[-1] for member, numbers in self.versions.items()}, sent, received)
+        self.listed_at = sent
+        self.known = {member: register for member, register in self.known.items() if member in self.versions}
+        last = self.states[-1] if self.states else -1
+        known = -1 if self.state is None else self.state.number
+        self.is_last = False
+        if last > known:
+            name = state_name(last)
+            data = yield ReadFile(name)
+            if data is None:
+                raise StoreError(f"{name}: it was listed, and is not there; newer ones have come")
+            self.state = parsed(name, data, GroupState.from_json)
+        self.is_last = last >= known and self.state is not None
+
+    def read(self, member: str) -> Steps[Register | None]:
+        """The last version of a register that was listed, read if it is not known yet; None: there is none by now."""
+        number, known = self.last(member), self.known.get(member)
+        if known is not None and known.number >= number:
+            return known
+        name = register_name(member, number)
+        data = yield ReadFile(name)
+        if data is None:
+            return None
+        self.known[member] = register = parsed(name, data, Register.from_json)
+        return register
+
+
+def parsed(name: str, data: bytes, parser: Callable[[bytes], T]) -> T:
+    """A file of the group as a value.
+
+    Raises:
+        CorruptTableError: It is damaged.
+    """
+    try:
+        return parser(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptTableError(name, f"cannot be decoded: {error}") from error

@@ -1,0 +1,166 @@
+"""`Holdings`: the slots that a member has, what it has handed out of them, and what is confirmed and saved."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pypaimon.streaming.consumers.groups.group_state import GroupState
+from pypaimon.streaming.consumers.groups.register import Held
+from pypaimon.streaming.model.position import Position
+
+
+@dataclass(slots=True)
+class Holding:
+    """One slot in one tenure.
+
+    Attributes:
+        since: Number of the state that began the tenure.
+        handed: Before which all was handed out.
+        confirmed: Before which all is confirmed.
+        saved: Before which all is confirmed in a register that exists.
+        moving: Another member is to get the slot.
+        released: It was given back.
+    """
+
+    since: int
+    handed: Position
+    confirmed: Position
+    saved: Position
+    moving: bool = False
+    released: bool = False
+
+
+class Holdings:
+    """What a member has. The reader hands out and confirms, the member's steps adopt states and save. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slots: dict[int, Holding] = {}
+        self._lease_until = float("-inf")
+        self._passed = 0
+        self._barrier: int | None = None
+        self._unsaved = False
+        self._closed = False
+
+    # ---- for the reader ----
+
+    def assigned(self) -> dict[int, tuple[int, Position]]:
+        """Slots of which more may be handed out: the numbers of their tenures, and from where on."""
+        with self._lock:
+            return {slot: (each.since, each.handed) for slot, each in self._slots.items() if self._is_open(each)}
+
+    def hand_out(self, slots: Mapping[int, int], before: Position, after: Position, now: float) -> bool:
+        """A plan is to be handed out: whether it may be; if so, it counts as handed out.
+
+        Args:
+            slots: That it covers, with the numbers of their tenures.
+            before: Where it begins, for each of them.
+            after: Where it ends.
+            now: Seconds.
+        """
+        with self._lock:
+            if now > self._lease_until:
+                return False
+            found = [(self._slots.get(slot), since) for slot, since in slots.items()]
+            if not all(each and each.since == since and self._fits(each, before) for each, since in found):
+                return False
+            for each, _ in found:
+                assert each is not None
+                each.handed = after
+            return True
+
+    def confirm(self, slots: Mapping[int, int], after: Position) -> Collection[int]:
+        """All that was handed out of slots before a position is confirmed; those that were lost meanwhile."""
+        lost = []
+        with self._lock:
+            for slot, since in slots.items():
+                each = self._slots.get(slot)
+                if each is None or each.since != since or each.released:
+                    lost.append(slot)
+                elif each.confirmed < after:
+                    each.confirmed = min(after, each.handed)
+                    self._unsaved = True
+        return lost
+
+    def may_pass(self, barrier: int) -> bool:
+        """Whether all slots of the group have reached a snapshot; if not, the others are told that this one waits."""
+        with self._lock:
+            if barrier <= self._passed:
+                return True
+            if barrier != self._barrier:
+                self._barrier, self._unsaved = barrier, True
+            return False
+
+    def close(self) -> None:
+        """Hand out nothing more."""
+        with self._lock:
+            self._closed = True
+
+    # ---- for the steps of the member ----
+
+    @property
+    def wants_save(self) -> bool:
+        """Whether there is something that the register does not say."""
+        with self._lock:
+            return self._unsaved or any(self._may_release(each) for each in self._slots.values())
+
+    def adopt(self, state: GroupState, own: str) -> None:
+        """Take over what a state says of the member."""
+        with self._lock:
+            slots = {}
+            for slot, tenure in enumerate(state.owned):
+                if tenure.owner != own:
+                    continue
+                each = self._slots.get(slot)
+                if each is None or each.since != tenure.since:
+                    each = Holding(tenure.since, tenure.start, tenure.start, tenure.start)
+                each.moving = tenure.to is not None
+                slots[slot] = each
+            self._slots = slots
+            self._passed = max(self._passed, state.passed)
+            if self._barrier is not None and self._barrier <= self._passed:
+                self._barrier = None
+
+    def compose(self) -> tuple[dict[int, Held], dict[int, Held], int | None]:
+        """What the next version of the register says: slots that are held, and released, and the barrier.
+
+        What it releases is released from now on, whether that version comes to exist or not.
+        """
+        with self._lock:
+            held: dict[int, Held] = {}
+            released: dict[int, Held] = {}
+            for slot, each in self._slots.items():
+                each.released = each.released or self._may_release(each)
+                (released if each.released else held)[slot] = Held(each.since, each.confirmed)
+            self._unsaved = False
+            return held, released, self._barrier
+
+    def saved(self, entries: Mapping[int, Held], lease_until: float) -> None:
+        """A version exists that says this; plans may be handed out until a time."""
+        with self._lock:
+            self._lease_until = lease_until
+            for slot, entry in entries.items():
+                each = self._slots.get(slot)
+                if each is not None and each.since == entry.since:
+                    each.saved = entry.position
+
+    def lose(self) -> None:
+        """Others have ended the member: it has nothing."""
+        with self._lock:
+            self._slots = {}
+            self._lease_until = float("-inf")
+            self._unsaved = False
+
+    # ---- with the lock held ----
+
+    def _is_open(self, each: Holding) -> bool:
+        return not (each.moving or each.released or self._closed)
+
+    def _fits(self, each: Holding, before: Position) -> bool:
+        return self._is_open(each) and each.handed.order() == before.order()
+
+    def _may_release(self, each: Holding) -> bool:
+        """A slot that is to move is given back when nothing of it is on its way."""
+        return each.moving and not each.released and each.confirmed.order() == each.handed.order()

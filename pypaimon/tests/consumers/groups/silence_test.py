@@ -1,0 +1,29 @@
+"""How long members were silent: by the watcher's own clock, and not by its own absence."""
+
+from __future__ import annotations
+
+from pypaimon.streaming.consumers.groups.silence import Silence
+
+
+def test_who_keeps_its_number_is_silent_for_the_time_between_listings() -> None:
+    silence = Silence(2.0)
+    for second, beating in enumerate((1, 2, 3, 4, 5)):
+        silence.listed({"a": 7, "b": beating}, float(second), second + 0.25)
+    assert silence.longer_than(3.0) == {"a"}
+    assert silence.longer_than(3.1) == set()
+    silence.listed({"a": 8}, 5.0, 5.1)
+    assert silence.longer_than(0.1) == set()
+
+
+def test_an_outage_counts_as_little_as_the_watcher_credits() -> None:
+    silence = Silence(2.0)
+    silence.listed({"a": 7}, 0.0, 0.1)
+    silence.listed({"a": 7}, 1000.0, 1000.1)
+    assert silence.longer_than(2.0) == {"a"} and not silence.longer_than(2.1)
+
+
+def test_slow_answers_count_as_no_silence() -> None:
+    silence = Silence(2.0)
+    silence.listed({"a": 7}, 0.0, 5.0)
+    silence.listed({"a": 7}, 5.5, 9.0)
+    assert silence.longer_than(0.5) == {"a"} and not silence.longer_than(0.6)
