@@ -31,6 +31,7 @@ class ChangeMaking:
             changelog need level 0 no more.
         newest_wins: Whether the latest record of a key is its row, whatever it holds.
         compared: As `ChangeRule` has it.
+        vectors: Whether deletion vectors mark the rows that are replaced, so that readers need not merge.
     """
 
     producer: ChangelogProducer
@@ -38,6 +39,7 @@ class ChangeMaking:
     looks_up: bool
     newest_wins: bool
     compared: tuple[str, ...] | None
+    vectors: bool
 
     @staticmethod
     def of(table: Any) -> ChangeMaking:
@@ -45,7 +47,9 @@ class ChangeMaking:
         raw = table.options.options.to_map()
         options = OptionValues(raw)
         producer, engine = changelog_producer_of(raw), merge_engine_of(raw)
-        lookup = producer is ChangelogProducer.LOOKUP or engine.keeps_oldest or options.boolean("force-lookup", False)
+        vectors = bool(table.is_primary_key_table and table.options.deletion_vectors_enabled())
+        lookup = producer is ChangelogProducer.LOOKUP or engine.keeps_oldest or vectors
+        lookup = lookup or options.boolean("force-lookup", False)
         compared = None
         if options.boolean("changelog-producer.row-deduplicate", False):
             ignored = (options.text("changelog-producer.row-deduplicate-ignore-fields") or "").split(",")
@@ -53,7 +57,7 @@ class ChangeMaking:
             compared = tuple(field.name for field in table.fields if field.name not in left_out)
         newest = engine.keeps_newest and not options.text("sequence.field")
         full = producer is ChangelogProducer.FULL_COMPACTION
-        return ChangeMaking(producer, engine, lookup and not full, newest, compared)
+        return ChangeMaking(producer, engine, lookup and not full, newest, compared, vectors)
 
     @property
     def full(self) -> bool:
@@ -70,7 +74,13 @@ class ChangeMaking:
         if self.full and pick.level >= options.top_level:
             return ChangeRule(pick.level, by_lookup=False, compared=self.compared)
         if self.looks_up and any(file.level == 0 for file in files):
-            return ChangeRule(pick.level, by_lookup=True, keeps_first=self.engine.keeps_oldest, compared=self.compared)
+            return ChangeRule(
+                pick.level,
+                by_lookup=True,
+                keeps_first=self.engine.keeps_oldest,
+                compared=self.compared,
+                replaces=self.newest_wins and not self.writes,
+            )
         return None
 
     def must_rewrite(self, pick: Pick, file: LiveFile, options: CompactionOptions, target: FileOptions) -> bool:
@@ -79,4 +89,8 @@ class ChangeMaking:
             return False
         if not file.name.endswith(f".{target.data.format}"):
             return True
-        return pick.level < options.top_level and not self.newest_wins
+        return not (self.newest_wins or (pick.top and pick.level >= options.top_level))
+
+    def drops_deletes(self, pick: Pick) -> bool:
+        """Whether -D and -U go with a pick: nothing older is left, or it is marked."""
+        return pick.top or self.vectors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
@@ -12,6 +13,9 @@ from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
+    ChangelogProducer,
+    changelog_producer_of,
+    merge_engine_of,
 )
 from pypaimon.streaming.write_internals import BucketMode, FileStoreTable
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
@@ -28,6 +32,7 @@ _REFUSED_OPTIONS = {
     SNAPSHOT_ORDERING: "snapshots decide which of its records is the newer one",
 }
 _VECTORS = "deletion-vectors.enabled"
+_KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
 _EXPIRY = "record-level.expire-time"
 
 
@@ -49,11 +54,8 @@ def check_compactable(table: Any, name: str) -> None:
     for key, why in _REFUSED_OPTIONS.items():
         if options.boolean(key, False):
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
-    if options.boolean(_VECTORS, False) and table.bucket_mode() != BucketMode.BUCKET_UNAWARE:
-        raise UnsupportedTableError(
-            f"{name} has '{_VECTORS}': its files have deletion vectors, and such tables are compacted here only where "
-            "they have neither a primary key nor buckets."
-        )
+    if options.boolean(_VECTORS, False):
+        _check_vectors(table, name)
     if options.text(_EXPIRY) is not None:
         raise UnsupportedTableError(f"{name} has '{_EXPIRY}', which compaction here does not carry out.")
     if unwritten := IndexOptions.of(table).unwritten:
@@ -72,7 +74,26 @@ def check_compactable(table: Any, name: str) -> None:
         check_format(FileOptions.of_compacted(table, level).data.format, table.fields)
 
 
+def _check_vectors(table: Any, name: str) -> None:
+    raw = table.options.options.to_map()
+    if not table.is_primary_key_table:
+        if table.bucket_mode() != BucketMode.BUCKET_UNAWARE:
+            raise UnsupportedTableError(
+                f"{name} has '{_VECTORS}': its files have deletion vectors, and such tables without a primary key are "
+                "compacted here only where they have no buckets."
+            )
+    elif merge_engine_of(raw).keeps_oldest:
+        raise UnsupportedTableError(f"{name} has '{_VECTORS}' and merge engine first-row, which replaces no row.")
+    elif changelog_producer_of(raw) is ChangelogProducer.FULL_COMPACTION:
+        raise UnsupportedTableError(
+            f"{name} has '{_VECTORS}' and 'changelog-producer' = 'full-compaction', which are not compacted together."
+        )
+
+
 def _check_keyed(table: Any, name: str) -> None:
+    for key in table.options.options.to_map():
+        if _KEYED_INDEXES.fullmatch(key):
+            raise UnsupportedTableError(f"{name} has '{key}': its compaction makes indexes that are not made here.")
     if table.options.bucket() == POSTPONE_BUCKET:
         raise UnsupportedTableError(
             f"{name} has postponed buckets ('bucket' = '-2'): its compaction distributes records over buckets, which "

@@ -127,8 +127,8 @@ class Compaction:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)
         index = VectorIndex.of(table, directory, snapshot)
-        # Deletion vectors come without a change of the files.
-        vectors = bool(table.options.deletion_vectors_enabled())
+        # Without a primary key deletion vectors come without a change of the files.
+        vectors = bool(table.options.deletion_vectors_enabled()) and not table.is_primary_key_table
         if vectors or CompactionOptions.of(table).by_time or self._chosen.by_time:
             self._live.forget()
         buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.has))
@@ -196,7 +196,7 @@ class _Run:
 
     def _commit(self, made: list[tuple[Work, Replaced]]) -> None:
         try:
-            index = self._without_vectors(made)
+            index = self._with_vectors(made)
         except BaseException:
             self._discard(made)
             raise
@@ -221,7 +221,7 @@ class _Run:
         if report.snapshot is not None:
             self._snapshots.append(report.snapshot)
 
-    def _without_vectors(self, made: list[tuple[Work, Replaced]]) -> VectorIndex:
+    def _with_vectors(self, made: list[tuple[Work, Replaced]]) -> VectorIndex:
         """Have the index files change with the data files; all parts of a bucket change them together."""
         index = self._index
         of_bucket: dict[tuple[bytes, int], list[tuple[Work, Replaced]]] = {}
@@ -229,7 +229,9 @@ class _Run:
             of_bucket.setdefault((each.bucket.row, each.bucket.bucket), []).append((each, replaced))
         for parts in of_bucket.values():
             work, first = parts[0]
-            changed = index.without(work.bucket, [file for _, replaced in parts for file in replaced.before])
+            gone = {name for _, replaced in parts for name in replaced.rewritten}
+            marked = {name: rows for _, replaced in parts for name, rows in replaced.superseded.items()}
+            changed = index.changed(work.bucket, gone, marked)
             first.index_added, first.index_deleted = changed.added, changed.deleted
             index = changed.after
         return index

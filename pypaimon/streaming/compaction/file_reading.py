@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.model.arrow_types import arrow_schema
+from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
 
 _BATCH_ROWS = 65_536
+_STORED = (SEQUENCE_NUMBER, VALUE_KIND)
 
 
 class FileReader:
@@ -27,6 +32,8 @@ class FileReader:
 
     def __init__(self, table: Any, directory: TableDirectory, check: Callable[[], None]) -> None:
         self._fields = list(table.fields)
+        self._keys = list(table.primary_keys_fields) if table.is_primary_key_table else []
+        self._types = arrow_schema(self._fields)
         self._schema_id = int(table.table_schema.id)
         self._directory = directory
         self._check = check
@@ -39,43 +46,85 @@ class FileReader:
             FileNotFoundError: It is missing.
             StoreError: The store failed.
         """
-        vector = None
-        if file.deletions is not None:
-            vector = deletion_vectors.read(self._directory.store, file.deletions, int(file.read.row_count))
-        position = 0
-        for batch in self._batches(file, (), _BATCH_ROWS):
-            kept = batch if vector is None else batch.filter(vector.keep_mask(position, batch.num_rows))
-            position += batch.num_rows
-            if kept.num_rows:
-                yield kept
+        for _, batch in self._kept(file, self._batches(file, self._fields, (), _BATCH_ROWS)):
+            yield batch
 
-    def records(self, files: Sequence[LiveFile], *, levels: bool, shared_by: int = 1) -> Iterator[pa.RecordBatch]:
-        """The records of files of a primary-key table that follow each other: values, number, kind.
+    def records(
+        self,
+        files: Sequence[LiveFile],
+        *,
+        levels: bool,
+        shared_by: int = 1,
+        places: Mapping[str, int] | None = None,
+        keys_only: Callable[[LiveFile], bool] = lambda file: False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of files of a primary-key table that follow each other, and that their vectors leave: values,
+        number, kind.
 
         Args:
             files: They, in key order.
             levels: Whether the level of each file comes too.
             shared_by: How many such calls are read at the same time; batches are smaller then.
+            places: The place of the first record of files, by name; records of others have the place -1. None: places
+                do not come.
+            keys_only: Of which files only the keys are read; other values are null.
 
         Errors as `rows`.
         """
+        length = max(1024, _BATCH_ROWS // shared_by)
         for file in files:
-            for batch in self._batches(file, (SEQUENCE_NUMBER, VALUE_KIND), max(1024, _BATCH_ROWS // shared_by)):
+            fields = self._keys if keys_only(file) else self._fields
+            for positions, batch in self._kept(file, self._batches(file, fields, _STORED, length)):
                 if levels:
                     level = pa.repeat(pa.scalar(file.level, pa.int32()), batch.num_rows)
                     batch = batch.append_column(LEVEL, level)
-                yield batch
+                if places is not None:
+                    first = places.get(file.name)
+                    there = np.full(batch.num_rows, -1) if first is None else positions + first
+                    batch = batch.append_column(PLACE, pa.array(there, pa.int64()))
+                yield batch if fields is self._fields else self._padded(batch)
 
     def kinds(self, file: LiveFile) -> Iterator[pa.Array]:
         """The row kinds of the records of a file, and nothing else of it. Errors as `rows`."""
         for batch in read_file(self._directory, file.read, [], schema_id=self._schema_id, system_columns=(VALUE_KIND,)):
             yield batch.column(VALUE_KIND)
 
-    def _batches(self, file: LiveFile, system_columns: Sequence[str], length: int) -> Iterator[pa.RecordBatch]:
+    def _kept(
+        self, file: LiveFile, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
+        """What the file's deletion vector leaves, none empty, and where in the file it lies."""
+        vector = None
+        if file.deletions is not None:
+            vector = deletion_vectors.read(self._directory.store, file.deletions, int(file.read.row_count))
+        first = 0
+        for batch in batches:
+            positions, mask = np.arange(first, first + batch.num_rows), None
+            if vector is not None:
+                mask = vector.keep_mask(first, batch.num_rows)
+            first += batch.num_rows
+            if mask is not None:
+                batch, positions = batch.filter(mask), positions[mask.to_numpy(zero_copy_only=False)]
+            if batch.num_rows:
+                yield positions, batch
+
+    def _padded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """With all columns, those that were not read as nulls."""
+        there = set(batch.schema.names)
+        hidden = [name for name in batch.schema.names if name not in self._types.names]
+        arrays = [
+            batch.column(field.name) if field.name in there else pa.nulls(batch.num_rows, field.type)
+            for field in self._types
+        ]
+        names = [*self._types.names, *hidden]
+        return pa.RecordBatch.from_arrays([*arrays, *(batch.column(name) for name in hidden)], names=names)
+
+    def _batches(
+        self, file: LiveFile, fields: Sequence[DataField], system_columns: Sequence[str], length: int
+    ) -> Iterator[pa.RecordBatch]:
         for batch in read_file(
             self._directory,
             file.read,
-            self._fields,
+            fields,
             schema_id=self._schema_id,
             system_columns=system_columns,
             batch_size=length,

@@ -17,6 +17,7 @@ from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.compaction.new_files import CompactedFiles
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.run_picking import Pick
+from pypaimon.streaming.compaction.superseded import Superseded
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.merge import UnsortedRunError, merge_batches, merge_engine, sorted_runs
@@ -65,6 +66,8 @@ class KeyedRewriter:
         facts = partial(KeyedFacts, self._table.trimmed_primary_keys_fields, options.thin)
         data = CompactedFiles(self._table, options, options.data, bucket, facts)
         changelog = CompactedFiles(self._table, options, options.changelog, bucket, facts)
+        superseded = Superseded(file for file in bucket.files if self._making.vectors and file.level > pick.level)
+        keep_deletes = not self._making.drops_deletes(pick)
         try:
             for step in steps(pick, self._options, partial(self._must_rewrite, pick, options)):
                 files = step.files
@@ -72,15 +75,17 @@ class KeyedRewriter:
                 rule = self._making.rule(pick, files, self._options)
                 if isinstance(step, Move):
                     result.after.append(step.file.moved(pick.level))
-                for section in step.sections:
-                    if rule is not None:
-                        for found in self._compacted(bucket, section, rule):
+                if rule is not None:
+                    for section in _reading_once(bucket, step, rule):
+                        for found in self._compacted(section, step, rule, superseded):
+                            superseded.add(found.superseded)
                             if isinstance(step, Rewrite):
-                                data.write(self._records(_kept(found.records, keep_deletes=not pick.top)))
+                                data.write(self._records(_kept(found.records, keep_deletes=keep_deletes)))
                             if self._making.writes:
                                 changelog.write(self._records(found.changes))
-                    elif isinstance(step, Rewrite):
-                        for batch in self._merged(section, keep_deletes=not pick.top):
+                elif isinstance(step, Rewrite):
+                    for section in step.sections:
+                        for batch in self._merged(section, keep_deletes=keep_deletes):
                             data.write(self._records(batch))
                 # Files that are moved lie between those of two steps.
                 made += data.take()
@@ -92,6 +97,7 @@ class KeyedRewriter:
                 self._table.file_io.delete_quietly(file.file_path)
             raise
         result.after += made
+        result.superseded = superseded.rows
         return result
 
     def _records(self, batch: pa.RecordBatch) -> pa.Table:
@@ -105,14 +111,22 @@ class KeyedRewriter:
             section, merge_batches(runs, self._engine, keep_deletes=keep_deletes, keep_sequence=True)
         )
 
-    def _compacted(self, bucket: LiveBucket, section: Section, rule: ChangeRule) -> Iterator[Compacted]:
-        above = _above(bucket, section, rule.level) if rule.by_lookup else ()
-        files = (*section, *above)
-        yield from self._in_order(files, merge_levels(self._runs(files, levels=True), self._engine, rule))
+    def _compacted(
+        self, files: Section, step: Rewrite | Move, rule: ChangeRule, superseded: Superseded
+    ) -> Iterator[Compacted]:
+        if isinstance(step, Move) and not self._making.writes and not (superseded.places and len(files) > 1):
+            return
+        places = superseded.places if self._making.vectors else None
 
-    def _runs(self, files: Section, *, levels: bool) -> list[Iterator[pa.RecordBatch]]:
+        def keys_only(file: LiveFile) -> bool:
+            return rule.replaces and (file.level > rule.level or isinstance(step, Move))
+
+        runs = self._runs(files, levels=True, places=places, keys_only=keys_only)
+        yield from self._in_order(files, merge_levels(runs, self._engine, rule))
+
+    def _runs(self, files: Section, **wanted: Any) -> list[Iterator[pa.RecordBatch]]:
         members = _members(files)
-        return [self._reader.records(run, levels=levels, shared_by=len(members)) for run in members]
+        return [self._reader.records(run, shared_by=len(members), **wanted) for run in members]
 
     def _in_order(self, files: Section, merged: Iterator[T]) -> Iterator[T]:
         try:
@@ -126,10 +140,12 @@ class KeyedRewriter:
 
         Manifests do not tell of deletes for sure: pypaimon's writer counts none.
         """
-        if self._making.must_rewrite(pick, file, self._options, target):
+        if self._making.must_rewrite(pick, file, self._options, target) or (pick.full and file.deletions is not None):
             return True
-        if not pick.top or file.level == pick.level:
-            return pick.top and file.read.delete_row_count != 0
+        # Where each compaction drops deletes, they are on level 0 only.
+        drops = pick.top or (file.level == 0 and self._making.drops_deletes(pick))
+        if not drops or file.level == pick.level:
+            return drops and file.read.delete_row_count != 0
         return file.read.delete_row_count != 0 or any(
             pc.any(pc.is_in(kinds, _RETRACTS)).as_py() for kinds in self._reader.kinds(file)
         )
@@ -143,6 +159,22 @@ def _members(files: Sequence[LiveFile]) -> list[list[LiveFile]]:
     """The files as runs, those of a run in key order."""
     of_name = {file.name: file for file in files}
     return [[of_name[meta.file_name] for meta in run] for run in sorted_runs([file.read for file in files])]
+
+
+def _reading_once(bucket: LiveBucket, step: Rewrite | Move, rule: ChangeRule) -> list[Section]:
+    """Sections, each with the files above that it is held against; those that share one are put together."""
+    found: list[Section] = []
+    shared: set[str] = set()
+    for section in step.sections:
+        above = _above(bucket, section, rule.level) if rule.by_lookup else ()
+        names = {file.name for file in above}
+        if found and names & shared:
+            found[-1] = (*found[-1], *section, *(file for file in above if file.name not in shared))
+            shared |= names
+        else:
+            found.append((*section, *above))
+            shared = names
+    return found
 
 
 def _above(bucket: LiveBucket, section: Section, level: int) -> Section:

@@ -22,11 +22,13 @@ class Pick:
         level: The level that they go to.
         runs: They, the newest ones of the bucket without a gap.
         top: Whether nothing older than they are is left, so that deletes need not be kept.
+        full: Whether files with deletion vectors are written anew wherever they are.
     """
 
     level: int
     runs: tuple[LevelRun, ...]
     top: bool
+    full: bool = False
 
     @property
     def files(self) -> list[LiveFile]:
@@ -35,11 +37,12 @@ class Pick:
 
 
 def pick_full(runs: Sequence[LevelRun], options: CompactionOptions) -> Pick | None:
-    """All runs to the highest level; None: they are there."""
+    """All runs to the highest level; None: they are there, and no row of them is marked as deleted."""
     top = _top_level(runs, options)
-    if not runs or (len(runs) == 1 and runs[0].level == top and not options.force_rewrite):
+    marked = any(file.deletions is not None for run in runs for file in run.files)
+    if not runs or (len(runs) == 1 and runs[0].level == top and not options.force_rewrite and not marked):
         return None
-    return Pick(top, tuple(runs), top=True)
+    return Pick(top, tuple(runs), top=True, full=True)
 
 
 def pick_needed(

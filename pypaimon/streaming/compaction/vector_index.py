@@ -1,27 +1,33 @@
-"""`VectorIndex`: the deletion vectors of a table's files, and what stays of them once files are replaced."""
+"""`VectorIndex`: the deletion vectors of a table's files, and what becomes of them once files are replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 
-from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
+from pypaimon.streaming.compaction.live_files import LiveBucket
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.files.deletion_vectors import framed
+from pypaimon.streaming.files.deletion_vectors import encoded, framed, rows_of
 from pypaimon.streaming.internals import DeletionFile, GenericRow
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, DeletionRange, IndexEntry, deletion_files
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.write_internals import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
 _VERSION = b"\x01"
+T = TypeVar("T")
+Vector = tuple[DeletionRange, bytes]
+"""A vector as it stands in an index file, wherever there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class IndexChange:
 
     Attributes:
         added: Files with the vectors that stay.
-        deleted: Files that held vectors of replaced files.
+        deleted: Files in whose place they are.
         after: The index of the table afterwards.
     """
 
@@ -40,7 +46,9 @@ class IndexChange:
 
 
 class VectorIndex:
-    """The index files with deletion vectors of one state of a table without a primary key and without buckets.
+    """The index files with deletion vectors of one state of a table.
+
+    A table with a primary key has one for each bucket; one without buckets has any number, each of them of many files.
 
     Args:
         table: pypaimon's table.
@@ -52,6 +60,8 @@ class VectorIndex:
         self._table = table
         self._directory = directory
         self._entries = tuple(entries)
+        self._keyed = bool(table.is_primary_key_table)
+        self._bitmap64 = OptionValues(table.options.options.to_map()).boolean("deletion-vectors.bitmap64", False)
         self._paths = FilePaths.of(str(table.table_path), table.table_schema)
 
     @staticmethod
@@ -80,16 +90,46 @@ class VectorIndex:
             )
             yield replace(bucket, files=tuple(files)) if found else bucket
 
-    def without(self, bucket: LiveBucket, files: Iterable[LiveFile]) -> IndexChange:
-        """Drop the vectors of files of a bucket. Other vectors of their index files are written anew, as they are.
+    def changed(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
+        """Drop vectors of files of a bucket, and mark rows of others. Other vectors are kept as they are.
 
         Costs a request for each index file that is read, and one for each that is written.
+
+        Args:
+            bucket: The bucket.
+            gone: Names of files that are no longer there.
+            superseded: Places of rows that are marked from now on, by the name of their file; only in tables with a
+                primary key.
 
         Raises:
             CorruptTableError: An index file is missing or damaged.
             StoreError: The store failed. Nothing is left of what was written.
         """
-        gone = {file.name for file in files}
+        return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
+
+    def _replaced(self, bucket: LiveBucket, gone: Set[str], superseded: Mapping[str, BitMap]) -> IndexChange:
+        """One file in the place of the former one; an empty one where no vector is left, as Java's."""
+        mine = [each for each in self._entries if (each.partition, each.bucket) == (bucket.row, bucket.bucket)]
+        if not superseded and not any(found.data_file in gone for each in mine for found in each.ranges):
+            return IndexChange([], [], self)
+        there = {file.name for file in bucket.files} - gone
+        kept, marked = list[Vector](), dict(superseded)
+        for entry in mine:
+            ranges = tuple(found for found in entry.ranges if found.data_file in there)
+            kept += self._read(entry, [each for each in ranges if each.data_file not in superseded], framed)
+            for found, former in self._read(entry, [each for each in ranges if each.data_file in superseded], rows_of):
+                marked[found.data_file] |= former
+        for name, rows in marked.items():
+            data, length = encoded(rows, bitmap64=self._bitmap64)
+            kept.append((DeletionRange(name, 0, length, len(rows)), data))
+        new = self._written(IndexEntry(bucket.row, bucket.bucket, DELETION_VECTORS, "", 0, 0, (), None), kept)
+        after = [each for each in self._entries if each not in mine]
+        deleted = [self._entry(EntryKind.DELETE, bucket, each) for each in mine]
+        changed = VectorIndex(self._table, self._directory, [*after, new])
+        return IndexChange([self._entry(EntryKind.ADD, bucket, new)], deleted, changed)
+
+    def _without(self, bucket: LiveBucket, gone: Set[str]) -> IndexChange:
+        """Index files without vectors of files; those of which none is left go."""
         added, deleted, after = list[IndexManifestEntry](), list[IndexManifestEntry](), list[IndexEntry]()
         try:
             for entry in self._entries:
@@ -100,7 +140,7 @@ class VectorIndex:
                     continue
                 deleted.append(self._entry(EntryKind.DELETE, bucket, entry))
                 if kept:
-                    new = self._rewritten(entry, kept)
+                    new = self._written(entry, self._read(entry, kept, framed))
                     after.append(new)
                     added.append(self._entry(EntryKind.ADD, bucket, new))
         except BaseException:
@@ -109,16 +149,28 @@ class VectorIndex:
             raise
         return IndexChange(added, deleted, VectorIndex(self._table, self._directory, after))
 
-    def _rewritten(self, entry: IndexEntry, kept: Iterable[DeletionRange]) -> IndexEntry:
-        """A new index file with some of the vectors of another one."""
-        home = self._home(entry.partition)
-        path = self._paths.index_file(home, entry.bucket, entry.file_name, entry.external_path)
-        parts, ranges, size = [_VERSION], list[DeletionRange](), len(_VERSION)
+    def _read(
+        self, entry: IndexEntry, wanted: Sequence[DeletionRange], parse: Callable[[bytes, DeletionFile], T]
+    ) -> list[tuple[DeletionRange, T]]:
+        """Some of the vectors of an index file."""
+        if not wanted:
+            return []
+        path = self._paths.index_file(self._home(entry.partition), entry.bucket, entry.file_name, entry.external_path)
+
+        def pieces(data: bytes) -> list[tuple[DeletionRange, T]]:
+            places = (DeletionFile(path, each.offset, each.length, each.cardinality) for each in wanted)
+            return [(each, parse(data, place)) for each, place in zip(wanted, places, strict=True)]
+
         try:
-            pieces = self._directory.store.parse(path, partial(_pieces, path=path, kept=tuple(kept)))
+            return self._directory.store.parse(path, pieces)
         except FileNotFoundError as error:
             raise CorruptTableError(path, "is named by the index manifest, and missing") from error
-        for found, piece in pieces:
+
+    def _written(self, entry: IndexEntry, vectors: Iterable[Vector]) -> IndexEntry:
+        """A new index file with these vectors, of the bucket of another one."""
+        home = self._home(entry.partition)
+        parts, ranges, size = [_VERSION], list[DeletionRange](), len(_VERSION)
+        for found, piece in vectors:
             ranges.append(replace(found, offset=size))
             parts.append(piece)
             size += len(piece)
@@ -146,7 +198,3 @@ class VectorIndex:
         )
         partition = GenericRow(list(bucket.partition), self._table.partition_keys_fields)
         return IndexManifestEntry(int(kind), partition, bucket.bucket, file)
-
-
-def _pieces(data: bytes, path: str, kept: tuple[DeletionRange, ...]) -> list[tuple[DeletionRange, bytes]]:
-    return [(each, framed(data, DeletionFile(path, each.offset, each.length, each.cardinality))) for each in kept]

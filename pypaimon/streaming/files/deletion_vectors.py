@@ -99,6 +99,34 @@ def framed(data: bytes, deletion_file: DeletionFile) -> bytes:
     return data[start : start + 2 * _WORD + int.from_bytes(data[start : start + _WORD], "big")]
 
 
+def rows_of(data: bytes, deletion_file: DeletionFile) -> BitMap:
+    """The deleted rows of one deletion vector of an index file, compressed.
+
+    Raises:
+        ValueError: As `parse`.
+    """
+    from pyroaring import BitMap
+
+    return BitMap(parse(data, deletion_file).positions.astype(np.uint32))
+
+
+def encoded(rows: BitMap, *, bitmap64: bool) -> tuple[bytes, int]:
+    """A deletion vector as it stands in an index file, and the length that a manifest records for it.
+
+    Args:
+        rows: Places of the deleted rows in the data file.
+        bitmap64: Whether it has Java's 64-bit format.
+    """
+    from pyroaring import BitMap64
+
+    if bitmap64:
+        content = _MAGIC_64.to_bytes(_WORD, "little") + BitMap64(rows).serialize()
+    else:
+        content = _MAGIC_32.to_bytes(_WORD, "big") + rows.serialize()
+    framed = len(content).to_bytes(_WORD, "big") + content + zlib.crc32(content).to_bytes(_WORD, "big")
+    return framed, len(framed) if bitmap64 else len(content)
+
+
 def _bitmap(content: bytes) -> tuple[BitMap | BitMap64, int]:
     """The deleted rows, and the length that a manifest records for them."""
     from pyroaring import BitMap, BitMap64

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from pypaimon.streaming.merge.ordering import Ints, numeric_codes
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
-from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER
+from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER
 
 NO_ROW = -1
+_NO_VALUES = (SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER, LEVEL, PLACE)
 
 Kinds = npt.NDArray[np.int8]
 Mask = npt.NDArray[np.bool_]
@@ -138,7 +139,7 @@ class Merged:
 
 def value_columns(batch: pa.RecordBatch) -> list[str]:
     """The columns of the row itself, keys included."""
-    return [name for name in batch.schema.names if name not in (SEQUENCE_NUMBER, VALUE_KIND, WRITTEN_NUMBER, LEVEL)]
+    return [name for name in batch.schema.names if name not in _NO_VALUES]
 
 
 def take_or_null(values: pa.Array, rows: Any) -> pa.Array:

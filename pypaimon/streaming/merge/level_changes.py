@@ -6,7 +6,7 @@ Java's rules: docs/java-semantics.md#compaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,9 @@ from pypaimon.streaming.merge.ordering import Ints
 from pypaimon.streaming.merge.runs import Chunk, chunks, concat
 from pypaimon.streaming.merge.stages import few_runs
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from pypaimon.streaming.model.system_columns import LEVEL, VALUE_KIND
+from pypaimon.streaming.model.system_columns import LEVEL, PLACE, VALUE_KIND
+
+_NOWHERE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,15 @@ class ChangeRule:
             its record on the output level, the highest one (`full-compaction`).
         keeps_first: Whether the first record of a key stays its row (merge engine `first-row`).
         compared: The columns that make a row another one; None: an update is a change, whatever it changes.
+        replaces: Whether a record takes the place of those above the output level whatever they hold, and nobody asks
+            for changes: of those above nothing but keys and places is looked at.
     """
 
     level: int
     by_lookup: bool
     keeps_first: bool = False
     compared: tuple[str, ...] | None = None
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,13 @@ class Compacted:
     Attributes:
         records: One record of each, -U and -D among them; some keys have none.
         changes: What changes by them, in key order, -U right before its +U.
+        superseded: Places of the records above the output level that these are in the place of; empty where no places
+            came in.
     """
 
     records: pa.RecordBatch
     changes: pa.RecordBatch
+    superseded: Ints
 
 
 def merge_levels(
@@ -61,13 +69,13 @@ def merge_levels(
 
     Args:
         runs: As `merge_batches` takes them, with `_LEVEL`. With `by_lookup` also the runs above the output level that
-            may hold the same keys: nothing comes out of a key that only they have.
+            may hold the same keys: nothing comes out of a key that only they have. They may have `_PLACE`.
         engine: How the records of one key become one.
         rule: How changes are found.
 
     Yields:
-        Records and changes in key order: the columns of the runs without `_LEVEL`. Each change has the sequence number
-        of the record that it is made of.
+        Records and changes in key order: the columns of the runs without `_LEVEL` and `_PLACE`. Each change has the
+        sequence number of the record that it is made of.
 
     Raises:
         UnsortedRunError: The records of a run are not in order.
@@ -89,6 +97,12 @@ def _levels(groups: Groups) -> Ints:
     return numbers_of(groups.batch, LEVEL)[groups.rows].astype(np.int64)
 
 
+def _places(groups: Groups, mask: Mask) -> Ints:
+    if PLACE not in groups.batch.schema.names:
+        return _NOWHERE
+    return numbers_of(groups.batch, PLACE)[groups.rows[mask]].astype(np.int64)
+
+
 def _looked_up(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted | None:
     groups = _grouped(chunk)
     groups = groups.where(groups.any(_levels(groups) <= rule.level))
@@ -96,6 +110,10 @@ def _looked_up(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted
         return None
     groups = by_age(groups, engine)
     levels = _levels(groups)
+    superseded = _places(groups, levels > rule.level)
+    if rule.replaces:
+        groups = groups.only(levels <= rule.level)
+        levels = _levels(groups)
     new = groups.any(levels == 0)
     if rule.keeps_first:
         # A key that is above the output level has its row there.
@@ -111,7 +129,8 @@ def _looked_up(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted
     before = groups.first((levels > 0) & (levels == lowest[groups.ids]))
     # The record there holds, merged, what the levels above it hold.
     merging = groups.only((levels <= 0) | (groups.positions == before[groups.ids]))
-    return _compacted(merging, engine.merge(merging), groups.row_of(before), new, rule)
+    compacted = _compacted(merging, engine.merge(merging), groups.row_of(before), new, rule)
+    return replace(compacted, superseded=superseded)
 
 
 def _on_top(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted:
@@ -152,7 +171,7 @@ def _compacted(
         own_kind: Whether what came keeps its kind in the changes, instead of +I.
     """
     batch = groups.batch
-    names = [name for name in batch.schema.names if name != LEVEL]
+    names = [name for name in batch.schema.names if name not in (LEVEL, PLACE)]
     count = len(groups)
     everything = np.ones(count, dtype=np.bool_)
     kinds = numbers_of(batch, VALUE_KIND)
@@ -179,7 +198,7 @@ def _compacted(
             (came, new, insert),
         ],
     )
-    return Compacted(records, changes)
+    return Compacted(records, changes, _NOWHERE)
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -74,8 +74,8 @@ def test_leaving_stops_it_in_the_midst(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_an_error_is_raised_when_it_is_left(tmp_path: Path) -> None:
-    table = World(tmp_path, keyed=True).table().copy_without_time_travel({"deletion-vectors.enabled": "true"})
-    with pytest.raises(UnsupportedTableError, match="deletion-vectors"), compactor(table) as running:
+    table = World(tmp_path, keyed=True).table().copy_without_time_travel({"clustering.incremental": "true"})
+    with pytest.raises(UnsupportedTableError, match="clustering"), compactor(table) as running:
         with pytest.raises(UnsupportedTableError):
             running.wait()
         assert not running.is_running

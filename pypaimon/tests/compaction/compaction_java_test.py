@@ -14,9 +14,10 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 FEW = {"num-sorted-run.compaction-trigger": "3", "compaction.min.file-num": "3", "num-levels": "6"}
 
 
-@pytest.mark.parametrize("keyed", [True, False])
-def test_java_goes_on_after_our_compactions(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
-    shared = Shared(java, tmp_path, keyed=keyed)
+@pytest.mark.parametrize("kind", ["keyed", "append", "vectors"])
+def test_java_goes_on_after_our_compactions(java: LiveJava, tmp_path: Path, kind: str) -> None:
+    keyed = kind != "append"
+    shared = Shared(java, tmp_path, keyed=keyed, **({"deletion-vectors.enabled": "true"} if kind == "vectors" else {}))
     made = 0
     for turn in range(12):
         shared.ours((turn % 5, f"ours {turn}"), (50 + turn, "ours"))

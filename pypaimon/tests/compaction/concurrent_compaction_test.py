@@ -124,7 +124,9 @@ def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"deletion-vectors.enabled": "true"}, "deletion-vectors.enabled"),
+        ({"deletion-vectors.enabled": "true", "merge-engine": "first-row"}, "deletion-vectors.enabled.*first-row"),
+        ({"deletion-vectors.enabled": "true", "changelog-producer": "full-compaction"}, "full-compaction"),
+        ({"pk-btree.index.columns": "v"}, "pk-btree"),
         ({"record-level.expire-time": "1 d"}, "record-level.expire-time"),
         ({"file-index.bsi.columns": "k"}, "file indexes"),
         ({"file.format": "csv"}, "csv"),
@@ -140,11 +142,11 @@ def test_what_cannot_be_compacted_is_refused_before_a_byte_is_written(
     assert world.data_files() == before
 
 
-def test_deletion_vectors_in_buckets_are_refused(tmp_path: Path) -> None:
+def test_deletion_vectors_in_buckets_without_a_key_are_refused(tmp_path: Path) -> None:
     catalog = World(tmp_path).catalog
     options = {"deletion-vectors.enabled": "true", "bucket": "2", "bucket-key": "id"}
     catalog.create_table("db.bucketed", Schema.from_pyarrow_schema(COLUMNS, options=options), False)
-    with pytest.raises(UnsupportedTableError, match=r"deletion-vectors\.enabled.*nor buckets"):
+    with pytest.raises(UnsupportedTableError, match=r"deletion-vectors\.enabled.*no buckets"):
         compact(catalog.get_table("db.bucketed"))
 
 

@@ -22,11 +22,11 @@ COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.str
 class Shared:
     """A table that Java and this library write by turns."""
 
-    def __init__(self, java: LiveJava, warehouse: Path, *, keyed: bool) -> None:
+    def __init__(self, java: LiveJava, warehouse: Path, *, keyed: bool, **options: str) -> None:
         self.java, self.warehouse, self.keyed = java, warehouse, keyed
         self.model: list[tuple[int, str]] = []
         fields = [["id", "BIGINT NOT NULL"], ["name", "STRING"]]
-        keys = {"primary_keys": ["id"], "options": {"bucket": "1", "write-only": "true"}}
+        keys = {"primary_keys": ["id"], "options": {"bucket": "1", "write-only": "true", **options}}
         java.call(
             "create", warehouse=str(warehouse), fields=fields, partition_keys=[],
             **(keys if keyed else {"primary_keys": [], "options": {}}),

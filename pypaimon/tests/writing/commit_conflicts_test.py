@@ -119,6 +119,16 @@ def test_the_vectors_of_a_bucket_are_replaced_by_who_has_read_them() -> None:
     assert conflict(unseen, rules=KEYED, index=[vectors("v1", "b", bucket=1)]) is None
 
 
+def test_a_file_of_a_bucket_is_not_rewritten_without_a_vector_that_was_not_read() -> None:
+    rewrite = Changes.of([deleted("a"), added("c")])
+    assert "rows of it were deleted meanwhile" in str(conflict(rewrite, rules=KEYED, index=[vectors("v1", "a")]))
+    assert conflict(rewrite, rules=KEYED, index=[vectors("v1", "b")]) is None
+    moved = Changes.of([deleted("a"), added("a", _LEVEL=1)])
+    assert conflict(moved, rules=KEYED, index=[vectors("v1", "a")]) is None
+    stale = Changes.of([], (), [vectors("v2", "gone")], [vectors("v1", "a")])
+    assert "not in the table any more" in str(conflict(stale, rules=KEYED, index=[vectors("v1", "a")]))
+
+
 def test_index_files_of_a_bucket_replace_each_other_and_others_go_by_name() -> None:
     hashes = [{**vectors(name), "_INDEX_TYPE": "HASH"} for name in ("h1", "h2")]
     index = [vectors("v1", "a"), hashes[0], {**vectors("g1"), "_INDEX_TYPE": "btree"}]

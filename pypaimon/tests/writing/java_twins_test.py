@@ -19,7 +19,7 @@ from live_java_histories import History, histories
 from live_java_twins import TwinTally, twins_differ
 
 KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
-FAMILIES = ("append", *KEYED, "dynamic", "postpone", "variants", "containers", "blobs")
+FAMILIES = ("append", *KEYED, "dynamic", "deletion vectors", "postpone", "variants", "containers", "blobs")
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
 DRAWN = FAMILIES if LONG else random.Random(f"{commit_seed()} twins").sample(FAMILIES, 2)
 BUDGET = settings(
@@ -34,6 +34,16 @@ BUDGET = settings(
 
 
 def _drawn(family: str) -> st.SearchStrategy[History]:
+    if family == "deletion vectors":
+        marked = st.fixed_dictionaries(
+            {
+                "deletion-vectors.enabled": st.just("true"),
+                "deletion-vectors.bitmap64": st.sampled_from(["false", "true"]),
+                "changelog-producer": st.sampled_from(["none", "input", "lookup", "lookup"]),
+            }
+        )
+        keyed = st.sampled_from([each for each in KEYED if each != "first-row"])
+        return st.builds(_with_options, keyed.flatmap(histories), marked)
     if family != "dynamic":
         return histories(family)
     options = st.fixed_dictionaries(

@@ -167,7 +167,9 @@ def _check_index(
     added = [each for each in changes.index_added if each["_INDEX_TYPE"] == DELETION_VECTORS]
     if rules.unaware_buckets:
         _check_vectors(kept, added, live, changes)
+        _check_marked_once(kept, added)
     elif kind == COMPACT:
+        _check_vectors(kept, added, live, changes)
         places = {_bucket(each) for each in added}
         for each in kept:
             if _bucket(each) in places:
@@ -180,27 +182,39 @@ def _check_index(
 def _check_vectors(
     kept: Sequence[Record], added: Sequence[Record], live: Iterable[FileChange], changes: Changes
 ) -> None:
+    """No file goes whose vector stays (one that is moved to another level does not go), and none comes of no file."""
+    marked = _marked(kept)
     names = {(each.partition, each.bucket, each.name) for each in live}
-    marked = {(*_bucket(each), found["f0"]): each["_FILE_NAME"] for each in kept for found in _ranges(each)}
     for each in changes.files:
         at = each.partition, each.bucket, each.name
-        if each.kind == EntryKind.DELETE and at in marked:
+        if each.kind == EntryKind.DELETE and at in marked and at not in names:
             raise CommitConflictError(
                 f"File {each.name} was rewritten without the deletion vector in {marked[at]}: rows of it were deleted "
                 "meanwhile. Nothing was committed."
             )
     for vectors in added:
         for found in _ranges(vectors):
-            at = (*_bucket(vectors), found["f0"])
-            if at not in names:
+            if (*_bucket(vectors), found["f0"]) not in names:
                 raise CommitConflictError(
                     f"Rows of file {found['f0']} are to be deleted, and it is not in the table any more. Nothing was "
                     "committed."
                 )
+
+
+def _check_marked_once(kept: Sequence[Record], added: Sequence[Record]) -> None:
+    marked = _marked(kept)
+    for vectors in added:
+        for found in _ranges(vectors):
+            at = (*_bucket(vectors), found["f0"])
             if at in marked:
                 raise CommitConflictError(
                     f"Rows of file {found['f0']} were deleted meanwhile ({marked[at]}). Nothing was committed."
                 )
+
+
+def _marked(kept: Sequence[Record]) -> dict[tuple[bytes, int, str], str]:
+    """Which index file holds the vector of a data file."""
+    return {(*_bucket(each), found["f0"]): each["_FILE_NAME"] for each in kept for found in _ranges(each)}
 
 
 def _bucket(record: Record) -> tuple[bytes, int]:

@@ -239,7 +239,7 @@ def _index_record(entry: Any, kind: EntryKind) -> Record:
         "_FILE_NAME": file.file_name,
         "_FILE_SIZE": file.file_size,
         "_ROW_COUNT": file.row_count,
-        "_DELETIONS_VECTORS_RANGES": ranges or None,
+        "_DELETIONS_VECTORS_RANGES": None if file.dv_ranges is None else ranges,
         "_EXTERNAL_PATH": file.external_path,
         "_GLOBAL_INDEX": None,
     }
