@@ -106,12 +106,12 @@ class World:
         for _ in range(int(self.weather.disturbances * self.weather.sessions)):
             self.at(self.rng.uniform(0.5, self.weather.sessions) * SESSION, self._disturb)
         self.at(0, self._grow)
-        self._run_until(storm)
+        self.run_until(storm)
         self._calm_down()
         # Whoever was silent has to be missed, by members whose clocks go slower; then slots move one after the other.
-        self._run_until(storm + SESSION * 6)
+        self.run_until(storm + SESSION * 6)
         reached = self.latest
-        self._run_until(storm + SESSION * 8)
+        self.run_until(storm + SESSION * 8)
         self._check_order(reached)
 
     def join(self, name: str) -> None:
@@ -123,7 +123,8 @@ class World:
         """Processes that have not ended."""
         return [process for process in self.processes if not process.is_over]
 
-    def _run_until(self, end: float) -> None:
+    def run_until(self, end: float) -> None:
+        """Let time pass."""
         while self._events and self._events[0][0] <= end:
             self.now, _, event = heapq.heappop(self._events)
             event()

@@ -1,0 +1,315 @@
+"""One member, step by step: what it asks for, and what it makes of answers that are lost, late or damaged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from group_world import Weather, World
+
+from pypaimon.streaming.consumers.groups.group_duty import GroupDuty
+from pypaimon.streaming.consumers.groups.group_files import numbers_of, register_name, state_name
+from pypaimon.streaming.consumers.groups.group_member import GroupMember
+from pypaimon.streaming.consumers.groups.group_requests import (
+    CreateFile,
+    DeleteFiles,
+    Fence,
+    FindStart,
+    ListNames,
+    LookAtFence,
+    Pause,
+    ReadFile,
+    Request,
+    Stands,
+    Steps,
+    WriteFence,
+)
+from pypaimon.streaming.consumers.groups.group_state import GroupState
+from pypaimon.streaming.consumers.groups.group_times import GroupTimes
+from pypaimon.streaming.consumers.groups.group_view import GroupView
+from pypaimon.streaming.consumers.groups.holdings import Holdings
+from pypaimon.streaming.consumers.groups.register import Held, Register, Status
+from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
+from pypaimon.streaming.model.position import Position
+
+TIMES = GroupTimes(session=8.0, poll=4.0)
+
+
+class Hand:
+    """A store and a clock, worked by hand.
+
+    Attributes:
+        now: Seconds.
+        files: Its content.
+        asked: Kinds of requests so far.
+        fault: Raises in the place of an answer, once it is asked for; given the request.
+    """
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.files: dict[str, bytes] = {}
+        self.fence: Fence | None = None
+        self.asked: Counter[type] = Counter()
+        self.fault: Callable[[Request], None] = lambda request: None
+        self._drawn = 0
+
+    def clock(self) -> float:
+        return self.now
+
+    def draw(self) -> str:
+        self._drawn += 1
+        return f"{self._drawn:08x}"
+
+    def member(self, name: str = "", slots: int = 3) -> tuple[GroupMember, Holdings]:
+        holdings = Holdings()
+        return GroupMember(name, slots, TIMES, self.clock, self.draw, holdings), holdings
+
+    def last(self, id: str | None) -> Register:
+        assert id is not None
+        return Register.from_json(self.files[register_name(id, numbers_of(self.files)[1][id][-1])])
+
+    def run(self, steps: Steps[None], seconds: float) -> None:
+        """Let a member go on for a time."""
+        end = self.now + seconds
+        request = steps.send(None)
+        while True:
+            if isinstance(request, Pause):
+                if request.until > end:
+                    self.now = end
+                    return
+                self.now = max(self.now, request.until)
+                request = steps.send(None)
+                continue
+            self.asked[type(request)] += 1
+            try:
+                self.fault(request)
+                answer = self.answer(request)
+            except StoreError as error:
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+
+    def answer(self, request: Request) -> Any:
+        if isinstance(request, ListNames):
+            return dict.fromkeys(self.files)
+        if isinstance(request, ReadFile):
+            return self.files.get(request.name)
+        if isinstance(request, CreateFile):
+            return self.files.setdefault(request.name, request.data) == request.data
+        if isinstance(request, DeleteFiles):
+            for name in request.names:
+                self.files.pop(name, None)
+            return None
+        if isinstance(request, LookAtFence):
+            return self.fence
+        if isinstance(request, WriteFence):
+            self.fence = Fence(request.floor, "group:1")
+            return True
+        assert isinstance(request, (FindStart, Stands))
+        return Position("t", 5) if isinstance(request, FindStart) else True
+
+
+@pytest.fixture
+def hand() -> Hand:
+    return Hand()
+
+
+def slots_of(holdings: Holdings) -> dict[int, int]:
+    return {slot: since for slot, (since, _) in holdings.assigned().items()}
+
+
+def at(snapshot: int) -> Position:
+    return Position("t", snapshot)
+
+
+def test_the_first_member_makes_the_group_and_has_all_slots_behind_a_fence(hand: Hand) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 0)
+    assert holdings.assigned() == {slot: (1, at(5)) for slot in range(3)}
+    assert sum(hand.asked.values()) == 13
+    assert hand.fence is not None and hand.fence.floor == 5
+    state = GroupState.from_json(hand.files[state_name(numbers_of(hand.files)[0][-1])])
+    assert state.members == (member.id,) and state.begun
+
+
+def test_a_quiet_session_is_four_versions_and_eight_listings(hand: Hand) -> None:
+    member, _ = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    hand.asked.clear()
+    hand.run(steps, 80)
+    assert hand.asked[CreateFile] <= 41 and hand.asked[ListNames] <= 81
+    assert hand.asked[LookAtFence] <= 21 and hand.asked[ReadFile] == hand.asked[WriteFence] == 0
+    assert hand.asked[DeleteFiles] <= 6
+    assert len(hand.files) < 24
+
+
+def test_saves_that_wait_are_one_version_and_delay_the_beat(hand: Hand) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    for after in (6, 7, 8):
+        assert holdings.hand_out(slots_of(holdings), at(after - 1), at(after), hand.now)
+        assert not holdings.confirm(slots_of(holdings), at(after))
+    hand.asked.clear()
+    hand.run(steps, 0.5)
+    assert hand.asked[CreateFile] == 1
+    assert {held.position for held in hand.last(member.id).held.values()} == {at(8)}
+    hand.run(steps, 1.4)
+    assert hand.asked[CreateFile] == 1
+
+
+def test_a_version_whose_answer_is_lost_is_tried_as_it_is_and_its_lease_is_that_of_the_first_try(hand: Hand) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    tried: list[tuple[float, bytes]] = []
+
+    def lost(request: Request) -> None:
+        if isinstance(request, CreateFile):
+            tried.append((hand.now, request.data))
+            if len(tried) < 5:
+                hand.answer(request)
+                hand.now += 1
+                raise StoreError("the answer was lost")
+
+    hand.fault = lost
+    hand.run(steps, 9)
+    assert len({data for _, data in tried[:5]}) == 1
+    first, acknowledged = tried[0][0], tried[4][0]
+    assert acknowledged - first > 3
+    beats = [time for time, _ in tried[4:]]
+    # The version that came back late is old already: the next one follows at once.
+    assert beats[1] - beats[0] < TIMES.beat
+    hand.fault = lambda request: None
+    assert holdings.hand_out(slots_of(holdings), at(5), at(6), hand.now)
+
+
+def test_the_lease_ends_three_quarters_of_a_session_after_the_first_try(hand: Hand) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    sent: list[float] = []
+
+    def lost(request: Request) -> None:
+        if isinstance(request, CreateFile):
+            sent.append(hand.now)
+            if len(sent) == 1:
+                hand.answer(request)
+            if len(sent) < 8 or len(sent) > 8:
+                raise StoreError("the answer was lost")
+
+    hand.fault = lost
+    hand.run(steps, 6)
+    assert len(sent) > 8 and sent[7] - sent[0] > 3
+    slots = slots_of(holdings)
+    assert not holdings.hand_out(slots, at(5), at(6), sent[0] + TIMES.lease + 0.01)
+    assert holdings.hand_out(slots, at(5), at(6), sent[0] + TIMES.lease)
+
+
+def test_a_seal_behind_which_the_member_has_gone_on_is_deleted(hand: Hand) -> None:
+    id = ".bbbbbbbb"
+    held = {0: Held(1, at(9))}
+    for number in (3, 4):
+        hand.files[register_name(id, number)] = Register(id, number, "n", id, Status.ACTIVE, 1, held).to_json()
+    view = GroupView(TIMES, hand.clock)
+    duty = GroupDuty(view, TIMES, hand.clock, hand.draw, "group:1")
+    answer_all(hand, view.look())
+
+    def goes_on(request: Request) -> None:
+        """It writes on, and deletes what nobody needs any more, while the seal is on its way."""
+        if isinstance(request, CreateFile):
+            for number in (5, 6, 7, 8):
+                hand.files[register_name(id, number)] = Register(id, number, "n", id, Status.ACTIVE, 1, held).to_json()
+            for number in (3, 4, 5, 6):
+                del hand.files[register_name(id, number)]
+
+    hand.fault = goes_on
+    answer_all(hand, duty.seal(id, ".aaaaaaaa"))
+    assert id not in view.final
+    assert sorted(hand.files) == [register_name(id, 7), register_name(id, 8)]
+
+
+def answer_all(hand: Hand, steps: Steps[None]) -> None:
+    request = next(steps)
+    with suppress(StopIteration):
+        while True:
+            hand.fault(request)
+            request = steps.send(hand.answer(request))
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b'{"version":1}', b"\xff"])
+def test_a_damaged_file_is_an_error_that_names_it(hand: Hand, data: bytes) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    hand.files[state_name(9)] = data
+    with pytest.raises(CorruptTableError) as raised:
+        hand.run(steps, 8)
+    assert raised.value.path == state_name(9)
+    assert not holdings.assigned()
+
+
+def test_who_is_sealed_has_nothing_and_joins_again(hand: Hand) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    former = hand.last(member.id)
+    assert holdings.assigned()
+    sealed = replace(former, number=former.number + 1, nonce="x", by=".cccccccc", status=Status.SEALED)
+    hand.files[register_name(former.id, sealed.number)] = sealed.to_json()
+    hand.run(steps, 2.1)
+    assert member.id not in (None, former.id) and member.lives == 2
+    hand.run(steps, 6)
+    assert set(slots_of(holdings)) == {0, 1, 2}
+    assert hand.last(former.id) == sealed
+
+
+def test_of_two_members_of_one_name_the_newer_one_stays(hand: Hand) -> None:
+    old, old_holdings = hand.member("n")
+    steps = old.run()
+    hand.run(steps, 8)
+    new, holdings = hand.member("n")
+    newer = new.run()
+    hand.run(newer, 4)
+    assert set(slots_of(holdings)) == {0, 1, 2}
+    with pytest.raises(ConsumerConflictError, match="a newer one of this name has taken over"):
+        hand.run(steps, 4)
+    assert not old_holdings.assigned()
+    hand.run(newer, 8)
+    assert set(slots_of(holdings)) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("taken", [None, Fence(3, None), Fence(3, "group:2")])
+def test_when_the_fence_is_taken_away_the_group_ends_for_all(taken: Fence | None) -> None:
+    world = World(3, Weather(faults=0.0001, slow=0, disturbances=0, pauses=False))
+    for index in range(3):
+        world.at(0.1, lambda index=index: world.join(str(index)))  # type: ignore[misc]
+    world.run_until(20)
+    assert len(world.living()) == 3 and not world.laws.seen["conflicts"]
+
+    def take() -> None:
+        world.fence = taken
+
+    world.at(21, take)
+    # A look at the fence, the state that says it, and a listing of each.
+    world.run_until(21 + 8 / 1.7 + 3)
+    assert world.laws.seen["conflicts"] == 3 and not world.living()
+
+
+def test_who_leaves_is_done_at_once_and_another_has_its_slots() -> None:
+    world = World(4, Weather(faults=0.0001, slow=0, disturbances=0, pauses=False))
+    for index in range(2):
+        world.at(0.1, lambda index=index: world.join(str(index)))  # type: ignore[misc]
+    world.run_until(20)
+    leaver, stays = world.processes
+    leaver.member.leave()
+    leaver.wake()
+    # Its last version, a listing, and what is asked for behind that, each within two thirds of a second.
+    world.run_until(20 + TIMES.watch + 7 * 0.64)
+    assert leaver.is_over and set(slots_of(stays.holdings)) == {0, 1, 2, 3}
