@@ -1,0 +1,171 @@
+"""`GroupDirectory`: answers what the members of a group ask for, out of a table's store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import Any
+
+from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
+from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.groups.group_files import numbers_of, state_name
+from pypaimon.streaming.consumers.groups.group_requests import (
+    CreateFile,
+    DeleteFiles,
+    Fence,
+    FindStart,
+    ListNames,
+    LookAtFence,
+    ReadFile,
+    Request,
+    Stands,
+    WriteFence,
+)
+from pypaimon.streaming.consumers.groups.group_state import GroupState
+from pypaimon.streaming.consumers.groups.group_view import parsed
+from pypaimon.streaming.errors import StoreError
+from pypaimon.streaming.io.conditional_writes import ChangedFileError
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.model.position import Position
+
+_FENCE = ".group"
+_MOST_LOOKS = 8
+
+
+class GroupDirectory:
+    """The files of one incarnation of a group: `consumer/group-<id>/<incarnation>/`, and the fence beside them.
+
+    A group that has begun and whose fence is gone, or is another's, has ended; the next members make a new incarnation,
+    in a directory of its own, where no late write of a former one is looked for. The fence is a consumer file in Java's
+    format, so that Java's expiry heeds it.
+
+    Args:
+        manager: Consumers of the table and branch.
+        store: Requests go through this one.
+        consumer_id: Of the group.
+        find_start: Gives the position at which a stream with the group's settings would begin now.
+        start_at: Gives the position before a snapshot, where somebody has set the group to one.
+        stands: Whether a stream could still begin at a position.
+
+    Attributes:
+        incarnation: The one that is used, from 1; 0 before `open`.
+    """
+
+    def __init__(
+        self,
+        manager: ConsumerManager,
+        store: Store,
+        consumer_id: str,
+        find_start: Callable[[], Position],
+        start_at: Callable[[int], Position],
+        stands: Callable[[Position], bool],
+    ) -> None:
+        self._manager = manager
+        self._store = store
+        self._fence = ConsumerName(consumer_id + _FENCE)
+        self._home = f"{manager.directory}/group-{consumer_id}"
+        self._find_start = find_start
+        self._start_at = start_at
+        self._stands = stands
+        self.incarnation = 0
+
+    @property
+    def owner(self) -> str:
+        """Whose the fence of the incarnation is."""
+        return f"group:{self.incarnation}"
+
+    def open(self) -> None:
+        """Find the incarnation to be a member of: the last one, or the next if that has ended.
+
+        Raises:
+            CorruptTableError: Its last state is damaged.
+            StoreError: The store failed.
+        """
+        numbers = [int(name) for name in self._store.list_names(self._home) if name.isascii() and name.isdigit()]
+        last = max(numbers, default=0)
+        ended = last == 0 or self._has_ended(last)
+        self.incarnation = last + 1 if ended else last
+
+    def _has_ended(self, incarnation: int) -> bool:
+        state = self._last_state(f"{self._home}/{incarnation}")
+        if state is None or not state.begun:
+            return False
+        found = self._look()
+        return state.conflict is not None or found is None or found.owner != f"group:{incarnation}"
+
+    def _last_state(self, directory: str) -> GroupState | None:
+        for _ in range(_MOST_LOOKS):
+            states, _ = numbers_of(self._store.list_names(directory))
+            if not states:
+                return None
+            path = f"{directory}/{state_name(states[-1])}"
+            # It may have gone since; then there are newer ones.
+            with suppress(FileNotFoundError):
+                return parsed(path, self._store.read(path), GroupState.from_json)
+        raise StoreError(f"{directory}: its last state is listed, and is not there")
+
+    def answer(self, request: Request) -> Any:
+        """What a request comes to.
+
+        Raises:
+            StoreError: The store failed; it may have been done.
+            CorruptTableError: A file may not be read or written.
+            StreamConfigError: The store cannot make a file where none of the name is.
+        """
+        if isinstance(request, ListNames):
+            statuses = self._store.list_statuses(self._directory)
+            return {status.path.rstrip("/").rsplit("/", 1)[-1]: _seconds(status.mtime) for status in statuses}
+        if isinstance(request, ReadFile):
+            return self._read(self._path(request.name))
+        if isinstance(request, CreateFile):
+            return self._store.create_exclusive(self._path(request.name), request.data)
+        if isinstance(request, DeleteFiles):
+            for name in request.names:
+                self._store.delete(self._path(name))
+            return None
+        if isinstance(request, LookAtFence):
+            return self._look()
+        if isinstance(request, WriteFence):
+            return self._write(request)
+        if isinstance(request, Stands):
+            return self._stands(request.position)
+        assert isinstance(request, FindStart)
+        return self._start()
+
+    @property
+    def _directory(self) -> str:
+        return f"{self._home}/{self.incarnation}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            return self._store.read(path)
+        except FileNotFoundError:
+            return None
+
+    def _look(self) -> Fence | None:
+        found = self._manager.look(self._fence)
+        return None if found is None else Fence(found[0].next_snapshot, found[0].owner, found[1])
+
+    def _write(self, request: WriteFence) -> bool:
+        seen = None if request.found is None else request.found.seen
+        try:
+            self._manager.replace(self._fence, Consumer(request.floor, owner=self.owner), seen)
+        except ChangedFileError:
+            return False
+        return True
+
+    def _start(self) -> Position:
+        """Where Java or a reset has set the group to; else where its settings say."""
+        fence = self._look()
+        return self._start_at(fence.floor) if fence is not None and fence.owner is None else self._find_start()
+
+
+def _seconds(modified: Any) -> float | None:
+    """A time of modification in seconds of the store's clock."""
+    if isinstance(modified, datetime):
+        return (modified if modified.tzinfo else modified.replace(tzinfo=timezone.utc)).timestamp()
+    return None if modified is None else float(modified)

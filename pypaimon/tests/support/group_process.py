@@ -1,0 +1,53 @@
+"""A process that is a member of a group: `group_process.py WAREHOUSE ID SLOTS LAST SESSION`.
+
+It counts in the place of reading: of each slot it hands out the numbers before `LAST`, a line of JSON each time, and
+confirms them. It ends when its slots are at the end and somebody says so by closing its input.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import select
+import sys
+from functools import partial
+
+from pypaimon.filesystem.local_file_io import LocalFileIO
+
+from pypaimon.streaming.concurrency.lasting_clock import LastingClock
+from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from pypaimon.streaming.consumers.groups.group_directory import GroupDirectory
+from pypaimon.streaming.consumers.groups.group_member import GroupMember
+from pypaimon.streaming.consumers.groups.group_times import GroupTimes
+from pypaimon.streaming.consumers.groups.holdings import Holdings
+from pypaimon.streaming.consumers.groups.member_thread import MemberThread
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.model.position import Position
+
+at = partial(Position, "t")
+
+
+def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float) -> None:
+    """Be a member."""
+    store, clock, holdings = Store(LocalFileIO()), LastingClock(), Holdings()
+    manager = ConsumerManager(LocalFileIO(), warehouse, store=store)
+    directory = GroupDirectory(manager, store, consumer_id, lambda: at(1), at, lambda position: True)
+    directory.open()
+    times = GroupTimes(session, session / 1.7)
+    draw = partial(secrets.token_hex, 4)
+    member = GroupMember("", slots, times, clock, draw, holdings, fence_owner=directory.owner)
+    thread = MemberThread(member, directory.answer, clock)
+    thread.start()
+    while not select.select([sys.stdin], [], [], 0.02)[0]:
+        thread.check()
+        for slot, (since, position) in holdings.assigned().items():
+            number = position.snapshot
+            if number < last and holdings.hand_out({slot: since}, position, at(number + 1), clock()):
+                print(json.dumps([slot, since, number]), flush=True)
+                holdings.confirm({slot: since}, at(number + 1))
+        thread.wake()
+    print(json.dumps(thread.stop(60)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
