@@ -45,6 +45,7 @@ class Hand:
     Attributes:
         now: Seconds.
         files: Its content.
+        modified: When files were written that were not written now.
         asked: Kinds of requests so far.
         fault: Raises in the place of an answer, once it is asked for; given the request.
     """
@@ -54,6 +55,7 @@ class Hand:
         self.files: dict[str, bytes] = {}
         self.fence: Fence | None = None
         self.asked: Counter[type] = Counter()
+        self.modified: dict[str, float] = {}
         self.fault: Callable[[Request], None] = lambda request: None
         self._drawn = 0
 
@@ -95,7 +97,7 @@ class Hand:
 
     def answer(self, request: Request) -> Any:
         if isinstance(request, ListNames):
-            return dict.fromkeys(self.files)
+            return {name: self.modified.get(name, self.now) for name in self.files}
         if isinstance(request, ReadFile):
             return self.files.get(request.name)
         if isinstance(request, CreateFile):
@@ -268,6 +270,32 @@ def test_who_is_sealed_has_nothing_and_joins_again(hand: Hand) -> None:
     hand.run(steps, 6)
     assert set(slots_of(holdings)) == {0, 1, 2}
     assert hand.last(former.id) == sealed
+
+
+@pytest.mark.parametrize(("age", "stays"), [(86_300.0, True), (86_500.0, False)])
+def test_the_register_of_who_has_ended_stays_for_a_day(hand: Hand, age: float, stays: bool) -> None:
+    member, _ = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    other = ".bbbbbbbb"
+    for number, status in ((4, Status.ACTIVE), (5, Status.SEALED)):
+        name = register_name(other, number)
+        hand.files[name] = Register(other, number, "n", ".cccccccc", status, 1).to_json()
+        hand.modified[name] = hand.now - age
+    hand.run(steps, 8)
+    assert (other in numbers_of(hand.files)[1]) is stays
+
+
+def test_former_states_go_once_no_member_acts_upon_them(hand: Hand) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    state = GroupState.from_json(hand.files[state_name(1)])
+    for number in range(2, 30):
+        hand.files[state_name(number)] = replace(state, number=number).to_json()
+    hand.run(steps, 8)
+    assert numbers_of(hand.files)[0] == list(range(22, 30))
+    assert set(slots_of(holdings)) == {0, 1, 2} and hand.last(member.id).seen == 29
 
 
 def test_of_two_members_of_one_name_the_newer_one_stays(hand: Hand) -> None:

@@ -24,7 +24,7 @@ def test_whatever_stores_and_members_suffer_the_laws_hold(round: int) -> None:
     seen: Counter[str] = Counter()
     for _ in range(HISTORIES):
         seen += play(draws.randrange(1 << 40)).laws.seen
-    assert seen["handed out"] > 50 * HISTORIES
+    assert seen["handed out"] > 10 * HISTORIES
     assert seen["seals"] > HISTORIES / 4 and seen["refused"] > HISTORIES
 
 
@@ -32,7 +32,7 @@ def test_in_good_weather_nobody_is_ended_and_nothing_is_refused_for_long() -> No
     calm = Weather(faults=0.0001, slow=0, disturbances=0, pauses=False, sessions=5)
     for seed in range(4):
         seen = play(seed, calm).laws.seen
-        assert not seen["seals"] and not seen["zombies"] and seen["handed out"] > 100
+        assert not seen["seals"] and not seen["zombies"] and seen["handed out"] > 40
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)
