@@ -16,12 +16,12 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     ReadFile,
     Steps,
 )
-from pypaimon.streaming.consumers.groups.group_state import first_state
+from pypaimon.streaming.consumers.groups.group_state import GroupState, first_state
 from pypaimon.streaming.consumers.groups.group_times import GroupTimes
 from pypaimon.streaming.consumers.groups.group_view import GroupView, parsed
 from pypaimon.streaming.consumers.groups.holdings import Holdings
 from pypaimon.streaming.consumers.groups.register import Register, Status, name_of
-from pypaimon.streaming.errors import ConsumerConflictError, StoreError
+from pypaimon.streaming.errors import ConsumerConflictError, StoreError, StreamConfigError
 
 _OWN_VERSIONS_KEPT = 2
 _MOST_OLD_VERSIONS = 8
@@ -105,6 +105,7 @@ class GroupMember:
         Raises:
             ConsumerConflictError: A newer life of the name has taken over, or the group was ended from outside.
             CorruptTableError: A file of the group is damaged, or may not be read or written.
+            StreamConfigError: The group was made with other settings.
         """
         try:
             while not self.ended:
@@ -158,9 +159,27 @@ class GroupMember:
             yield from self._view.look()
             if self._view.state is None:
                 raise StoreError(f"{state_name(0)}: it was made, and is not listed")
+        self._check_settings(self._view.state)
         self._former = tuple(self._namesakes())
         self.id = f"{self._name}.{self._draw()}"
         self.lives += 1
+
+    def _check_settings(self, state: GroupState) -> None:
+        """Whether this member would read as the others do.
+
+        Raises:
+            StreamConfigError: It would not.
+        """
+        for what, own, groups in (
+            ("settings", self._settings, state.settings),
+            ("rule of slots", self._rule, state.rule),
+            ("number of slots", self._slots, len(state.owned)),
+        ):
+            if own != groups:
+                raise StreamConfigError(
+                    f"the group was made with another {what}: {groups!r}, this reader has {own!r}. All its members "
+                    "read alike; give this one the same, or begin another group."
+                )
 
     def _namesakes(self) -> list[str]:
         """Other lives of its name that have not ended."""

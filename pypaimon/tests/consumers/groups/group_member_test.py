@@ -33,7 +33,7 @@ from pypaimon.streaming.consumers.groups.group_times import GroupTimes
 from pypaimon.streaming.consumers.groups.group_view import GroupView
 from pypaimon.streaming.consumers.groups.holdings import Holdings
 from pypaimon.streaming.consumers.groups.register import Held, Register, Status
-from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
+from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError, StreamConfigError
 from pypaimon.streaming.model.position import Position
 
 TIMES = GroupTimes(session=8.0, poll=4.0)
@@ -328,6 +328,40 @@ def test_when_the_fence_is_taken_away_the_group_ends_for_all(taken: Fence | None
     # A look at the fence, the state that says it, and a listing of each.
     world.run_until(21 + 8 / 1.7 + 3)
     assert world.laws.seen["conflicts"] == 3 and not world.living()
+
+
+def test_who_would_read_otherwise_is_refused_before_it_writes(hand: Hand) -> None:
+    member, holdings = hand.member()
+    steps = member.run()
+    hand.run(steps, 8)
+    files = set(hand.files)
+    given = {"clock": hand.clock, "draw": hand.draw, "holdings": Holdings(), "times": TIMES, "name": ""}
+    for changed, said in (
+        ({"slots": 4}, "another number of slots: 3, this reader has 4"),
+        ({"slots": 3, "settings": "filter"}, "another settings: '', this reader has 'filter'"),
+        ({"slots": 3, "rule": "bucket"}, "another rule of slots"),
+    ):
+        with pytest.raises(StreamConfigError, match=said):
+            hand.run(GroupMember(**given, **changed).run(), 8)  # type: ignore[arg-type]
+    assert set(hand.files) == files
+    hand.run(steps, 8)
+    assert set(slots_of(holdings)) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_slots_of_who_is_killed_are_read_again_within_two_sessions(seed: int) -> None:
+    """1.1 sessions, three watches, and six requests of at most 0.08 sessions each."""
+    world = World(seed, Weather(faults=0.0001, slow=0, disturbances=0, pauses=False, slots=6))
+    for index in range(3):
+        world.at(0.1, lambda index=index: world.join(str(index)))  # type: ignore[misc]
+    world.run_until(40 + seed)
+    victim = world.processes[seed % 3]
+    slots = slots_of(victim.holdings)
+    assert len(slots) == 2
+    victim.is_over = True
+    world.run_until(world.now + 1.1 * TIMES.session + 3 * TIMES.watch + 6 * 0.08 * TIMES.session)
+    held = [slots_of(process.holdings) for process in world.living()]
+    assert all(any(each.get(slot, 0) > since for each in held) for slot, since in slots.items())
 
 
 def test_who_leaves_is_done_at_once_and_another_has_its_slots() -> None:
