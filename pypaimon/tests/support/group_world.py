@@ -109,7 +109,7 @@ class World:
         self.run_until(storm)
         self._calm_down()
         # Whoever was silent has to be missed, by members whose clocks go slower; then slots move one after the other.
-        self.run_until(storm + SESSION * 6)
+        self.run_until(storm + SESSION * 9)
         for _ in range(30):
             if min(self.laws.confirmed) >= self.latest:
                 break

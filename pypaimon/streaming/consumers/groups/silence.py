@@ -17,7 +17,7 @@ class Silence:
 
     def __init__(self, credit: float) -> None:
         self._credit = credit
-        self._received: float | None = None
+        self._sent = self._received = float("inf")
         self._numbers: Mapping[str, int] = {}
         self._silent: dict[str, float] = {}
 
@@ -29,12 +29,15 @@ class Silence:
             sent: When it was asked for.
             received: When it came.
         """
-        gap = 0.0 if self._received is None else max(0.0, min(sent - self._received, self._credit))
-        self._silent = {
-            member: self._silent.get(member, 0.0) + gap if self._numbers.get(member) == number else 0.0
-            for member, number in numbers.items()
-        }
-        self._numbers, self._received = dict(numbers), received
+        # A number may have come to be until its first listing came; from then on it was there all the time.
+        first, later = (max(0.0, min(sent - since, self._credit)) for since in (self._received, self._sent))
+        silent = {}
+        for member, number in numbers.items():
+            so_far = self._silent.get(member, 0.0)
+            kept = self._numbers.get(member) == number
+            silent[member] = so_far + (later if so_far else first) if kept else 0.0
+        self._numbers, self._silent = dict(numbers), silent
+        self._sent, self._received = sent, received
 
     def longer_than(self, seconds: float) -> set[str]:
         """Members whose registers have been silent for this long."""
