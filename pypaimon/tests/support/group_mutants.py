@@ -114,13 +114,13 @@ def _fits_all(self: Holdings, each: Holding, before: Position) -> bool:
 
 
 def _early(self: Holdings, each: Holding) -> bool:
-    return each.moving and not each.released
+    return each.moving_since is not None and not each.released
 
 
 def _ahead(self: Holdings, each: Holding) -> bool:
     """What was handed out counts as confirmed."""
     each.confirmed = each.handed
-    return each.moving and not each.released
+    return each.moving_since is not None and not each.released
 
 
 def _compose_ahead(self: Holdings) -> Any:

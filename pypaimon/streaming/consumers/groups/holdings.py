@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pypaimon.streaming.consumers.groups.group_state import GroupState
@@ -20,7 +21,7 @@ class Holding:
         handed: Before which all was handed out.
         confirmed: Before which all is confirmed.
         saved: Before which all is confirmed in a register that exists.
-        moving: Another member is to get the slot.
+        moving_since: When a state said that another member is to get the slot, in seconds; None: none is.
         released: It was given back.
     """
 
@@ -28,14 +29,22 @@ class Holding:
     handed: Position
     confirmed: Position
     saved: Position
-    moving: bool = False
+    moving_since: float | None = None
     released: bool = False
 
 
 class Holdings:
-    """What a member has. The reader hands out and confirms, the member's steps adopt states and save. Thread-safe."""
+    """What a member has. The reader hands out and confirms, the member's steps adopt states and save. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        clock: The member's, in seconds.
+        max_hold: So long a slot that is to move waits for what was handed out of it to be confirmed; then that comes
+            again elsewhere. None: as long as it takes.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, max_hold: float | None = None) -> None:
+        self._clock = clock
+        self._max_hold = max_hold
         self._lock = threading.Lock()
         self._slots: dict[int, Holding] = {}
         self._lease_until = float("-inf")
@@ -116,7 +125,10 @@ class Holdings:
                 each = self._slots.get(slot)
                 if each is None or each.since != tenure.since:
                     each = Holding(tenure.since, tenure.start, tenure.start, tenure.start)
-                each.moving = tenure.to is not None
+                if tenure.to is None:
+                    each.moving_since = None
+                elif each.moving_since is None:
+                    each.moving_since = self._clock()
                 slots[slot] = each
             self._slots = slots
             self._passed = max(self._passed, state.passed)
@@ -156,11 +168,15 @@ class Holdings:
     # ---- with the lock held ----
 
     def _is_open(self, each: Holding) -> bool:
-        return not (each.moving or each.released or self._closed)
+        return each.moving_since is None and not (each.released or self._closed)
 
     def _fits(self, each: Holding, before: Position) -> bool:
         return self._is_open(each) and each.handed.order() == before.order()
 
     def _may_release(self, each: Holding) -> bool:
-        """A slot that is to move is given back when nothing of it is on its way."""
-        return each.moving and not each.released and each.confirmed.order() == each.handed.order()
+        """A slot that is to move is given back when nothing of it is on its way, or that takes too long."""
+        if each.moving_since is None or each.released:
+            return False
+        if each.confirmed.order() == each.handed.order():
+            return True
+        return self._max_hold is not None and self._clock() - each.moving_since >= self._max_hold
