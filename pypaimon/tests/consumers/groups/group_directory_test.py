@@ -176,7 +176,7 @@ def test_a_damaged_state_is_an_error_for_who_joins_and_for_who_runs(local: Place
 
 
 def test_who_is_killed_is_replaced_and_no_number_is_missing(tmp_path: Path) -> None:
-    last, slots = 120, 6
+    last, slots = 60, 6
     command = [
         sys.executable,
         str(SUPPORT / "group_process.py"),
