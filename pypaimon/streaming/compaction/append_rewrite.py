@@ -39,8 +39,9 @@ class AppendRewriter:
         options = FileOptions.of_compacted(self._table, 0)
         new = CompactedFiles(self._table, options, options.data, bucket, partial(AppendedFacts, counter))
         try:
+            reader = self._reader.expecting(files)
             for file in files:
-                for batch in self._reader.rows(file):
+                for batch in reader.rows(file):
                     new.write(pa.Table.from_batches([batch]))
             return Replaced(list(files), new.take())
         except BaseException:

@@ -9,6 +9,7 @@ from typing import Any
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.compaction.run_picking import Pick
+from pypaimon.streaming.merge import Deduplicate, merge_engine
 from pypaimon.streaming.merge.level_changes import ChangeRule
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
@@ -30,6 +31,7 @@ class ChangeMaking:
         looks_up: Whether records of level 0 are merged with what lies above the output level, so that readers and the
             changelog need level 0 no more.
         newest_wins: Whether the latest record of a key is its row, whatever it holds.
+        replaces: Whether nothing of a row of before stays, and nobody asks what it was.
         compared: As `ChangeRule` has it.
         vectors: Whether deletion vectors mark the rows that are replaced, so that readers need not merge.
     """
@@ -38,6 +40,7 @@ class ChangeMaking:
     engine: MergeEngineKind
     looks_up: bool
     newest_wins: bool
+    replaces: bool
     compared: tuple[str, ...] | None
     vectors: bool
 
@@ -56,8 +59,11 @@ class ChangeMaking:
             left_out = {name.strip() for name in ignored}
             compared = tuple(field.name for field in table.fields if field.name not in left_out)
         newest = engine.keeps_newest and not options.text("sequence.field")
+        # A delete that is passed over leaves the row of before.
+        merging = merge_engine(table.table_schema)
+        replaces = newest and not (isinstance(merging, Deduplicate) and merging.ignore_delete)
         full = producer is ChangelogProducer.FULL_COMPACTION
-        return ChangeMaking(producer, engine, lookup and not full, newest, compared, vectors)
+        return ChangeMaking(producer, engine, lookup and not full, newest, replaces, compared, vectors)
 
     @property
     def full(self) -> bool:
@@ -79,7 +85,7 @@ class ChangeMaking:
                 by_lookup=True,
                 keeps_first=self.engine.keeps_oldest,
                 compared=self.compared,
-                replaces=self.newest_wins and not self.writes,
+                replaces=self.replaces and not self.writes,
             )
         return None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveFile
-from pypaimon.streaming.files import deletion_vectors
 from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
@@ -37,6 +38,14 @@ class FileReader:
         self._schema_id = int(table.table_schema.id)
         self._directory = directory
         self._check = check
+        self._blocks = IndexBlocks(directory.store)
+        self._vectors = PlanVectors(self._blocks, ())
+
+    def expecting(self, files: Iterable[LiveFile]) -> FileReader:
+        """The same, which asks once for the deletion vectors of these files that lie together."""
+        reader = copy(self)
+        reader._vectors = PlanVectors(self._blocks, [file.deletions for file in files])
+        return reader
 
     def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file of an append table that its deletion vector leaves.
@@ -95,7 +104,7 @@ class FileReader:
         """What the file's deletion vector leaves, none empty, and where in the file it lies."""
         vector = None
         if file.deletions is not None:
-            vector = deletion_vectors.read(self._directory.store, file.deletions, int(file.read.row_count))
+            vector = self._vectors.read(file.deletions, int(file.read.row_count))
         first = 0
         for batch in batches:
             positions, mask = np.arange(first, first + batch.num_rows), None

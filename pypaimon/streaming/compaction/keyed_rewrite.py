@@ -67,6 +67,7 @@ class KeyedRewriter:
         data = CompactedFiles(self._table, options, options.data, bucket, facts)
         changelog = CompactedFiles(self._table, options, options.changelog, bucket, facts)
         superseded = Superseded(file for file in bucket.files if self._making.vectors and file.level > pick.level)
+        reader = self._reader.expecting(bucket.files)
         keep_deletes = not self._making.drops_deletes(pick)
         try:
             for step in steps(pick, self._options, partial(self._must_rewrite, pick, options)):
@@ -77,7 +78,7 @@ class KeyedRewriter:
                     result.after.append(step.file.moved(pick.level))
                 if rule is not None:
                     for section in _reading_once(bucket, step, rule):
-                        for found in self._compacted(section, step, rule, superseded):
+                        for found in self._compacted(reader, section, step, rule, superseded):
                             superseded.add(found.superseded)
                             if isinstance(step, Rewrite):
                                 data.write(self._records(_kept(found.records, keep_deletes=keep_deletes)))
@@ -85,7 +86,7 @@ class KeyedRewriter:
                                 changelog.write(self._records(found.changes))
                 elif isinstance(step, Rewrite):
                     for section in step.sections:
-                        for batch in self._merged(section, keep_deletes=keep_deletes):
+                        for batch in self._merged(reader, section, keep_deletes=keep_deletes):
                             data.write(self._records(batch))
                 # Files that are moved lie between those of two steps.
                 made += data.take()
@@ -105,14 +106,14 @@ class KeyedRewriter:
         arrays = [batch.column(name) for name in self._schema.names]
         return numbered(pa.Table.from_arrays(arrays, schema=self._schema), self._engine.keys)
 
-    def _merged(self, section: Section, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
-        runs = self._runs(section, levels=self._engine.wants_levels)
+    def _merged(self, reader: FileReader, section: Section, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
+        runs = _runs(reader, section, levels=self._engine.wants_levels)
         yield from self._in_order(
             section, merge_batches(runs, self._engine, keep_deletes=keep_deletes, keep_sequence=True)
         )
 
     def _compacted(
-        self, files: Section, step: Rewrite | Move, rule: ChangeRule, superseded: Superseded
+        self, reader: FileReader, files: Section, step: Rewrite | Move, rule: ChangeRule, superseded: Superseded
     ) -> Iterator[Compacted]:
         if isinstance(step, Move) and not self._making.writes and not (superseded.places and len(files) > 1):
             return
@@ -121,12 +122,8 @@ class KeyedRewriter:
         def keys_only(file: LiveFile) -> bool:
             return rule.replaces and (file.level > rule.level or isinstance(step, Move))
 
-        runs = self._runs(files, levels=True, places=places, keys_only=keys_only)
+        runs = _runs(reader, files, levels=True, places=places, keys_only=keys_only)
         yield from self._in_order(files, merge_levels(runs, self._engine, rule))
-
-    def _runs(self, files: Section, **wanted: Any) -> list[Iterator[pa.RecordBatch]]:
-        members = _members(files)
-        return [self._reader.records(run, shared_by=len(members), **wanted) for run in members]
 
     def _in_order(self, files: Section, merged: Iterator[T]) -> Iterator[T]:
         try:
@@ -153,6 +150,11 @@ class KeyedRewriter:
 
 def _kept(records: pa.RecordBatch, *, keep_deletes: bool) -> pa.RecordBatch:
     return records if keep_deletes else records.filter(pc.invert(pc.is_in(records.column(VALUE_KIND), _RETRACTS)))
+
+
+def _runs(reader: FileReader, files: Section, **wanted: Any) -> list[Iterator[pa.RecordBatch]]:
+    members = _members(files)
+    return [reader.records(run, shared_by=len(members), **wanted) for run in members]
 
 
 def _members(files: Sequence[LiveFile]) -> list[list[LiveFile]]:

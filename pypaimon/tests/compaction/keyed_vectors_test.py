@@ -25,6 +25,7 @@ from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import SchemaChange
 
 EXAMPLES = 100 if os.environ.get("SOAK") else 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
@@ -259,3 +260,28 @@ def test_an_index_file_that_is_damaged_ends_the_compaction(tmp_path: Path) -> No
     with pytest.raises(CorruptTableError, match=entry.file_name):
         compact(marked.table)
     assert set(tmp_path.rglob("data-*")) == files
+
+
+def test_a_delete_that_is_passed_over_leaves_the_row_of_before(tmp_path: Path) -> None:
+    """The option was set later than the delete was written."""
+    marked = leveled(tmp_path)
+    marked.write([(4, None, None, True)])
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    for name in ("t", "plain"):
+        catalog.alter_table(f"d.{name}", [SchemaChange.set_option("ignore-delete", "true")], False)
+    before = marked.model
+    compact(marked.table)
+    assert marked._read(marked.table) == before
+
+
+def test_vectors_that_lie_together_are_asked_for_once(tmp_path: Path) -> None:
+    marked = leveled(tmp_path)
+    directory = TableDirectory.of(marked.table)
+    (bucket,) = marked.buckets()
+    files = [file for file in bucket.files if file.deletions is not None]
+    assert len(files) == 3
+    reader = FileReader(marked.table, directory, lambda: None).expecting(files)
+    asked = directory.store.requests["read"]
+    for file in files:
+        assert not list(reader.records([file], levels=False))
+    assert directory.store.requests["read"] <= asked + 2, "the schema, and the index file"

@@ -59,13 +59,22 @@ def test_the_rows_stay_and_the_files_become_fewer(spark: Any, warehouse: Any, ke
 
 
 def test_changes_that_a_compaction_makes(spark: Any, warehouse: Any) -> None:
-    table = created(warehouse, ["day", "id"], bucket="2", changelog_producer="lookup")
+    vectors = {"deletion-vectors.enabled": "true", "target-file-size": "1 b"}
+    table = created(warehouse, ["day", "id"], bucket="2", changelog_producer="lookup", **vectors)
     write(table, 1)
     compact(spark, options_of(table))
     write(table.copy({}), 2)
     compact(spark, options_of(table))
     kinds = [row[0] for row in rows(table, "earliest")]
     assert sorted(kinds) == ["+I"] * 12 + ["+U"] * 12 + ["-U"] * 12
+    with stream_write_builder(table.copy({})).with_commit_user("load").open_sync() as writer:
+        writer.write(pa.table({"id": [0], "day": ["a"], "v": [9]}, schema=COLUMNS))
+        writer.commit()
+    compact(spark, options_of(table))
+    wanted = sorted((key, day, 1 if (key, day) != (0, "a") else 9) for key in range(6) for day in "ab")
+    assert [row[1:] for row in rows(table)] == wanted
+    # The row of before is marked, in a file that stays.
+    assert list(Path(str(table.table_path)).glob("index/index-*"))
 
 
 def test_of_a_damaged_bucket_nothing_is_left_and_the_error_names_the_file(spark: Any, warehouse: Any) -> None:
