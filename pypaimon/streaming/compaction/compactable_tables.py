@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from pypaimon.streaming.compaction.compaction_options import CompactionOptions
+from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -33,7 +34,6 @@ _REFUSED_OPTIONS = {
 }
 _VECTORS = "deletion-vectors.enabled"
 _KEYED_INDEXES = re.compile(r"pk-(vector|btree|bitmap|multivalue|full-text)\.index\.columns")
-_EXPIRY = "record-level.expire-time"
 
 
 def under_latest_schema(table: Any, directory: TableDirectory) -> Any:
@@ -56,8 +56,6 @@ def check_compactable(table: Any, name: str) -> None:
             raise UnsupportedTableError(f"{name} has '{key}': {why}, and such tables are not compacted here.")
     if options.boolean(_VECTORS, False):
         _check_vectors(table, name)
-    if options.text(_EXPIRY) is not None:
-        raise UnsupportedTableError(f"{name} has '{_EXPIRY}', which compaction here does not carry out.")
     if unwritten := IndexOptions.of(table).unwritten:
         lost = ", ".join(map(str, unwritten))
         raise UnsupportedTableError(f"{name} has file indexes that compaction here would lose: {lost}.")
@@ -100,3 +98,4 @@ def _check_keyed(table: Any, name: str) -> None:
             "is not done here."
         )
     merge_engine(table.table_schema)
+    RecordExpiry.of(table)

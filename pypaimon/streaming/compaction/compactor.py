@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
-from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.compaction_users import CompactingWriters, new_compaction_user
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.live_entries import LiveEntries
@@ -80,6 +80,7 @@ class Compaction:
         chosen: Which of its partitions; None: all.
         full: As `compact` takes it.
         workers: Who carries it out; None: the thread that runs it.
+        now: The local time.
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class Compaction:
         *,
         full: bool = False,
         workers: Workers | None = None,
+        now: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._table = table
+        self._now = now
         self._workers = workers or Threads(1)
         self._full = full
         self._chosen = chosen or ChosenPartitions(table)
@@ -129,11 +132,11 @@ class Compaction:
         index = VectorIndex.of(table, directory, snapshot)
         # Without a primary key deletion vectors come without a change of the files.
         vectors = bool(table.options.deletion_vectors_enabled()) and not table.is_primary_key_table
-        if vectors or CompactionOptions.of(table).by_time or self._chosen.by_time:
+        plans = planner(table, FileReader(table, directory, check), self._now)
+        if vectors or plans.by_time(full=self._full) or self._chosen.by_time:
             self._live.forget()
         buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.has))
         known = _of_known_schemas(buckets, int(table.table_schema.id))
-        plans = planner(table, FileReader(table, directory, check))
         work = list(plans.work(index.attached(known), full=self._full))
         if dry_run:
             return CompactionReport(snapshot.id, compacted=tuple(_told(table, each) for each in work))

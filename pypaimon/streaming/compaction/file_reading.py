@@ -13,7 +13,7 @@ import pyarrow as pa
 from pypaimon.streaming.compaction.live_files import LiveFile
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
-from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
@@ -46,6 +46,16 @@ class FileReader:
         reader = copy(self)
         reader._vectors = PlanVectors(self._blocks, [file.deletions for file in files])
         return reader
+
+    def schema(self, schema_id: int) -> TableSchema:
+        """A schema of the table.
+
+        Raises:
+            FileNotFoundError: There is no such schema.
+            CorruptTableError: It cannot be decoded.
+            StoreError: The store failed.
+        """
+        return self._directory.schema(schema_id)
 
     def rows(self, file: LiveFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file of an append table that its deletion vector leaves.

@@ -15,6 +15,7 @@ from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_plan import Move, Rewrite, Section, steps
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
 from pypaimon.streaming.compaction.new_files import CompactedFiles
+from pypaimon.streaming.compaction.record_expiry import Expired
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.run_picking import Pick
 from pypaimon.streaming.compaction.superseded import Superseded
@@ -54,8 +55,13 @@ class KeyedRewriter:
         for name in (VALUE_KIND, SEQUENCE_NUMBER):
             self._schema = self._schema.append(pa.field(name, SYSTEM_TYPES[name], nullable=False))
 
-    def compact(self, bucket: LiveBucket, pick: Pick) -> Replaced:
+    def compact(self, bucket: LiveBucket, pick: Pick, expired: Expired | None = None) -> Replaced:
         """Merge and move what was picked.
+
+        Args:
+            bucket: The bucket.
+            pick: What is compacted of it.
+            expired: Records that go; None: none do.
 
         Raises:
             CorruptTableError: A file is damaged; nothing is left of what was written.
@@ -70,7 +76,7 @@ class KeyedRewriter:
         reader = self._reader.expecting(bucket.files)
         keep_deletes = not self._making.drops_deletes(pick)
         try:
-            for step in steps(pick, self._options, partial(self._must_rewrite, pick, options)):
+            for step in steps(pick, self._options, partial(self._must_rewrite, pick, expired, options)):
                 files = step.files
                 result.before += files
                 rule = self._making.rule(pick, files, self._options)
@@ -78,7 +84,7 @@ class KeyedRewriter:
                     result.after.append(step.file.moved(pick.level))
                 if rule is not None:
                     for section in _reading_once(bucket, step, rule):
-                        for found in self._compacted(reader, section, step, rule, superseded):
+                        for found in self._compacted(reader, section, step, rule, superseded, expired):
                             superseded.add(found.superseded)
                             if isinstance(step, Rewrite):
                                 data.write(self._records(_kept(found.records, keep_deletes=keep_deletes)))
@@ -86,7 +92,7 @@ class KeyedRewriter:
                                 changelog.write(self._records(found.changes))
                 elif isinstance(step, Rewrite):
                     for section in step.sections:
-                        for batch in self._merged(reader, section, keep_deletes=keep_deletes):
+                        for batch in self._merged(reader, section, expired, keep_deletes=keep_deletes):
                             data.write(self._records(batch))
                 # Files that are moved lie between those of two steps.
                 made += data.take()
@@ -106,14 +112,24 @@ class KeyedRewriter:
         arrays = [batch.column(name) for name in self._schema.names]
         return numbered(pa.Table.from_arrays(arrays, schema=self._schema), self._engine.keys)
 
-    def _merged(self, reader: FileReader, section: Section, *, keep_deletes: bool) -> Iterator[pa.RecordBatch]:
+    def _merged(
+        self, reader: FileReader, section: Section, expired: Expired | None, *, keep_deletes: bool
+    ) -> Iterator[pa.RecordBatch]:
         runs = _runs(reader, section, levels=self._engine.wants_levels)
+        if expired is not None:
+            runs = [expired.dropped(run) for run in runs]
         yield from self._in_order(
             section, merge_batches(runs, self._engine, keep_deletes=keep_deletes, keep_sequence=True)
         )
 
     def _compacted(
-        self, reader: FileReader, files: Section, step: Rewrite | Move, rule: ChangeRule, superseded: Superseded
+        self,
+        reader: FileReader,
+        files: Section,
+        step: Rewrite | Move,
+        rule: ChangeRule,
+        superseded: Superseded,
+        expired: Expired | None,
     ) -> Iterator[Compacted]:
         if isinstance(step, Move) and not self._making.writes and not (superseded.places and len(files) > 1):
             return
@@ -123,6 +139,9 @@ class KeyedRewriter:
             return rule.replaces and (file.level > rule.level or isinstance(step, Move))
 
         runs = _runs(reader, files, levels=True, places=places, keys_only=keys_only)
+        if expired is not None:
+            # The records of a file that moves stay, and count.
+            runs = [expired.passed_over(run, above=rule.level, drop=isinstance(step, Rewrite)) for run in runs]
         yield from self._in_order(files, merge_levels(runs, self._engine, rule))
 
     def _in_order(self, files: Section, merged: Iterator[T]) -> Iterator[T]:
@@ -132,12 +151,14 @@ class KeyedRewriter:
             path = str(_members(files)[error.run][0].read.file_path)
             raise CorruptTableError(path, "its records are not in the order of their keys") from error
 
-    def _must_rewrite(self, pick: Pick, target: FileOptions, file: LiveFile) -> bool:
-        """Whether a file may not move as it is: it holds deletes that must go, or is merged with what lies above.
+    def _must_rewrite(self, pick: Pick, expired: Expired | None, target: FileOptions, file: LiveFile) -> bool:
+        """Whether a file may not move as it is: it holds what must go, or is merged with what lies above.
 
         Manifests do not tell of deletes for sure: pypaimon's writer counts none.
         """
         if self._making.must_rewrite(pick, file, self._options, target) or (pick.full and file.deletions is not None):
+            return True
+        if expired is not None and expired.in_file(file, self._reader.schema):
             return True
         # Where each compaction drops deletes, they are on level 0 only.
         drops = pick.top or (file.level == 0 and self._making.drops_deletes(pick))

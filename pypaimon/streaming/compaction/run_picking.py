@@ -5,7 +5,7 @@ As Java's `UniversalCompaction` and what is around it. Java's rules: docs/java-s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -36,11 +36,19 @@ class Pick:
         return [file for run in self.runs for file in run.files]
 
 
-def pick_full(runs: Sequence[LevelRun], options: CompactionOptions) -> Pick | None:
-    """All runs to the highest level; None: they are there, and no row of them is marked as deleted."""
+def pick_full(
+    runs: Sequence[LevelRun], options: CompactionOptions, expired: Callable[[LiveFile], bool] = lambda file: False
+) -> Pick | None:
+    """All runs to the highest level; None: they are there, and no row of them is marked as deleted, or expired.
+
+    Args:
+        runs: All runs of the bucket, newest first.
+        options: The table's.
+        expired: Whether a file holds expired records.
+    """
     top = _top_level(runs, options)
-    marked = any(file.deletions is not None for run in runs for file in run.files)
-    if not runs or (len(runs) == 1 and runs[0].level == top and not options.force_rewrite and not marked):
+    on_top = len(runs) == 1 and runs[0].level == top and not options.force_rewrite
+    if not runs or (on_top and not any(file.deletions is not None or expired(file) for file in runs[0].files)):
         return None
     return Pick(top, tuple(runs), top=True, full=True)
 

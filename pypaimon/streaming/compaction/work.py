@@ -14,6 +14,7 @@ from pypaimon.streaming.compaction.compaction_options import CompactionOptions
 from pypaimon.streaming.compaction.file_reading import FileReader
 from pypaimon.streaming.compaction.keyed_rewrite import KeyedRewriter
 from pypaimon.streaming.compaction.live_files import LiveBucket, LiveFile
+from pypaimon.streaming.compaction.record_expiry import Expired, RecordExpiry
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.run_picking import Pick, pick_full, pick_needed
 from pypaimon.streaming.compaction.sorted_levels import level_runs
@@ -43,6 +44,9 @@ class Work:
 class Planner(Protocol):
     """Finds the work of one table, and carries it out, on any thread."""
 
+    def by_time(self, *, full: bool) -> bool:
+        """Whether time alone makes something due."""
+
     def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:
         """What there is to do, bucket by bucket."""
 
@@ -55,9 +59,15 @@ class Planner(Protocol):
         """
 
 
-def planner(table: Any, reader: FileReader) -> Planner:
-    """The planner of a table that can be compacted."""
-    return KeyedPlanner(table, reader, datetime.now) if table.is_primary_key_table else AppendPlanner(table, reader)
+def planner(table: Any, reader: FileReader, now: Callable[[], datetime] = datetime.now) -> Planner:
+    """The planner of a table that can be compacted.
+
+    Args:
+        table: pypaimon's table.
+        reader: Reads its files.
+        now: The local time.
+    """
+    return KeyedPlanner(table, reader, now) if table.is_primary_key_table else AppendPlanner(table, reader)
 
 
 class KeyedPlanner:
@@ -74,15 +84,26 @@ class KeyedPlanner:
     def __init__(self, table: Any, reader: FileReader, now: Callable[[], datetime]) -> None:
         self._options = CompactionOptions.of(table)
         self._making = ChangeMaking.of(table)
+        self._expiry = RecordExpiry.of(table)
+        self._reader = reader
         self._rewriter = KeyedRewriter(table, reader, self._options)
         self._now = now
 
+    def by_time(self, *, full: bool) -> bool:
+        """See `Planner`."""
+        return self._options.by_time or (self._expiry is not None and (full or self._making.full))
+
     def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:
         """See `Planner`."""
+        expired = self._expired()
         for bucket in buckets:
             runs = level_runs(bucket.files)
             if full or self._making.full:
-                pick = pick_full(runs, self._options)
+                pick = pick_full(
+                    runs,
+                    self._options,
+                    lambda file: expired is not None and expired.in_file(file, self._reader.schema),
+                )
             else:
                 up = self._making.looks_up or self._options.force_up_level_0
                 pick = pick_needed(runs, self._options, self._now(), up_level_0=up)
@@ -92,7 +113,10 @@ class KeyedPlanner:
     def carry_out(self, work: Work) -> Replaced:
         """See `Planner`."""
         assert work.pick is not None
-        return self._rewriter.compact(work.bucket, work.pick)
+        return self._rewriter.compact(work.bucket, work.pick, self._expired())
+
+    def _expired(self) -> Expired | None:
+        return None if self._expiry is None else self._expiry.at(self._now())
 
 
 class AppendPlanner:
@@ -107,6 +131,10 @@ class AppendPlanner:
         self._options = CompactionOptions.of(table)
         self._rewriter = AppendRewriter(table, reader)
         self._choose = packs if table.bucket_mode() == BucketMode.BUCKET_UNAWARE else neighbours
+
+    def by_time(self, *, full: bool) -> bool:
+        """See `Planner`."""
+        return False
 
     def work(self, buckets: Iterable[LiveBucket], *, full: bool) -> Iterator[Work]:
         """See `Planner`."""

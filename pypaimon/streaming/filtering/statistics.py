@@ -218,10 +218,10 @@ class EncodedStats:
 
     def may_hold(self, leaf: Predicate, field: DataField) -> Mask | bool:
         """Where a leaf on `field` may hold for at least one row."""
-        stats = self._column(field)
+        stats = self.column(field)
         return True if stats is None else may_hold(leaf, stats, field.type)
 
-    def _column(self, field: DataField) -> ColumnStats | None:
+    def column(self, field: DataField) -> ColumnStats | None:
         """Statistics of `field` in its own type, evolved from that of the files; None where nothing is known."""
         stored = self.fields.get(field.id)
         if stored is None:

@@ -21,6 +21,9 @@ from pypaimon.streaming.merge.stages import few_runs
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import LEVEL, PLACE, VALUE_KIND
 
+NO_ROW_LEVEL = int(np.iinfo(np.int32).max)
+"""The level of records that are no row any more: they are superseded, and a key has its first row in them, but they
+are neither merged nor what was before."""
 _NOWHERE = np.empty(0, np.int64)
 
 
@@ -124,6 +127,9 @@ def _looked_up(chunk: Chunk, engine: MergeEngine, rule: ChangeRule) -> Compacted
             return None
         nothing = np.full(len(inputs), -1)
         return _compacted(inputs, engine.merge(inputs), nothing, (new & ~compacted_before)[kept], rule, own_kind=True)
+    if (levels == NO_ROW_LEVEL).any():
+        groups = groups.only(levels != NO_ROW_LEVEL)
+        levels = _levels(groups)
     highest = np.iinfo(np.int64).max
     lowest = np.minimum.reduceat(np.where(levels > 0, levels, highest), groups.starts)
     before = groups.first((levels > 0) & (levels == lowest[groups.ids]))

@@ -127,7 +127,7 @@ def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
         ({"deletion-vectors.enabled": "true", "merge-engine": "first-row"}, "deletion-vectors.enabled.*first-row"),
         ({"deletion-vectors.enabled": "true", "changelog-producer": "full-compaction"}, "full-compaction"),
         ({"pk-btree.index.columns": "v"}, "pk-btree"),
-        ({"record-level.expire-time": "1 d"}, "record-level.expire-time"),
+        ({"record-level.expire-time": "1 d"}, "record-level.time-field"),
         ({"file-index.bsi.columns": "k"}, "file indexes"),
         ({"file.format": "csv"}, "csv"),
     ],

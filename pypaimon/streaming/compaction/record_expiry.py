@@ -1,0 +1,162 @@
+"""`RecordExpiry`: records that compactions of a primary-key table drop because their time has passed.
+
+As Java's `RecordLevelExpire`. Java's rules: docs/java-semantics.md#compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.compaction.live_files import LiveFile
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.filtering.statistics import EncodedStats
+from pypaimon.streaming.internals import DataField, TableSchema
+from pypaimon.streaming.merge.level_changes import NO_ROW_LEVEL
+from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.system_columns import LEVEL
+from pypaimon.streaming.options.option_values import OptionValues
+
+_TIME = "record-level.expire-time"
+_FIELD = "record-level.time-field"
+_TYPES = ("INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
+_LEAST_MILLIS = 10**12
+"""A BIGINT from here on is milliseconds; below, seconds."""
+_PER_MILLI = {"us": 1_000, "ns": 1_000_000}
+
+Seconds = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordExpiry:
+    """How long records of a table stay.
+
+    Attributes:
+        field: The column with the time of a record.
+        seconds: Seconds after that time in which it stays.
+    """
+
+    field: DataField
+    seconds: int
+
+    @staticmethod
+    def of(table: Any) -> RecordExpiry | None:
+        """As the options of pypaimon's table say; None: its records do not expire.
+
+        Raises:
+            UnsupportedTableError: They name no column with a time.
+            StreamConfigError: The time cannot be read.
+        """
+        options = OptionValues(table.options.options.to_map())
+        millis = options.duration_millis(_TIME) if table.is_primary_key_table else None
+        if millis is None:
+            return None
+        name = options.text(_FIELD)
+        field = next((field for field in table.fields if field.name == name), None)
+        if field is None:
+            raise UnsupportedTableError(f"'{_TIME}' is set, and '{_FIELD}' = {name!r} is no column of the table.")
+        if root(field.type) not in _TYPES:
+            raise UnsupportedTableError(
+                f"'{_FIELD}' = {name!r} is {field.type}; expected INT (seconds), BIGINT or a timestamp."
+            )
+        return RecordExpiry(field, millis // 1000)
+
+    def at(self, now: datetime) -> Expired:
+        """What has expired at a time, which is local if it has no time zone."""
+        return Expired(self.field, int(now.timestamp() // 1) - self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The records that have expired at one moment: those whose time is before the oldest one that stays.
+
+    Attributes:
+        field: The column with the time of a record. One without a time stays.
+        oldest: Seconds since 1970.
+    """
+
+    field: DataField
+    oldest: int
+
+    def in_file(self, file: LiveFile, schema: Callable[[int], TableSchema]) -> bool:
+        """Whether the statistics of a file tell that it holds such records.
+
+        Args:
+            file: The file.
+            schema: Gives a schema by its id.
+
+        Raises:
+            CorruptTableError: The schema of the file cannot be decoded.
+            StoreError: It cannot be read.
+        """
+        record = file.stored.file
+        fields = schema(int(file.read.schema_id)).fields
+        ids = {field.name: field.id for field in fields}
+        names = list(ids) if record["_VALUE_STATS_COLS"] is None else record["_VALUE_STATS_COLS"]
+        least, greatest, nulls = (
+            record["_VALUE_STATS"][name] for name in ("_MIN_VALUES", "_MAX_VALUES", "_NULL_COUNTS")
+        )
+        stats = EncodedStats(
+            minimum=pa.array([least], pa.binary()),
+            maximum=pa.array([greatest], pa.binary()),
+            nulls=pa.array([nulls or []], pa.list_(pa.int64())),
+            rows=pa.array([int(file.read.row_count)], pa.int64()),
+            arity=len(names),
+            slots={ids[name]: slot for slot, name in enumerate(names) if name in ids},
+            fields={field.id: field for field in fields},
+        ).column(self.field)
+        return stats is not None and stats.minimum is not None and bool(self._mask(stats.minimum)[0])
+
+    def dropped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches without such records, none empty."""
+        for batch in batches:
+            expired = self._mask(batch.column(self.field.name))
+            kept = batch.filter(pa.array(~expired)) if expired.any() else batch
+            if kept.num_rows:
+                yield kept
+
+    def passed_over(self, batches: Iterable[pa.RecordBatch], *, above: int, drop: bool) -> Iterator[pa.RecordBatch]:
+        """Batches in which such records above a level are on `NO_ROW_LEVEL`, none empty.
+
+        What takes their place has to know where they are.
+
+        Args:
+            batches: With `_LEVEL`.
+            above: The level.
+            drop: Whether those that are not above it are left out.
+        """
+        for batch in batches:
+            expired = self._mask(batch.column(self.field.name))
+            if expired.any():
+                levels = batch.column(LEVEL)
+                higher = pc.greater(levels, above).to_numpy(zero_copy_only=False)
+                levels = pc.if_else(pa.array(expired & higher), pa.scalar(NO_ROW_LEVEL, pa.int32()), levels)
+                batch = batch.set_column(batch.schema.get_field_index(LEVEL), LEVEL, levels)
+                if drop:
+                    batch = batch.filter(pa.array(higher | ~expired))
+            if batch.num_rows:
+                yield batch
+
+    def _mask(self, times: pa.Array) -> npt.NDArray[np.bool_]:
+        known = times.is_valid().to_numpy(zero_copy_only=False)
+        found: npt.NDArray[np.bool_] = known & (_seconds(times) < self.oldest)
+        return found
+
+
+def _seconds(times: pa.Array) -> Seconds:
+    """Times in seconds since 1970, cut as Java cuts them: to milliseconds downwards, and to seconds towards 1970."""
+    numbers: Seconds = times.cast(pa.int64()).fill_null(0).to_numpy()
+    if not pa.types.is_timestamp(times.type):
+        millis = pa.types.is_int64(times.type) & (numbers >= _LEAST_MILLIS)
+        return np.where(millis, numbers // 1000, numbers)
+    if times.type.unit == "s":
+        return numbers
+    millis = numbers // _PER_MILLI.get(times.type.unit, 1)
+    return np.where(millis < 0, -(-millis // 1000), millis // 1000)
