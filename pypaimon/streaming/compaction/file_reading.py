@@ -1,4 +1,8 @@
-"""`FileReader`: the rows of data files, all columns of them, as they are to be written again."""
+"""`FileReader`: the rows of data files, all columns of them, as they are to be written again.
+
+Small files are fetched whole, by one request, wherever they lie: nearly all of their bytes are needed, and those around
+the footer of a Parquet file would be read twice.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveFile
-from pypaimon.streaming.files.data_files import read_file
+from pypaimon.streaming.files.data_files import content_of, read_file
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -40,9 +44,10 @@ class FileReader:
         self._check = check
         self._blocks = IndexBlocks(directory.store)
         self._vectors = PlanVectors(self._blocks, ())
+        self._looked_at: tuple[str, bytes | pa.Buffer | None] | None = None
 
     def expecting(self, files: Iterable[LiveFile]) -> FileReader:
-        """The same, which asks once for the deletion vectors of these files that lie together."""
+        """The same, for one thread, which asks once for the deletion vectors of these files that lie together."""
         reader = copy(self)
         reader._vectors = PlanVectors(self._blocks, [file.deletions for file in files])
         return reader
@@ -104,8 +109,12 @@ class FileReader:
                 yield batch if fields is self._fields else self._padded(batch)
 
     def kinds(self, file: LiveFile) -> Iterator[pa.Array]:
-        """The row kinds of the records of a file, and nothing else of it. Errors as `rows`."""
-        for batch in read_file(self._directory, file.read, [], schema_id=self._schema_id, system_columns=(VALUE_KIND,)):
+        """The row kinds of the records of a file, which is not fetched again if it is read next. Errors as `rows`."""
+        content = self._content(file)
+        self._looked_at = file.name, content
+        for batch in read_file(
+            self._directory, file.read, [], schema_id=self._schema_id, system_columns=(VALUE_KIND,), content=content
+        ):
             yield batch.column(VALUE_KIND)
 
     def _kept(
@@ -147,6 +156,12 @@ class FileReader:
             schema_id=self._schema_id,
             system_columns=system_columns,
             batch_size=length,
+            content=self._content(file),
         ):
             self._check()
             yield batch
+
+    def _content(self, file: LiveFile) -> bytes | pa.Buffer | None:
+        """The bytes of a small file."""
+        found, self._looked_at = self._looked_at, None
+        return found[1] if found is not None and found[0] == file.name else content_of(self._directory, file.read)

@@ -49,39 +49,37 @@ class Move:
 Step = Rewrite | Move
 
 
-def steps(pick: Pick, options: CompactionOptions, must_rewrite: Callable[[LiveFile], bool]) -> list[Step]:
+def steps(pick: Pick, options: CompactionOptions, must_rewrite: Callable[[LiveFile], bool]) -> Iterator[Step]:
     """What is to be done; a file that is where it belongs, and is large enough, is in no step.
 
     Args:
         pick: What is compacted.
         options: The table's.
-        must_rewrite: Whether a file may not just move to the level of the pick.
+        must_rewrite: Whether a file may not just move to the level of the pick; called right before its step comes.
     """
-    found: list[Step] = []
     small: list[Section] = []
 
-    def one(file: LiveFile) -> None:
+    def one(file: LiveFile) -> Iterator[Step]:
         if options.force_rewrite or must_rewrite(file):
-            found.append(Rewrite(((file,),)))
+            yield Rewrite(((file,),))
         elif file.level != pick.level:
-            found.append(Move(file))
+            yield Move(file)
 
-    def flush() -> None:
+    def flush() -> Iterator[Step]:
         # A single file is not worth a rewrite.
         if len(small) == 1 and len(small[0]) == 1:
-            one(small[0][0])
+            yield from one(small[0][0])
         elif small:
-            found.append(Rewrite(tuple(small)))
+            yield Rewrite(tuple(small))
         small.clear()
 
     for section in sections(pick.files):
         if len(section) > 1 or section[0].size < options.small_bytes:
             small.append(section)
         else:
-            flush()
-            one(section[0])
-    flush()
-    return found
+            yield from flush()
+            yield from one(section[0])
+    yield from flush()
 
 
 def sections(files: Sequence[LiveFile]) -> Iterator[Section]:

@@ -76,7 +76,7 @@ class KeyedRewriter:
         reader = self._reader.expecting(bucket.files)
         keep_deletes = not self._making.drops_deletes(pick)
         try:
-            for step in steps(pick, self._options, partial(self._must_rewrite, pick, expired, options)):
+            for step in steps(pick, self._options, partial(self._must_rewrite, reader, pick, expired, options)):
                 files = step.files
                 result.before += files
                 rule = self._making.rule(pick, files, self._options)
@@ -151,21 +151,23 @@ class KeyedRewriter:
             path = str(_members(files)[error.run][0].read.file_path)
             raise CorruptTableError(path, "its records are not in the order of their keys") from error
 
-    def _must_rewrite(self, pick: Pick, expired: Expired | None, target: FileOptions, file: LiveFile) -> bool:
+    def _must_rewrite(
+        self, reader: FileReader, pick: Pick, expired: Expired | None, target: FileOptions, file: LiveFile
+    ) -> bool:
         """Whether a file may not move as it is: it holds what must go, or is merged with what lies above.
 
         Manifests do not tell of deletes for sure: pypaimon's writer counts none.
         """
         if self._making.must_rewrite(pick, file, self._options, target) or (pick.full and file.deletions is not None):
             return True
-        if expired is not None and expired.in_file(file, self._reader.schema):
+        if expired is not None and expired.in_file(file, reader.schema):
             return True
         # Where each compaction drops deletes, they are on level 0 only.
         drops = pick.top or (file.level == 0 and self._making.drops_deletes(pick))
         if not drops or file.level == pick.level:
             return drops and file.read.delete_row_count != 0
         return file.read.delete_row_count != 0 or any(
-            pc.any(pc.is_in(kinds, _RETRACTS)).as_py() for kinds in self._reader.kinds(file)
+            pc.any(pc.is_in(kinds, _RETRACTS)).as_py() for kinds in reader.kinds(file)
         )
 
 

@@ -19,8 +19,8 @@ from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SCHEMALESS_SOUR
 from pypaimon.streaming.internals import DataField, DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
-from pypaimon.streaming.io.local_files import open_local, step_by_step
-from pypaimon.streaming.io.remote_files import open_remote, read_part
+from pypaimon.streaming.io.local_files import open_local, read_local, step_by_step
+from pypaimon.streaming.io.remote_files import is_read_whole, open_remote, read_part
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.file_paths import ByteRange, SpelledPath, merged_changelog_range
 from pypaimon.streaming.model import row_kinds
@@ -41,6 +41,7 @@ def read_file(
     system_columns: Sequence[str] = (),
     batch_size: int = DEFAULT_BATCH_SIZE,
     constants: Mapping[str, pa.Scalar] | None = None,
+    content: bytes | pa.Buffer | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All records of one file, in stored order, none left out.
 
@@ -56,6 +57,7 @@ def read_file(
         system_columns: Of `_SEQUENCE_NUMBER`, `_VALUE_KIND`, `_ROW_ID`: put behind the columns, in this order.
         batch_size: Rows per batch, at most.
         constants: Values of columns that are the same in the whole file, and so not read from it; by name.
+        content: All bytes of the file, as `content_of` gives them; None: it is opened.
 
     Yields:
         Batches with the Arrow types of `arrow_types`, then the system columns as int64, int8, int64.
@@ -66,8 +68,8 @@ def read_file(
         SchemaChangedError: A value does not fit the type that is read.
         UnsupportedTableError: The format cannot be read.
     """
-    path = located(directory, file.file_path)
-    with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size) as source:
+    path = located(directory, file.file_path) if content is None else str(file.file_path)
+    with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size, content) as source:
         _check_count(path, source.num_rows, file.row_count)
         columns = map_columns(
             source.schema,
@@ -88,6 +90,21 @@ def read_file(
             position += batch.num_rows
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         _check_count(path, position, file.row_count)
+
+
+def content_of(directory: TableDirectory, file: DataFileMeta) -> bytes | pa.Buffer | None:
+    """All bytes of a small file, by one request; None: it is large, or a part of another one.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        CorruptTableError: It may not be read.
+        StoreError: The store kept failing (retriable).
+    """
+    if not is_read_whole(file.file_size) or merged_changelog_range(str(file.file_path)):
+        return None
+    path = located(directory, file.file_path)
+    with _errors(path, file.schema_id, file.schema_id):
+        return read_local(directory.table.file_io, path) if is_local(path) else directory.store.read(path)
 
 
 def located(directory: TableDirectory, path: str) -> str:
@@ -162,10 +179,15 @@ def constant(value: int, length: int) -> pa.Array:
 
 
 @contextmanager
-def _opened(directory: TableDirectory, file: DataFileMeta, path: str, size: int | None) -> Iterator[FileSource]:
+def _opened(
+    directory: TableDirectory, file: DataFileMeta, path: str, size: int | None, content: bytes | pa.Buffer | None = None
+) -> Iterator[FileSource]:
     part = merged_changelog_range(path)
     file_format = part.format if part else path.rpartition(".")[2].lower()
     open_source = _source_of(directory, file, path, file_format)
+    if content is not None:
+        yield open_source(pa.BufferReader(content))
+        return
     if part is not None and not is_local(path):
         yield open_source(_content(part, read_part(directory.store, part.path, part.offset, part.length)))
         return

@@ -36,6 +36,15 @@ def open_local(file_io: Any, path: str) -> Iterator[Any]:
             yield local
 
 
+def read_local(file_io: Any, path: str) -> bytes | pa.Buffer:
+    """All bytes of a file, in memory of Arrow's where it can read the file. Arguments as `open_local`."""
+    with open_local(file_io, path) as stream:
+        if not isinstance(stream, pa.NativeFile):
+            return bytes(stream.read())
+        with one_request():
+            return stream.read_buffer()
+
+
 def step_by_step(batches: Iterator[T]) -> Iterator[T]:
     """The same, each of them made as one request: Arrow's own reads cannot be told apart from its decoding."""
     while True:

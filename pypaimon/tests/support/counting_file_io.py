@@ -1,4 +1,4 @@
-"""A FileIO around the local one that counts the bytes that are read of each file; as an object store at `object://`."""
+"""A FileIO around the local one that counts what is read of each file; as an object store at `object://`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ class CountingFileIO(LocalFileIO):
 
     Attributes:
         bytes_read: By name of file.
+        reads: How many there were, likewise.
         largest: The most bytes that were asked for at once.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes_read: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter()
         self.largest = 0
 
     def of(self, suffix: str) -> int:
@@ -62,6 +64,7 @@ class _Counted(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         data: bytes = self._stream.read(size)
         self._file_io.bytes_read[self._name] += len(data)
+        self._file_io.reads[self._name] += 1
         self._file_io.largest = max(self._file_io.largest, len(data))
         return data
 
