@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.databases.position import TablePlace as TablePlace
     from pypaimon.streaming.databases.stream import BlockingDatabaseStream as BlockingDatabaseStream
     from pypaimon.streaming.databases.stream import DatabaseStream as DatabaseStream
+    from pypaimon.streaming.errors import AssignmentLostError as AssignmentLostError
     from pypaimon.streaming.errors import ConsumerConflictError as ConsumerConflictError
     from pypaimon.streaming.errors import CorruptTableError as CorruptTableError
     from pypaimon.streaming.errors import EndOfScan as EndOfScan
@@ -74,6 +75,12 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import TableChangedError as TableChangedError
     from pypaimon.streaming.errors import TablesFailedError as TablesFailedError
     from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
+    from pypaimon.streaming.group_streams.assignment import Assignment as Assignment
+    from pypaimon.streaming.group_streams.batch import BlockingGroupBatch as BlockingGroupBatch
+    from pypaimon.streaming.group_streams.batch import GroupBatch as GroupBatch
+    from pypaimon.streaming.group_streams.builder import GroupStreamBuilder as GroupStreamBuilder
+    from pypaimon.streaming.group_streams.stream import BlockingGroupStream as BlockingGroupStream
+    from pypaimon.streaming.group_streams.stream import GroupStream as GroupStream
     from pypaimon.streaming.metadata.snapshots import Snapshot as Snapshot
     from pypaimon.streaming.metadata.snapshots import SnapshotManager as SnapshotManager
     from pypaimon.streaming.model.plan import Plan as Plan
@@ -151,6 +158,7 @@ _EXPORTS = {
     "databases.position": ("DatabasePosition", "TablePlace"),
     "databases.stream": ("BlockingDatabaseStream", "DatabaseStream"),
     "errors": (
+        "AssignmentLostError",
         "ConsumerConflictError",
         "CorruptTableError",
         "EndOfScan",
@@ -165,6 +173,10 @@ _EXPORTS = {
         "TablesFailedError",
         "UnsupportedTableError",
     ),
+    "group_streams.assignment": ("Assignment",),
+    "group_streams.batch": ("BlockingGroupBatch", "GroupBatch"),
+    "group_streams.builder": ("GroupStreamBuilder",),
+    "group_streams.stream": ("BlockingGroupStream", "GroupStream"),
     "metadata.snapshots": ("Snapshot", "SnapshotManager"),
     "model.plan": ("Plan", "PlanKind", "SplitMode", "StreamSplit"),
     "model.position": ("ChainBase", "Phase", "Position", "Unit"),

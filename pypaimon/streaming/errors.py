@@ -145,6 +145,26 @@ class ConsumerConflictError(PaimonStreamError):
     """Another reader has taken over, or removed, the consumer file of this reader; nothing was written."""
 
 
+class AssignmentLostError(PaimonStreamError):
+    """Some of what was to be confirmed had gone to other members of the group, who hand it out again.
+
+    What this member still has is confirmed and saved.
+
+    Attributes:
+        slots: The slots that are gone.
+    """
+
+    def __init__(self, slots: tuple[int, ...]) -> None:
+        self.slots = slots
+        super().__init__(
+            f"Slots {', '.join(map(str, slots))} have gone to other members of the group, before this was confirmed: "
+            "they hand out its rows again. The rest is confirmed. Go on with the next batch."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.slots,)
+
+
 class StoreError(PaimonStreamError, OSError):
     """The store failed for a while and bounded retries did not help (timeouts, 5xx, resets); asking again may."""
 

@@ -6,7 +6,7 @@ What these parts need is imported with the first of them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +28,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
 from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.scanning.parts import ScanParts
 
 T = TypeVar("T")
+B = TypeVar("B", bound="StreamAssembly")
 
 
 class StreamAssembly(BuilderSettings):
@@ -261,6 +263,18 @@ class StreamAssembly(BuilderSettings):
 def scan_driver(settings: StreamAssembly) -> ScanDriver:
     """What drives a scan with these settings as they are now."""
     return settings._scan_driver()
+
+
+def group_parts(settings: StreamAssembly) -> tuple[ScanParts, TableSchema]:
+    """What a scan with these settings works with, and the schema that it reads with. Blocks."""
+    return settings._scan_parts(None), settings._schema
+
+
+def of_slots(settings: B, slots: Iterable[int], rule: SlotRule) -> B:
+    """A copy of a builder that reads some slots of its table alone."""
+    copied = settings.copy()
+    copied._given = replace(copied._given, slots=SlotSet(rule, frozenset(slots)))
+    return copied
 
 
 def followed(settings: StreamAssembly) -> Any:

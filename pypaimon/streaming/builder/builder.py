@@ -6,7 +6,7 @@ Scans, reads and batches are imported when one is made.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.chunks import ChunkReader
     from pypaimon.streaming.batches.read_ahead import ReadAhead
     from pypaimon.streaming.builder import read, scan
+    from pypaimon.streaming.group_streams import builder as group_builder
     from pypaimon.streaming.scanning.driver import ScanDriver
 else:
     filter_internals = LateModule("pypaimon.streaming.filter_internals")
     batch_stream = LateModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LateModule("pypaimon.streaming.batches.stream_status")
+    group_builder = LateModule("pypaimon.streaming.group_streams.builder")
     read, scan = LateModule("pypaimon.streaming.builder.read"), LateModule("pypaimon.streaming.builder.scan")
 
 
@@ -125,6 +127,48 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 
         return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes, commit_columns), on_progress)
+
+    def with_group(
+        self,
+        group_id: str,
+        *,
+        member: str | None = None,
+        session_timeout: float | None = None,
+        commit: Literal["auto", "manual"] = "auto",
+        max_hold: float | None = None,
+        on_assigned: Callable[[tuple[int, ...]], object] | None = None,
+        on_revoked: Callable[[tuple[int, ...]], object] | None = None,
+        on_lost: Callable[[tuple[int, ...]], object] | None = None,
+    ) -> group_builder.GroupStreamBuilder:
+        """Share the table with the other members of a group, which need nothing but its store.
+
+        The table is divided into slots (see docs/groups.md). Who joins gets some of them from the others, and whose
+        process ends, or is silent for a session, leaves them to the others. No row is lost, and those that were not
+        confirmed come again.
+
+        Args:
+            group_id: Under which the members find each other; all have the same stream.
+            member: Name under which this one comes back to its slots after a restart; the newest of a name counts.
+            session_timeout: Seconds of silence after which the others take over; by default 1.7 poll intervals, at
+                least 5 s.
+            commit: `"auto"`: asking for the next batch confirms the one before; `"manual"`: only `batch.commit()` does.
+            max_hold: Seconds that a slot which another member is to get waits until what was handed out of it is
+                confirmed; after that it comes again there. None: as long as it takes.
+            on_assigned: Called with slots (numbers, ascending) before their first batch. As the others it is called by
+                the one who asks for the next batch; for `open()` it may be a coroutine function; what it raises is
+                raised there, and it is called again.
+            on_revoked: Called with slots that are to go to another member: the place to confirm what is done. They go
+                afterwards.
+            on_lost: Called with slots that are gone already, as this member was silent for too long.
+
+        Raises:
+            StreamConfigError: An argument cannot be.
+        """
+        from pypaimon.streaming.group_streams.builder import GroupStreamBuilder, group_settings
+
+        calls = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
+        settings = group_settings(group_id, member, session_timeout, commit, max_hold, **calls)
+        return GroupStreamBuilder(self, settings)
 
     def _opened(
         self, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool

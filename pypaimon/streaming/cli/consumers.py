@@ -186,7 +186,7 @@ def _records(infos: Sequence[ConsumerInfo]) -> list[Record]:
         {
             "consumer": info.name.progress.text,
             "id": info.consumer_id,
-            "kind": "first plan" if info.name.fence else "progress",
+            "kind": "group" if info.name.group else "first plan" if info.name.fence else "progress",
             "shard": _shard(info.name.shard),
             "member": info.name.member,
             "next_snapshot": info.next_snapshot,

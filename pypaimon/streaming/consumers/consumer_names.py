@@ -14,6 +14,7 @@ MAX_FILE_NAME_BYTES = 200
 """Of a consumer file's name in UTF-8. File systems hold 255; the rest is for names of temporary files."""
 
 _FENCE = ".first-plan"
+_GROUP = ".group"
 _NUMBER = r"(0|[1-9][0-9]{0,3})"
 _SHARD = re.compile(rf"(.+)\.shard-{_NUMBER}-of-{_NUMBER}", re.DOTALL)
 _MEMBER = re.compile(r"(.+?)\.member-(.+)", re.DOTALL)
@@ -31,17 +32,19 @@ class ConsumerName:
         shard: (i, n) of a reader of shard i of n, else None.
         member: Name of a member, else None.
         fence: Whether the file fences a first full plan; otherwise it holds progress.
+        group: Whether the file keeps what a group of readers needs, who keep their progress elsewhere.
     """
 
     consumer_id: str
     shard: tuple[int, int] | None = None
     member: str | None = None
     fence: bool = False
+    group: bool = False
 
     @property
     def text(self) -> str:
-        """`<id>`, `<id>.shard-i-of-n` or `<id>.member-<name>`, with `.first-plan` behind it for a fence."""
-        text = self.consumer_id
+        """`<id>`, `<id>.shard-i-of-n`, `<id>.member-<name>` or `<id>.group`, with `.first-plan` behind for a fence."""
+        text = self.consumer_id + (_GROUP if self.group else "")
         if self.shard is not None:
             text += f".shard-{self.shard[0]}-of-{self.shard[1]}"
         if self.member is not None:
@@ -86,6 +89,8 @@ class ConsumerName:
             return ConsumerName(match[1], member=match[2], fence=fence)
         if (match := _SHARD.fullmatch(text)) and int(match[2]) < int(match[3]):
             return ConsumerName(match[1], shard=(int(match[2]), int(match[3])), fence=fence)
+        if text.endswith(_GROUP) and text != _GROUP and not fence:
+            return ConsumerName(text[: -len(_GROUP)], group=True)
         return ConsumerName(text, fence=fence)
 
 
@@ -158,8 +163,12 @@ def _check(what: str, text: object) -> None:
             "some stores cut a path there, so that two consumers would share one file."
         )
     parsed = ConsumerName.parse(text)
-    if parsed != ConsumerName(text) or _SHARD.fullmatch(text) or text.startswith((_FENCE, ".member-", ".shard-")):
+    if (
+        parsed != ConsumerName(text)
+        or _SHARD.fullmatch(text)
+        or text.startswith((_FENCE, ".member-", ".shard-", _GROUP))
+    ):
         raise StreamConfigError(
-            f"{what} {text!r} is reserved: .first-plan, .shard-i-of-n and .member-<name> at the end of a name "
-            "mark the files of fences, shards and members. Use another name."
+            f"{what} {text!r} is reserved: .first-plan, .shard-i-of-n, .member-<name> and .group at the end of a name "
+            "mark the files of fences, shards, members and groups. Use another name."
         )

@@ -15,6 +15,7 @@ from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.known_options import refuse_unknown_keys
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.options.start import Start, StartMode, start_of_options
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
 
@@ -120,6 +121,7 @@ class StreamOptions:
         consumer: Saved progress, or None.
         shard: (index, count), or None.
         bucket_filter: Which buckets are read, or None for all.
+        slots: Which slots are read, as a member of a group; or None for all.
         predicate: pypaimon predicate on table columns, or None.
         unmatched: See `Unmatched`.
         limits: Bounds of one plan.
@@ -147,6 +149,7 @@ class StreamOptions:
     consumer: ConsumerOptions | None = None
     shard: tuple[int, int] | None = None
     bucket_filter: Callable[[int], bool] | None = None
+    slots: SlotSet | None = None
     predicate: Predicate | None = None
     unmatched: Unmatched = Unmatched.DELETE
     limits: Limits = field(default_factory=Limits)
@@ -185,6 +188,7 @@ class GivenOptions:
     consumer: ConsumerOptions | None = None
     shard: tuple[int, int] | None = None
     bucket_filter: Callable[[int], bool] | None = None
+    slots: SlotSet | None = None
     predicate: Predicate | None = None
     unmatched: Unmatched | None = None
     limits: Limits | None = None

@@ -44,7 +44,7 @@ class EntrySelection:
         self._only_real_buckets = self._traits.only_real_buckets or waiting_apart
         self._pruner = Pruner(schema, directory.schema, options.predicate)
         self._by_partition = Pruner(schema, directory.schema, options.predicate, by=KNOWLEDGE[:1])
-        self._shards = ShardFilter(self._traits, options.shard, options.bucket_filter)
+        self._shards = ShardFilter(self._traits, options.shard, options.bucket_filter, options.slots)
 
     def manifests(self, manifests: pa.Table) -> pa.BooleanArray:
         """Which manifests can hold an entry that is read."""

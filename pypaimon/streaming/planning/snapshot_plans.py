@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.filtering.pruning import Scan
-from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.entry_kind import EntryKind
@@ -25,6 +25,7 @@ from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning import comparison
+from pypaimon.streaming.planning.partition_texts import texts_of
 from pypaimon.streaming.planning.prepared import LastPrepared, Preparation, Prepared, without_statistics
 from pypaimon.streaming.planning.prepared_ahead import PreparedAhead
 from pypaimon.streaming.planning.selection import AnyScan, EntrySelection, filtered
@@ -323,7 +324,8 @@ class SnapshotPlans:
     ) -> Units:
         """Entries in canonical order, cut into units; of several snapshots (`group`) one after the other."""
         by_sequence = by_sequence or self.traits.unaware_bucket
-        return in_canonical_order(entries, self._partition_texts, by_sequence=by_sequence, unit=unit, group=group)
+        texts = partial(texts_of, fields=self.partition_fields)
+        return in_canonical_order(entries, texts, by_sequence=by_sequence, unit=unit, group=group)
 
     def _files_in_order(self, entries: pa.Table, group: _Numbers) -> Units:
         """Files of several snapshots."""
@@ -344,11 +346,6 @@ class SnapshotPlans:
         if not self._options.sort_partitions:
             return splits
         return sorted(splits, key=lambda split: [(value is not None, value) for value in split.partition.values])
-
-    def _partition_texts(self, partitions: pa.Array) -> list[tuple[str | None, ...]]:
-        columns = (column.to_pylist() for column in binary_row.decode_columns(partitions, self.partition_fields))
-        texts = ([None if value is None else str(value) for value in values] for values in columns)
-        return list(zip(*texts, strict=True)) if self.partition_fields else [()] * len(partitions)
 
     def deletions(self, snapshot: Snapshot | None) -> DeletionFiles | None:
         """Where the deletion vectors of a snapshot are; None if there are none, or they do not count."""

@@ -31,7 +31,7 @@ from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.options.table_traits import TableTraits
-from pypaimon.streaming.planning.shards import _name_hashes
+from pypaimon.streaming.planning.name_hashes import name_hashes
 from pypaimon.streaming.planning.splits import SplitFactory
 
 PARTITION = DataField(0, "p", AtomicType("STRING"))
@@ -223,7 +223,7 @@ def test_names_hash_as_one_by_one(names: list[str]) -> None:
             result = (31 * result + unit) & 0xFFFFFFFF
         wanted.append(result - (1 << 32) if result >= 1 << 31 else result)
     sliced = pa.chunked_array([pa.array(["before", *names], pa.string()).slice(1)])
-    assert _name_hashes(sliced).tolist() == wanted
+    assert name_hashes(sliced).tolist() == wanted
 
 
 @given(counts=st.lists(st.integers(1, 40), min_size=1, max_size=6), piece=st.integers(1, 100))

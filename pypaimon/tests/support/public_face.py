@@ -18,7 +18,8 @@ FILE = TESTS / "project" / "public_face.txt"
 PACKAGES = ("pypaimon.streaming", "pypaimon.spark")
 HANDED_OUT = frozenset(
     (
-        "Batch BatchStream BlockingBatch BlockingBatchStream ConsumerInfo Lag Plan ScanMetrics "
+        "Assignment Batch BatchStream BlockingBatch BlockingBatchStream BlockingGroupBatch BlockingGroupStream "
+        "ConsumerInfo GroupBatch GroupStream GroupStreamBuilder Lag Plan ScanMetrics "
         "Snapshot SnapshotFiles SnapshotReader StreamSplit StreamStatus Target"
     ).split()
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from pypaimon.streaming.consumers.former_layouts import FormerLayouts
 from pypaimon.streaming.consumers.groups.group_files import numbers_of, state_name
 from pypaimon.streaming.consumers.groups.group_requests import (
     CreateFile,
@@ -29,7 +30,6 @@ from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Position
 
-_FENCE = ".group"
 _MOST_LOOKS = 8
 
 
@@ -63,7 +63,9 @@ class GroupDirectory:
     ) -> None:
         self._manager = manager
         self._store = store
-        self._fence = ConsumerName(consumer_id + _FENCE)
+        self._consumer_id = consumer_id
+        self._fence = ConsumerName(consumer_id, group=True)
+        self._has_former = True
         self._home = f"{manager.directory}/group-{consumer_id}"
         self._find_start = find_start
         self._start_at = start_at
@@ -156,6 +158,10 @@ class GroupDirectory:
             self._manager.replace(self._fence, Consumer(request.floor, owner=self.owner), seen)
         except ChangedFileError:
             return False
+        if self._has_former:
+            # What other readers of the id have left is kept by the fence from now on.
+            FormerLayouts(self._manager, self._fence).drop(set(self._manager.names(self._consumer_id)), created=True)
+            self._has_former = False
         return True
 
     def _start(self) -> Position:

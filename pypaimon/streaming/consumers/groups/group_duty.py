@@ -88,6 +88,16 @@ class GroupDuty:
         yield from self._tidy_up(state)
         return False
 
+    def part(self, own: str) -> Steps[None]:
+        """The only member has left: the fence goes to where its slots stand, as nobody else would see to it.
+
+        Args:
+            own: Its id.
+        """
+        state = self._view.state
+        if state is not None and state.begun and state.members == (own,) and not self._view.is_stale:
+            yield from self._keep_fence(state)
+
     def seal(self, member: str, by: str) -> Steps[None]:
         """End a member: the next version of its register is one that says so, and what was confirmed.
 

@@ -139,6 +139,8 @@ class GroupMember:
             yield from self._watch()
         if self._pending or self._leaves or self._holdings.wants_save or self._clock() >= self._beat_at:
             yield from self._save()
+        if self.ended and self.id is not None:
+            yield from self._duty.part(self.id)
         if not self.ended and self._clock() >= self._watch_at:
             yield from self._watch()
             assert self.id is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pypaimon.streaming.consumers.groups.group_state import GroupState
 from pypaimon.streaming.consumers.groups.register import Held
@@ -23,6 +23,7 @@ class Holding:
         saved: Before which all is confirmed in a register that exists.
         moving_since: When a state said that another member is to get the slot, in seconds; None: none is.
         released: It was given back.
+        let_go: The reader has done what it does before a slot goes to another member.
     """
 
     since: int
@@ -31,6 +32,7 @@ class Holding:
     saved: Position
     moving_since: float | None = None
     released: bool = False
+    let_go: bool = False
 
 
 class Holdings:
@@ -40,12 +42,24 @@ class Holdings:
         clock: The member's, in seconds.
         max_hold: So long a slot that is to move waits for what was handed out of it to be confirmed; then that comes
             again elsewhere. None: as long as it takes.
+        waits_for_reader: Whether a slot that is to move waits for `let_go` too.
+        on_change: Called by the member's thread after the steps that change what may be handed out.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, max_hold: float | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        max_hold: float | None = None,
+        *,
+        waits_for_reader: bool = False,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self._clock = clock
         self._max_hold = max_hold
+        self._waits_for_reader = waits_for_reader
+        self._on_change = on_change
         self._lock = threading.Lock()
+        self._state: GroupState | None = None
         self._slots: dict[int, Holding] = {}
         self._lease_until = float("-inf")
         self._passed = 0
@@ -79,6 +93,71 @@ class Holdings:
                 assert each is not None
                 each.handed = after
             return True
+
+    def pass_over(self, slots: Mapping[int, int], before: Position, after: Position) -> bool:
+        """What lies between two positions has no rows for slots of which nothing is on its way: whether they are there.
+
+        Args:
+            slots: With the numbers of their tenures.
+            before: Where all of them stand, else nothing is done.
+            after: Where they stand then.
+        """
+        with self._lock:
+            found = [self._slots.get(slot) for slot in slots]
+            for each, since in zip(found, slots.values(), strict=True):
+                if each is None or each.since != since or each.released:
+                    return False
+                if not each.confirmed.order() == each.handed.order() == before.order():
+                    return False
+            for each in found:
+                assert each is not None
+                each.handed = each.confirmed = after
+            return True
+
+    def take_back(self, slots: Mapping[int, int], before: Position) -> None:
+        """What was handed out of slots after a position did not arrive whole, and comes again.
+
+        Args:
+            slots: With the numbers of their tenures.
+            before: The position.
+        """
+        with self._lock:
+            for slot, since in slots.items():
+                each = self._slots.get(slot)
+                if each is not None and each.since == since and each.handed > before:
+                    each.handed = max(before, each.confirmed)
+
+    def has(self, slots: Mapping[int, int]) -> bool:
+        """Whether all slots are still held, in these tenures.
+
+        Args:
+            slots: With the numbers of their tenures.
+        """
+        with self._lock:
+            return all(self._is_held(slot, since) for slot, since in slots.items())
+
+    def is_leased(self, now: float) -> bool:
+        """Whether anything may be handed out: the last version is young enough."""
+        with self._lock:
+            return now <= self._lease_until
+
+    def let_go(self, slots: Collection[int]) -> None:
+        """The reader has done what it does before slots go to other members."""
+        with self._lock:
+            for slot in slots:
+                if (each := self._slots.get(slot)) is not None:
+                    each.let_go = True
+
+    def standing(self) -> tuple[GroupState | None, dict[int, Holding]]:
+        """The state that is acted upon, and copies of what there is of each slot that was not given back."""
+        with self._lock:
+            return self._state, {slot: replace(each) for slot, each in self._slots.items() if not each.released}
+
+    def is_saved(self, slots: Mapping[int, int], after: Position) -> bool:
+        """Whether a register that exists says that all before a position is confirmed, for all slots that are held."""
+        with self._lock:
+            held = [self._slots[slot] for slot, since in slots.items() if self._is_held(slot, since)]
+            return all(each.saved >= min(after, each.confirmed) for each in held)
 
     def confirm(self, slots: Mapping[int, int], after: Position) -> Collection[int]:
         """All that was handed out of slots before a position is confirmed; those that were lost meanwhile."""
@@ -118,6 +197,7 @@ class Holdings:
     def adopt(self, state: GroupState, own: str) -> None:
         """Take over what a state says of the member."""
         with self._lock:
+            self._state = state
             slots = {}
             for slot, tenure in enumerate(state.owned):
                 if tenure.owner != own:
@@ -126,7 +206,7 @@ class Holdings:
                 if each is None or each.since != tenure.since:
                     each = Holding(tenure.since, tenure.start, tenure.start, tenure.start)
                 if tenure.to is None:
-                    each.moving_since = None
+                    each.moving_since, each.let_go = None, False
                 elif each.moving_since is None:
                     each.moving_since = self._clock()
                 slots[slot] = each
@@ -134,6 +214,7 @@ class Holdings:
             self._passed = max(self._passed, state.passed)
             if self._barrier is not None and self._barrier <= self._passed:
                 self._barrier = None
+        self._on_change()
 
     def compose(self) -> tuple[dict[int, Held], dict[int, Held], int | None]:
         """What the next version of the register says: slots that are held, and released, and the barrier.
@@ -157,6 +238,7 @@ class Holdings:
                 each = self._slots.get(slot)
                 if each is not None and each.since == entry.since:
                     each.saved = entry.position
+        self._on_change()
 
     def lose(self) -> None:
         """Others have ended the member: it has nothing."""
@@ -164,8 +246,14 @@ class Holdings:
             self._slots = {}
             self._lease_until = float("-inf")
             self._unsaved = False
+            self._state = None
+        self._on_change()
 
     # ---- with the lock held ----
+
+    def _is_held(self, slot: int, since: int) -> bool:
+        each = self._slots.get(slot)
+        return each is not None and each.since == since and not each.released
 
     def _is_open(self, each: Holding) -> bool:
         return each.moving_since is None and not (each.released or self._closed)
@@ -177,6 +265,6 @@ class Holdings:
         """A slot that is to move is given back when nothing of it is on its way, or that takes too long."""
         if each.moving_since is None or each.released:
             return False
-        if each.confirmed.order() == each.handed.order():
+        if each.confirmed.order() == each.handed.order() and (each.let_go or not self._waits_for_reader):
             return True
         return self._max_hold is not None and self._clock() - each.moving_since >= self._max_hold

@@ -21,12 +21,20 @@ class MemberThread:
         member: Whose steps.
         answer: What a request comes to, see `GroupDirectory.answer`.
         clock: The member's.
+        on_end: Called by the thread when it ends, after an error too.
     """
 
-    def __init__(self, member: GroupMember, answer: Callable[[Request], Any], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        member: GroupMember,
+        answer: Callable[[Request], Any],
+        clock: Callable[[], float],
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
         self._member = member
         self._answer = answer
         self._clock = clock
+        self._on_end = on_end
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._origin = Origin()
         self._error: BaseException | None = None
@@ -40,6 +48,11 @@ class MemberThread:
         """Something was confirmed, or is to end: have the member look what is due."""
         if self._woken.empty():
             self._woken.put(None)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `check` would raise what has ended it."""
+        return self._error is not None
 
     def check(self) -> None:
         """See whether the member is well.
@@ -71,6 +84,8 @@ class MemberThread:
             self._go()
         except BaseException as error:  # noqa: BLE001 (the reader raises it)
             self._error = error
+        finally:
+            self._on_end()
 
     def _go(self) -> None:
         steps = self._member.run()

@@ -138,7 +138,7 @@ def test_members_share_the_slots_and_the_last_one_leaves_the_rest_to_who_comes(l
     again.wait(4)
     assert again.thread.stop(FOR_EVER)
     assert local.group().incarnation == 1
-    assert local.manager.list_all_ids() == ["etl.group"]
+    assert local.manager.list_all_ids() == ["etl"]
 
 
 @pytest.mark.parametrize(("taken", "start"), [("deleted", 1), ("reset", 33)])
@@ -148,9 +148,9 @@ def test_where_the_fence_is_taken_away_the_group_ends_and_the_next_one_begins_an
     runner = Runner(local.group())
     runner.wait(4)
     if taken == "deleted":
-        local.manager.delete_consumer("etl.group")
+        local.manager.delete_consumer("etl")
     else:
-        local.manager.reset_consumer("etl.group", Consumer(33))
+        local.manager.reset_consumer("etl", Consumer(33))
     with pytest.raises(ConsumerConflictError, match="its fence"):
         until(lambda: runner.thread.check())  # type: ignore[func-returns-value]
     assert not runner.holdings.assigned()

@@ -1,0 +1,205 @@
+"""`Membership`: this process in a group of a table: what it may read, what it has confirmed, and what has changed."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from pypaimon.streaming.builder.assembly import group_parts, of_slots
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.concurrency.lasting_clock import LastingClock
+from pypaimon.streaming.consumers.consumer_manager import consumers_of
+from pypaimon.streaming.consumers.groups.group_directory import GroupDirectory
+from pypaimon.streaming.consumers.groups.group_member import GroupMember
+from pypaimon.streaming.consumers.groups.holdings import Holding, Holdings
+from pypaimon.streaming.consumers.groups.member_thread import MemberThread
+from pypaimon.streaming.group_streams.assignment import Assignment
+from pypaimon.streaming.group_streams.cursor import Cursor
+from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked, settings_text
+from pypaimon.streaming.group_streams.group_start import GroupStart
+from pypaimon.streaming.model.position import Position
+
+
+class ChangeKind(Enum):
+    """What became of slots."""
+
+    ASSIGNED = "assigned"
+    """The member has them now."""
+    REVOKED = "revoked"
+    """Another member is to get them, as soon as this has been told."""
+    LOST = "lost"
+    """Another member may have them already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of slots.
+
+    Attributes:
+        kind: It.
+        slots: With the numbers of their tenures.
+    """
+
+    kind: ChangeKind
+    slots: Mapping[int, int]
+
+
+class Membership:
+    """This process in a group of a table, from when it wants to join until it has left. Thread-safe.
+
+    Args:
+        builder: The stream that the members share.
+        settings: Of the group.
+        batch_bytes: A plan with more bytes of rows comes in several chunks.
+        on_change: Called by another thread when there may be something new.
+
+    Raises:
+        StreamConfigError: The group cannot be, with such a stream or on such a table.
+        UnsupportedTableError: The table cannot be streamed.
+        StoreError: The store failed.
+    """
+
+    def __init__(
+        self, builder: StreamReadBuilder, settings: GroupSettings, batch_bytes: int, on_change: Callable[[], None]
+    ) -> None:
+        self._builder = builder
+        self._batch_bytes = batch_bytes
+        parts, schema = group_parts(builder)
+        times, self._rule = checked(parts, schema, settings)
+        # Requests of its own, none of which may hang for as long as others wait for this member.
+        own, _ = group_parts(builder.copy().with_io_timeout(max(times.session / 2, 1.0)))
+        start = GroupStart(own, settings.group_id)
+        directory = GroupDirectory(
+            consumers_of(own.directory),
+            own.directory.store,
+            settings.group_id,
+            start.find,
+            start.before_snapshot,
+            start.stands,
+        )
+        directory.open()
+        self.now = LastingClock()
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._waiting: tuple[tuple[Future[None], Mapping[int, int], Position], ...] = ()
+        self.holdings = Holdings(
+            self.now, settings.max_hold, waits_for_reader=settings.has_callbacks, on_change=self._changed
+        )
+        self._member = GroupMember(
+            settings.member or "",
+            self._rule.count,
+            times,
+            self.now,
+            partial(secrets.token_hex, 4),
+            self.holdings,
+            settings=settings_text(parts.options),
+            rule=self._rule.text,
+            fence_owner=directory.owner,
+        )
+        self._session = times.session
+        self._has_callbacks = settings.has_callbacks
+        self._told: dict[int, int] = {}
+        self._thread = MemberThread(self._member, directory.answer, self.now, self._changed)
+        self._thread.start()
+
+    # ---- what there is ----
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an error has ended it, or another one of its name."""
+        return self._thread.has_failed
+
+    def check(self) -> None:
+        """See whether the member is well; errors as `MemberThread.check`."""
+        self._thread.check()
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """What the member has; None: nothing now."""
+        state, slots = self.holdings.standing()
+        if state is None or not slots:
+            return None
+        token = max(each.since for each in slots.values())
+        return Assignment(
+            state.number, tuple(sorted(slots)), len(state.owned), len(state.members), token, self._rule.of_bucket
+        )
+
+    def open_cursor(self, slots: Mapping[int, int], position: Position) -> Cursor:
+        """A cursor of slots which all stand at a position."""
+        return Cursor(slots, position, of_slots(self._builder, slots, self._rule), self._batch_bytes)
+
+    # ---- what is confirmed ----
+
+    def confirm(self, slots: Mapping[int, int], after: Position) -> tuple[int, ...]:
+        """All that was handed out of slots before a position is confirmed; those that were lost meanwhile."""
+        lost = self.holdings.confirm(slots, after)
+        self._thread.wake()
+        return tuple(sorted(lost))
+
+    def saved(self, slots: Mapping[int, int], after: Position) -> Future[None]:
+        """Done once that is in the store for those that are not lost, or the member has ended."""
+        future: Future[None] = Future()
+        with self._lock:
+            self._waiting = (*self._waiting, (future, slots, after))
+        self._tell_saved()
+        return future
+
+    def _changed(self) -> None:
+        self._tell_saved()
+        self._on_change()
+
+    def _tell_saved(self) -> None:
+        with self._lock:
+            done = [each for each in self._waiting if self.has_ended or self.holdings.is_saved(each[1], each[2])]
+            self._waiting = tuple(each for each in self._waiting if each not in done)
+        for future, _, _ in done:
+            future.set_result(None)
+
+    # ---- what has changed ----
+
+    def has_news(self) -> bool:
+        """Whether `news` has something."""
+        return self.news() is not None
+
+    def news(self) -> Change | None:
+        """What became of slots and was not told yet; None: nothing."""
+        if not self._has_callbacks:
+            return None
+        _, slots = self.holdings.standing()
+        lost, revoked = {}, {}
+        for slot, since in self._told.items():
+            each = slots.get(slot)
+            if each is None or each.since != since:
+                lost[slot] = since
+            elif each.moving_since is not None:
+                revoked[slot] = since
+        for kind, found in ((ChangeKind.LOST, lost), (ChangeKind.REVOKED, revoked)):
+            if found:
+                return Change(kind, found)
+        new = {slot: each.since for slot, each in slots.items() if slot not in self._told and _is_settled(each)}
+        return Change(ChangeKind.ASSIGNED, new) if new else None
+
+    def told(self, change: Change) -> None:
+        """The reader was told, and has done what it does."""
+        if change.kind is ChangeKind.ASSIGNED:
+            self._told = {**self._told, **change.slots}
+            return
+        self._told = {slot: since for slot, since in self._told.items() if slot not in change.slots}
+        if change.kind is ChangeKind.REVOKED:
+            self.holdings.let_go(change.slots)
+            self._thread.wake()
+
+    # ---- ending ----
+
+    def leave(self) -> None:
+        """Leave the group, and wait until that is known to all; if the store fails, they find out after a session."""
+        self._thread.stop(self._session)
+
+
+def _is_settled(each: Holding) -> bool:
+    return each.moving_since is None

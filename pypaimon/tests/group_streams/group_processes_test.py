@@ -1,0 +1,79 @@
+"""Processes that share a table, are killed, paused and joined by others: every row, in order, and again only what was
+not confirmed."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from commit_seed import commit_seed, how_to_repeat
+from group_readers import SLOTS, Readers
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import stream_write_builder
+
+STEPS = 500 if "SOAK" in os.environ else 14
+MOST = 8 if "SOAK" in os.environ else 3
+COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+OPTIONS = {"bucket": str(SLOTS), "bucket-key": "k", "bucket-function.type": "mod", "write-only": "true"}
+
+
+class Source:
+    """A table whose buckets are the keys modulo their number, written while it is read."""
+
+    def __init__(self, catalog: dict[str, str]) -> None:
+        self._catalog = CatalogFactory.create(catalog)
+        self._catalog.create_database("db", True)
+        self._catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, options=OPTIONS), False)
+        self.keys: set[int] = set()
+
+    def write(self, count: int) -> None:
+        """One commit of keys that were not there."""
+        keys = range(len(self.keys), len(self.keys) + count)
+        with stream_write_builder(self._catalog.get_table("db.t")).open_sync() as writer:
+            writer.write(pa.table({"k": list(keys)}, schema=COLUMNS))
+            writer.commit()
+        self.keys.update(keys)
+
+
+def test_processes_come_and_go_and_no_row_is_lost(tmp_path: Path) -> None:
+    draw = random.Random(commit_seed())
+    catalog: dict[str, Any] = {"warehouse": str(tmp_path / "w")}
+    source = Source(catalog)
+    source.write(100)
+    settings = {"catalog": catalog, "table": "db.t", "session": 1.5, "poll_ms": 50}
+    with Readers(tmp_path, settings) as readers:
+        live(readers, source, draw)
+        readers.wait_for(source.keys)
+        for reader in readers.running:
+            readers.end(reader)
+        readers.check(lambda key: key % SLOTS)
+        assert not readers.errors(), how_to_repeat()
+
+
+def live(readers: Readers, source: Source, draw: random.Random) -> None:
+    """Random things happen to them, until all are well."""
+    readers.start()
+    for _ in range(STEPS):
+        source.write(draw.randrange(1, 60))
+        time.sleep(draw.random())
+        running = readers.running
+        kind = draw.choice(("start", "start", "kill", "pause", "go on", "end", "nothing"))
+        if kind == "start" and len(running) < MOST:
+            readers.start()
+        elif kind == "kill" and running:
+            readers.kill(draw.choice(running))
+        elif kind == "pause" and running:
+            readers.pause(draw.choice(running))
+        elif kind == "go on" and readers.paused:
+            readers.go_on(draw.choice(readers.paused))
+        elif kind == "end" and len(running) > 1:
+            readers.end(draw.choice(running))
+    for reader in readers.paused:
+        readers.go_on(reader)
+    if not readers.running:
+        readers.start()

@@ -1,0 +1,171 @@
+"""Processes that share a table as members of a group, and what they were given."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from repository import SUPPORT
+
+SLOTS = 6
+_FOR_EVER = 240
+
+
+@dataclass
+class Reader:
+    """One process.
+
+    Attributes:
+        process: It.
+        lines: Where its lines are.
+        is_paused: It was stopped, and goes on some time.
+    """
+
+    process: subprocess.Popen[bytes]
+    lines: Path
+    is_paused: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it lives."""
+        return self.process.poll() is None
+
+    def told(self) -> list[dict[str, Any]]:
+        """What it has said so far; a line that it was killed in is none."""
+        return [json.loads(line) for line in self.lines.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+@dataclass
+class Readers:
+    """The members of a group.
+
+    Args:
+        home: Where their lines are kept.
+        settings: Of each, see `group_reader_process`.
+    """
+
+    home: Path
+    settings: dict[str, Any]
+    all: list[Reader] = field(default_factory=list)
+
+    @property
+    def running(self) -> list[Reader]:
+        """Those that live and are not paused."""
+        return [reader for reader in self.all if reader.is_running and not reader.is_paused]
+
+    @property
+    def paused(self) -> list[Reader]:
+        """Those that are."""
+        return [reader for reader in self.all if reader.is_running and reader.is_paused]
+
+    def start(self, member: str | None = None) -> Reader:
+        """Another one."""
+        lines = self.home / f"reader-{len(self.all)}.jsonl"
+        command = [
+            sys.executable,
+            str(SUPPORT / "group_reader_process.py"),
+            json.dumps({**self.settings, "member": member}),
+        ]
+        with lines.open("wb") as output, lines.with_suffix(".err").open("wb") as errors:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors)
+        self.all.append(reader := Reader(process, lines))
+        return reader
+
+    def kill(self, reader: Reader) -> None:
+        """It ends in whatever it does."""
+        reader.process.kill()
+        reader.process.wait()
+
+    def pause(self, reader: Reader) -> None:
+        """It stands still until `go_on`."""
+        reader.process.send_signal(signal.SIGSTOP)
+        reader.is_paused = True
+
+    def go_on(self, reader: Reader) -> None:
+        """It goes on, and knows nothing of the time that has passed."""
+        reader.process.send_signal(signal.SIGCONT)
+        reader.is_paused = False
+
+    def end(self, reader: Reader) -> None:
+        """It ends as a service does that is told to."""
+        assert reader.process.stdin is not None
+        reader.process.stdin.close()
+        assert reader.process.wait(_FOR_EVER) == 0, reader.lines.with_suffix(".err").read_text()
+
+    def wait_for(self, keys: set[int]) -> None:
+        """Until all of them are confirmed."""
+        end = time.monotonic() + _FOR_EVER
+        while not keys <= (found := self.confirmed()):
+            assert time.monotonic() < end, f"missing: {sorted(keys - found)[:20]}; {self.errors()}"
+            assert self.running, self.errors()
+            time.sleep(0.05)
+
+    def __enter__(self) -> Readers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reader in self.all:
+            self.kill(reader)
+            if reader.process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    reader.process.stdin.close()
+
+    def errors(self) -> list[str]:
+        """What went wrong in them."""
+        return [text for reader in self.all if (text := reader.lines.with_suffix(".err").read_text().strip())]
+
+    def confirmed(self) -> set[int]:
+        """Keys of plans that were confirmed wholly; of slots that were lost, perhaps not."""
+        found: set[int] = set()
+        for reader in self.all:
+            plan: list[int] = []
+            for line in reader.told():
+                if "keys" in line:
+                    plan += line["keys"]
+                elif line["done"]:
+                    found |= set() if "lost" in line else set(plan)
+                    plan = []
+        return found
+
+    def check(self, slot_of: Any) -> None:
+        """What holds of all that was handed out, whatever became of the processes.
+
+        Rows of a slot come in order in each tenure, which begins where the ones before it have confirmed, or before
+        that where something was not; what was confirmed and saved never comes again to a later tenure.
+        """
+        tenures: dict[tuple[int, int], list[int]] = defaultdict(list)
+        saved: dict[tuple[int, int], int] = {}
+        for reader in self.all:
+            plan: list[int] = []
+            tokens: dict[str, int] = {}
+            for line in reader.told():
+                if "keys" in line:
+                    tokens = line["tokens"]
+                    plan += line["keys"]
+                    for slot, token in tokens.items():
+                        own = [key for key in line["keys"] if slot_of(key) == int(slot)]
+                        tenures[int(slot), token] += own
+                    strangers = [key for key in line["keys"] if str(slot_of(key)) not in tokens]
+                    assert not strangers, (line, strangers)
+                elif line["done"]:
+                    for slot, token in tokens.items():
+                        own = [key for key in plan if slot_of(key) == int(slot)]
+                        if own and int(slot) not in line.get("lost", ()):
+                            saved[int(slot), token] = max(own)
+                    plan = []
+        for slot in {slot for slot, _ in tenures}:
+            done = -1
+            for each, token in sorted(tenures):
+                if each != slot or not tenures[slot, token]:
+                    continue
+                keys = tenures[slot, token]
+                assert min(keys) > done, f"slot {slot}: {keys} after {done} was saved"
+                done = max(done, saved.get((slot, token), -1))
