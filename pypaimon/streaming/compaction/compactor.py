@@ -214,6 +214,7 @@ class _Run:
                 self._identifier(),
                 messages,
                 planned_at=self._snapshot.id,
+                again=False,
                 schema_id=self._directory.latest_schema().id,
             )
         except CommitConflictError:

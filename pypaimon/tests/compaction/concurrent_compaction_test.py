@@ -74,6 +74,38 @@ def test_another_compaction_was_faster(tmp_path: Path, keyed: bool) -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
+def test_it_takes_longer_than_snapshots_are_kept(tmp_path: Path, keyed: bool) -> None:
+    world = world_of(tmp_path / "w", keyed=keyed)
+    others = iter([3])
+
+    def meanwhile() -> None:
+        for count in others:
+            for _ in range(count):
+                world.other()
+            world.expire()
+
+    report = Compaction(due(world), full=True).run(check=meanwhile)
+    assert report.snapshots == (world.latest(),)
+    assert not report.conflicts
+    world.check()
+    compact(due(world), full=True)
+    world.check()
+
+
+def test_of_a_table_that_is_rolled_back_meanwhile_no_file_is_left_over(tmp_path: Path) -> None:
+    world = world_of(tmp_path / "w", keyed=False)
+    files = world.data_files()
+
+    def meanwhile() -> None:
+        (world.path / "snapshot" / "snapshot-3").unlink(missing_ok=True)
+        (world.path / "snapshot" / "LATEST").write_text("2")
+
+    with pytest.raises(PaimonStreamError, match="rolled back behind snapshot 3.*its files are deleted"):
+        Compaction(due(world), full=True).run(check=meanwhile)
+    assert world.data_files() == files
+
+
+@pytest.mark.parametrize("keyed", [False, True])
 def test_a_process_dies_at_every_request(tmp_path: Path, keyed: bool) -> None:
     for steps in range(1 + commit_seed() % STEP, LAST, STEP):
         world = world_of(tmp_path / str(steps), keyed=keyed)

@@ -8,6 +8,7 @@ from typing import Any
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_plan import AsGiven
 from pypaimon.streaming.writing.commit.commit_run import log_kept, run_commit
+from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.commit.file_changes import compact_changes
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
 from pypaimon.streaming.writing.commit.reports import CommitFailedError, CommitReport, Written
@@ -21,6 +22,7 @@ def commit_compaction(
     messages: Sequence[Any],
     *,
     planned_at: int,
+    again: bool = True,
     schema_id: int | None = None,
     watermark: int | None = None,
     properties: Mapping[str, str] | None = None,
@@ -37,6 +39,8 @@ def commit_compaction(
         identifier: Commit identifier: of the user's commits each has another one.
         messages: pypaimon's commit messages. Their data increments are not looked at.
         planned_at: Id of the snapshot that was compacted.
+        again: Whether an earlier call, of this process or another, may have had the same messages. Then it looks at all
+            snapshots since `planned_at`, none of which may have expired.
         schema_id: The table's latest schema, which its snapshots name; None: that of `table`.
         watermark: As for `commit_once`.
         properties: As for `commit_once`.
@@ -52,12 +56,16 @@ def commit_compaction(
         user, identifier, table.table_schema.id if schema_id is None else schema_id, watermark, properties or {}
     )
     plan = AsGiven(compact_changes(table, messages), compaction=True)
-    commit = SnapshotCommit(table, directory, plan, facts, latest, examined=planned_at, mark=None, ordered=False)
     if latest is None or latest.id < planned_at:
-        log_kept(table)
+        if again:
+            log_kept(table)
+        else:
+            discard(table, messages)
         raise CommitFailedError(
             f"Compaction {identifier} of '{user}' failed: the table was rolled back behind snapshot {planned_at}. It "
-            "was not committed; its files are kept."
+            f"was not committed; its files are {'kept' if again else 'deleted'}."
         )
+    examined, mark = (planned_at, None) if again else (latest.id, latest.fingerprint)
+    commit = SnapshotCommit(table, directory, plan, facts, latest, examined=examined, mark=mark, ordered=False)
     outcome = run_commit(table, commit, messages, f"Compaction {identifier} of '{user}'", "Commit the messages again")
     return CommitReport(outcome.number, Written.by_compaction(messages), repeated=not outcome.ours)
