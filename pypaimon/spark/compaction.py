@@ -57,7 +57,7 @@ def compact(
     Raises:
         UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
         StreamConfigError: An option or an argument cannot be read, or names no partition column.
-        CorruptTableError: A file is damaged. What was committed before stays; nothing of the rest was.
+        CorruptTableError: A file is damaged or missing. What was committed before stays; nothing of the rest was.
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """

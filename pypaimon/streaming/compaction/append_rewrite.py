@@ -32,7 +32,8 @@ class AppendRewriter:
         """Write the rows of files, in their order. Their numbers begin with the first number of the first file.
 
         Raises:
-            CorruptTableError: A file is damaged; nothing is left of what was written.
+            FileNotFoundError: A file is missing; nothing is left of what was written.
+            CorruptTableError: A file is damaged; likewise.
             StoreError: The store failed; likewise.
         """
         counter = Counter(files[0].read.min_sequence_number)

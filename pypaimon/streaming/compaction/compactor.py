@@ -11,6 +11,7 @@ from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.compaction.compactable_tables import check_compactable, under_latest_schema
 from pypaimon.streaming.compaction.compaction_users import CompactingWriters, new_compaction_user
 from pypaimon.streaming.compaction.file_reading import FileReader
+from pypaimon.streaming.compaction.gone_work import gone
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.compaction.replaced import Replaced
@@ -18,7 +19,7 @@ from pypaimon.streaming.compaction.reports import CompactedBucket, CompactionRep
 from pypaimon.streaming.compaction.vector_index import VectorIndex
 from pypaimon.streaming.compaction.work import Work, planner
 from pypaimon.streaming.compaction.workers import Done, Threads, Workers
-from pypaimon.streaming.errors import TableChangedError
+from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
@@ -62,7 +63,7 @@ def compact(
     Raises:
         UnsupportedTableError: Such a table cannot be compacted exactly; nothing was written.
         StreamConfigError: An option or an argument cannot be read, or names no partition column.
-        CorruptTableError: A file is damaged. What was committed before stays; nothing of the rest was.
+        CorruptTableError: A file is damaged or missing. What was committed before stays; nothing of the rest was.
         CommitFailedError: A commit did not get through (retriable).
         StoreError: The store failed (retriable).
     """
@@ -188,7 +189,9 @@ class _Run:
                     self._on_progress(reached, total)
 
             try:
-                perform(part, done)
+                left = part
+                while left:
+                    left = self._left(left, made, perform, done)
             except BaseException:
                 self._discard(made)
                 raise
@@ -197,16 +200,46 @@ class _Run:
             self._snapshot.id, tuple(self._snapshots), tuple(self._compacted), tuple(self._conflicts)
         )
 
+    def _left(
+        self,
+        work: list[Work],
+        made: list[tuple[Work, Replaced]],
+        perform: Callable[[list[Work], Done], None],
+        done: Done,
+    ) -> list[Work]:
+        """Carry work out; what is left of it where others have made some void meanwhile, which is a conflict."""
+        try:
+            perform(work, done)
+        except FileNotFoundError as error:
+            ended = {id(each) for each, _ in made}
+            void = self._void(error, [each for each in work if id(each) not in ended])
+            self._conflicts += [_told(self._table, each) for each in void]
+            ended |= {id(each) for each in void}
+            return [each for each in work if id(each) not in ended]
+        return []
+
+    def _void(self, error: FileNotFoundError, work: list[Work]) -> list[Work]:
+        """The work that explains why a file is missing: others have replaced files of it, which have expired then."""
+        void = gone(self._table, work)
+        if not void:
+            raise CorruptTableError(str(error.filename or error), "is missing, though the table needs it") from error
+        return void
+
     def _commit(self, made: list[tuple[Work, Replaced]]) -> None:
+        told = [_told(self._table, each, replaced) for each, replaced in made]
         try:
             index = self._with_vectors(made)
+        except FileNotFoundError as error:
+            self._discard(made)
+            self._void(error, [each for each, _ in made])
+            self._conflicts += told
+            return
         except BaseException:
             self._discard(made)
             raise
         messages = [replaced.message(each.bucket) for each, replaced in made if replaced.before]
         if not messages:
             return
-        told = [_told(self._table, each, replaced) for each, replaced in made]
         try:
             report = commit_compaction(
                 self._table,

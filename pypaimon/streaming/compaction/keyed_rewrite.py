@@ -64,7 +64,8 @@ class KeyedRewriter:
             expired: Records that go; None: none do.
 
         Raises:
-            CorruptTableError: A file is damaged; nothing is left of what was written.
+            FileNotFoundError: A file is missing; nothing is left of what was written.
+            CorruptTableError: A file is damaged; likewise.
             StoreError: The store failed; likewise.
         """
         result, made = Replaced(), list[DataFileMeta]()

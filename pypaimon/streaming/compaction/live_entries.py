@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -32,17 +33,32 @@ class LiveEntries:
         each snapshot since, its list of changes and their manifests.
 
         Raises:
-            CorruptTableError: A file of the metadata is damaged.
+            CorruptTableError: A file of the metadata is damaged or missing.
             StoreError: The store failed.
         """
+        changed = self._changed(directory, snapshot)
+        if changed is not None:
+            return changed
+        try:
+            self._entries = live(_entries(directory, [snapshot.base_manifest_list, snapshot.delta_manifest_list]))
+        except FileNotFoundError as error:
+            detail = f"is missing, though snapshot {snapshot.id} needs it"
+            raise CorruptTableError(str(error.filename or error), detail) from error
+        self._at = snapshot
+        return self._entries
+
+    def _changed(self, directory: TableDirectory, snapshot: Snapshot) -> pa.Table | None:
+        """As `look`, by what each snapshot since has changed; None: some of that is not there."""
         since = self._since(directory, snapshot)
         if since is None or self._entries is None:
-            self._entries = live(_entries(directory, [snapshot.base_manifest_list, snapshot.delta_manifest_list]))
-            self._at = snapshot
-            return self._entries
+            return None
         entries, places = self._entries, set[Place]()
         for each in since:
-            changes = _entries(directory, [each.delta_manifest_list])
+            try:
+                changes = _entries(directory, [each.delta_manifest_list])
+            except FileNotFoundError:
+                # Of a snapshot that expires, its file goes last.
+                return None
             places.update(_places(changes))
             entries = live(pa.concat_tables([entries, changes]))
         self._entries, self._at = entries.combine_chunks(), snapshot

@@ -102,7 +102,8 @@ class VectorIndex:
                 primary key.
 
         Raises:
-            CorruptTableError: An index file is missing or damaged.
+            FileNotFoundError: An index file is missing.
+            CorruptTableError: One is damaged.
             StoreError: The store failed. Nothing is left of what was written.
         """
         return self._replaced(bucket, gone, superseded) if self._keyed else self._without(bucket, gone)
@@ -161,10 +162,7 @@ class VectorIndex:
             places = (DeletionFile(path, each.offset, each.length, each.cardinality) for each in wanted)
             return [(each, parse(data, place)) for each, place in zip(wanted, places, strict=True)]
 
-        try:
-            return self._directory.store.parse(path, pieces)
-        except FileNotFoundError as error:
-            raise CorruptTableError(path, "is named by the index manifest, and missing") from error
+        return self._directory.store.parse(path, pieces)
 
     def _written(self, entry: IndexEntry, vectors: Iterable[Vector]) -> IndexEntry:
         """A new index file with these vectors, of the bucket of another one."""

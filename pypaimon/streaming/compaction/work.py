@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -40,6 +40,11 @@ class Work:
         """Bytes of its files."""
         return sum(file.size for file in self.files)
 
+    @property
+    def files_read(self) -> Sequence[LiveFile]:
+        """Its files, and those that their records may be held against."""
+        return self.files if self.pick is None else self.bucket.files
+
 
 class Planner(Protocol):
     """Finds the work of one table, and carries it out, on any thread."""
@@ -54,7 +59,8 @@ class Planner(Protocol):
         """Write the new files.
 
         Raises:
-            CorruptTableError: A file is damaged; nothing is left of what was written.
+            FileNotFoundError: A file is missing; nothing is left of what was written.
+            CorruptTableError: A file is damaged; likewise.
             StoreError: The store failed; likewise.
         """
 

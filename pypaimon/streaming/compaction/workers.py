@@ -33,7 +33,8 @@ class Workers(Protocol):
                 there then.
 
         Raises:
-            CorruptTableError: A file is damaged. Nothing is left of what its part wrote.
+            FileNotFoundError: A file is missing. Nothing is left of what its part wrote.
+            CorruptTableError: A file is damaged; likewise.
             StoreError: The store failed; likewise.
         """
 

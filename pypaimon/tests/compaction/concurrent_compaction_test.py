@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ import pytest
 from commit_seed import commit_seed
 from mortal_file_io import Killed, MortalFileIO
 from pypaimon import Schema
-from sink_world import COLUMNS, World
+from sink_world import COLUMNS, World, write
 
 from pypaimon.streaming import compact
 from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.compaction.live_entries import LiveEntries
+from pypaimon.streaming.compaction.workers import Threads
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 
 DUE = {"num-sorted-run.compaction-trigger": "2", "compaction.min.file-num": "2"}
 LAST = 60
@@ -28,6 +33,12 @@ def world_of(directory: Path, *, keyed: bool) -> World:
     for _ in range(3):
         world.run()
     return world
+
+
+def rows_of(table: Any) -> list[tuple[int, int]]:
+    builder = table.new_read_builder()
+    data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    return list(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
 
 def due(world: World, file_io: MortalFileIO | None = None) -> Any:
@@ -100,7 +111,7 @@ def test_of_a_table_that_is_rolled_back_meanwhile_no_file_is_left_over(tmp_path:
         (world.path / "snapshot" / "snapshot-3").unlink(missing_ok=True)
         (world.path / "snapshot" / "LATEST").write_text("2")
 
-    with pytest.raises(PaimonStreamError, match="rolled back behind snapshot 3.*its files are deleted"):
+    with pytest.raises(PaimonStreamError, match=r"rolled back behind snapshot 3.*its files are deleted"):
         Compaction(due(world), full=True).run(check=meanwhile)
     assert world.data_files() == files
 
@@ -130,6 +141,57 @@ def test_a_damaged_file_stops_it_and_changes_nothing(tmp_path: Path, threads: in
     with pytest.raises(CorruptTableError, match=victim.name):
         compact(due(world), full=True, threads=threads)
     assert (world.data_files(), world.latest()) == (before, latest)
+
+
+def test_a_missing_file_stops_it_and_changes_nothing(tmp_path: Path) -> None:
+    world = world_of(tmp_path, keyed=True)
+    victim = next(path for path in world.path.rglob("data-*") if path.name in world.live_files())
+    victim.unlink()
+    before, latest = world.data_files(), world.latest()
+    with pytest.raises(CorruptTableError, match=victim.name):
+        compact(due(world), full=True)
+    assert (world.data_files(), world.latest()) == (before, latest)
+
+
+@pytest.mark.parametrize(("keyed", "threads"), [(False, 1), (True, 1), (True, 2)])
+def test_files_that_others_have_replaced_and_that_have_expired_are_a_conflict(
+    tmp_path: Path, keyed: bool, threads: int
+) -> None:
+    catalog = World(tmp_path).catalog
+    keys = {"primary_keys": ["id", "v"], "options": {"bucket": "1"}} if keyed else {}
+    catalog.create_table("db.parts", Schema.from_pyarrow_schema(COLUMNS, partition_keys=["v"], **keys), False)
+    table = catalog.get_table("db.parts")
+
+    def commit(row: tuple[int, int], overwrite: bool) -> None:
+        commit_batch(table, write(table, [row], "writer", overwrite), overwrite=overwrite)
+
+    for number in range(6):
+        commit((number, number % 2), False)
+    path = Path(str(table.table_path))
+    replaced = [*(path / "v=1").rglob("data-*"), *(path / "snapshot").glob("snapshot-*")]
+    others, lock = iter([(7, 1)]), threading.Lock()
+
+    def meanwhile() -> None:
+        with lock:
+            for row in others:
+                commit(row, True)
+                for each in replaced:
+                    each.unlink()
+
+    report = Compaction(table, full=True, workers=Threads(threads)).run(check=meanwhile)
+    assert [each.partition for each in report.compacted] == [{"v": 0}]
+    assert [each.partition for each in report.conflicts] == [{"v": 1}]
+    assert sorted(rows_of(table)) == [(0, 0), (2, 0), (4, 0), (7, 1)]
+
+
+def test_a_list_of_changes_that_has_expired_has_all_looked_at(tmp_path: Path) -> None:
+    world = world_of(tmp_path, keyed=False)
+    directory = TableDirectory.of(world.table())
+    entries = LiveEntries()
+    entries.look(directory, directory.snapshots.get(1))
+    second, last = directory.snapshots.get(2), directory.snapshots.get(3)
+    (world.path / "manifest" / second.delta_manifest_list).unlink()
+    assert set(entries.look(directory, last)["file_name"].to_pylist()) == world.live_files()
 
 
 def test_several_threads_do_what_one_does(tmp_path: Path) -> None:

@@ -262,6 +262,22 @@ def test_an_index_file_that_is_damaged_ends_the_compaction(tmp_path: Path) -> No
     assert set(tmp_path.rglob("data-*")) == files
 
 
+def test_vectors_that_others_have_replaced_and_that_have_expired_are_a_conflict(tmp_path: Path) -> None:
+    marked = leveled(tmp_path)
+    marked.write(upserts(8, value=9))
+    (entry,) = marked.index()
+    paths = iter(list(tmp_path.rglob(entry.file_name)))
+
+    def meanwhile() -> None:
+        for path in paths:
+            marked.compact()
+            path.unlink()
+
+    report = Compaction(marked.table).run(check=meanwhile)
+    assert (len(report.conflicts), report.snapshots) == (1, ())
+    marked.check()
+
+
 def test_a_delete_that_is_passed_over_leaves_the_row_of_before(tmp_path: Path) -> None:
     """The option was set later than the delete was written."""
     marked = leveled(tmp_path)

@@ -10,6 +10,7 @@ from shared_with_java import Shared
 
 from pypaimon.streaming import compact, stream_read_builder, table_files
 from pypaimon.streaming.compaction.compactor import Compaction
+from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -135,5 +136,5 @@ def test_an_index_file_that_cannot_be_read_ends_the_compaction(java: LiveJava, t
     shared.delete(0)
     (index,) = {entry.file_name for entry in shared.index().values()}
     (shared.warehouse / "d.db" / "t" / "index" / index).unlink()
-    with pytest.raises(FileNotFoundError, match=index):
+    with pytest.raises(CorruptTableError, match=index):
         compact(shared.table, full=True)
