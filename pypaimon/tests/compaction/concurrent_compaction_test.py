@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from commit_seed import commit_seed
 from mortal_file_io import Killed, MortalFileIO
 from pypaimon import Schema
 from sink_world import COLUMNS, World, write
 
-from pypaimon.streaming import compact
+from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.workers import Threads
@@ -213,6 +214,21 @@ def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
         world.run()
     assert len(compaction.run().snapshots) == 1
     world.check()
+
+
+def test_keys_may_differ_by_a_nanosecond_from_file_to_file(tmp_path: Path) -> None:
+    catalog = World(tmp_path).catalog
+    columns = pa.schema([pa.field("id", pa.timestamp("ns"), nullable=False), ("v", pa.int64())])
+    schema = Schema.from_pyarrow_schema(
+        columns, primary_keys=["id"], options={"bucket": "1", "target-file-size": "1 b"}
+    )
+    catalog.create_table("db.fine", schema, False)
+    table = catalog.get_table("db.fine")
+    with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
+        for _ in range(2):
+            writer.write(pa.table([pa.array([1, 2, 3], pa.timestamp("ns")), [1, 2, 3]], schema=columns))
+            writer.commit()
+    assert compact(table, full=True).after.files == 3
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from pypaimon.streaming.formats.binary_row import decode
+import pyarrow as pa
+
+from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.merge.ordering import python_order
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.options.option_values import OptionValues
@@ -63,10 +66,7 @@ class SnapshotDrafts:
         self._row_ids = bool(table.options.row_tracking_enabled())
         self._grouped = bool(table.options.row_tracking_partition_group_on_commit())
         keys = table.trimmed_primary_keys_fields
-        self._rules = ConflictRules(
-            (lambda key: [python_order(value) for value in decode(key, keys)]) if keys else None,
-            self._traits.unaware_bucket,
-        )
+        self._rules = ConflictRules(partial(_key_order, keys) if keys else None, self._traits.unaware_bucket)
 
     def draft(self, state: TableState, plan: Plan, facts: CommitFacts) -> Draft | None:
         """What would follow a state. Reads its manifest lists, and its manifests where files are checked or merged.
@@ -128,3 +128,10 @@ class SnapshotDrafts:
             return {}
         numbers = [int(each.file["_MAX_SEQUENCE_NUMBER"]) for each in changes.added]
         return {GREATEST_SEQUENCE: str(max((int(before), *numbers)))}
+
+
+def _key_order(fields: Sequence[Any], key: bytes) -> list[Any]:
+    """What a serialised key sorts by, to the nanosecond."""
+    columns = [decode_column(pa.array([key], pa.binary()), index, field.type) for index, field in enumerate(fields)]
+    exact = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in columns)
+    return [python_order(column[0].as_py()) for column in exact]
