@@ -102,6 +102,7 @@ class Compaction:
         self._others = CompactingWriters()
         self._commits = 0
         self._live = LiveEntries()
+        self._schema: int | None = None
 
     def run(
         self, *, dry_run: bool = False, on_progress: Progress | None = None, check: Callable[[], None] = lambda: None
@@ -134,11 +135,12 @@ class Compaction:
         # Without a primary key deletion vectors come without a change of the files.
         vectors = bool(table.options.deletion_vectors_enabled()) and not table.is_primary_key_table
         plans = planner(table, FileReader(table, directory, check), self._now)
-        if vectors or plans.by_time(full=self._full) or self._chosen.by_time:
+        known, self._schema = self._schema, int(table.table_schema.id)
+        if vectors or plans.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
         buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.has))
-        known = _of_known_schemas(buckets, int(table.table_schema.id))
-        work = list(plans.work(index.attached(known), full=self._full))
+        buckets = index.attached(_of_known_schemas(buckets, self._schema))
+        work = list(plans.work(buckets, full=self._full))
         if dry_run:
             return CompactionReport(snapshot.id, compacted=tuple(_told(table, each) for each in work))
         run = _Run(table, directory, snapshot, index, self._user, self._next_identifier, on_progress)

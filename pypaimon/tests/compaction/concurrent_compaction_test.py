@@ -21,6 +21,7 @@ from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.workers import Threads
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.write_internals import SchemaChange
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 
 DUE = {"num-sorted-run.compaction-trigger": "2", "compaction.min.file-num": "2"}
@@ -213,6 +214,15 @@ def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
     for _ in range(3):
         world.run()
     assert len(compaction.run().snapshots) == 1
+    world.check()
+
+
+def test_options_that_are_altered_make_other_files_due(tmp_path: Path) -> None:
+    world = world_of(tmp_path, keyed=False)
+    compaction = Compaction(world.table())
+    assert not compaction.run().compacted
+    world.catalog.alter_table("db.t", [SchemaChange.set_option("compaction.min.file-num", "2")], False)
+    assert compaction.run().compacted
     world.check()
 
 
