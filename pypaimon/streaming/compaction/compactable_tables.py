@@ -10,6 +10,7 @@ from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
@@ -24,7 +25,6 @@ from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
 from pypaimon.streaming.writing.indexes.index_options import IndexOptions
 
-_REFUSED_TYPES = ("BLOB",)
 _REFUSED_OPTIONS = {
     "row-tracking.enabled": "its rows have ids",
     "data-evolution.enabled": "its rows lie in several files",
@@ -62,7 +62,7 @@ def check_compactable(table: Any, name: str) -> None:
     if options.boolean("chain-table.enabled", False):
         raise UnsupportedTableError(f"{name} is a chain table, which is not compacted here.")
     for field in table.fields:
-        if any(refused in str(field.type).upper() for refused in _REFUSED_TYPES):
+        if holds_blobs(field.type):
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
     ManifestOptions.of(table)
     found = CompactionOptions.of(table)

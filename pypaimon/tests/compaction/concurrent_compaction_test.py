@@ -241,6 +241,13 @@ def test_keys_may_differ_by_a_nanosecond_from_file_to_file(tmp_path: Path) -> No
     assert compact(table, full=True).after.files == 3
 
 
+def test_a_column_may_be_called_after_a_type_that_is_refused(tmp_path: Path) -> None:
+    catalog = World(tmp_path).catalog
+    columns = pa.schema([("place", pa.struct([("blob_id", pa.int64())]))])
+    catalog.create_table("db.named", Schema.from_pyarrow_schema(columns), False)
+    assert compact(catalog.get_table("db.named")).planned_at is None
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
