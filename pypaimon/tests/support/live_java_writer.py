@@ -221,7 +221,8 @@ class Writer:
             elif name == "n":
                 row.append(self.written)
             else:
-                given = value(kind, source, odd)
+                # As a sequence, NaN is the greatest since Java 2; 1.4 finds it equal to every number.
+                given = value(kind, source, odd and name not in self.history.options.get("sequence.field", "").split(","))
                 # A text of nothing that `listagg` meets first stays in Java 1.4; 2.1 passes blank texts over.
                 joined = self.history.options.get(f"fields.{name}.aggregate-function") == "listagg"
                 row.append("a" if joined and given == "" else given)
