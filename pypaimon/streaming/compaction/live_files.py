@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.formats.binary_row import decode
+from pypaimon.streaming.formats.binary_row_encoding import StoredRow
 from pypaimon.streaming.internals import BinaryRow, DataFileMeta, DeletionFile, SimpleStats
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths
@@ -84,17 +85,20 @@ class LiveBucket:
 
     Attributes:
         partition: Values of its partition columns.
-        row: The same, serialised.
         bucket: Its number.
         total_buckets: How many buckets its partition has.
         files: They, in the order of the manifests.
     """
 
-    partition: tuple[Any, ...]
-    row: bytes
+    partition: StoredRow
     bucket: int
     total_buckets: int
     files: tuple[LiveFile, ...]
+
+    @property
+    def row(self) -> bytes:
+        """Its partition, serialised."""
+        return self.partition.row
 
 
 def live_buckets(
@@ -111,7 +115,7 @@ def live_buckets(
     schema = table.table_schema
     fields = {field.name: field for field in schema.fields}
     partition_fields = [fields[name] for name in schema.partition_keys]
-    values = {row: tuple(decode(row, partition_fields)) for row in pc.unique(entries["partition"]).to_pylist()}
+    values = {row: StoredRow(decode(row, partition_fields), row) for row in pc.unique(entries["partition"]).to_pylist()}
     if wanted is not None:
         rows = [row for row, each in values.items() if wanted(dict(zip(schema.partition_keys, each, strict=True)))]
         entries = entries.filter(pc.is_in(entries["partition"], value_set=pa.array(rows, pa.binary())))
@@ -121,7 +125,7 @@ def live_buckets(
     files = [LiveFile(meta, change) for meta, change in zip(metas, changes_of(entries), strict=True)]
     files.sort(key=_bucket)
     for (row, bucket, total), members in groupby(files, key=_bucket):
-        yield LiveBucket(values[row], row, bucket, total, tuple(members))
+        yield LiveBucket(values[row], bucket, total, tuple(members))
 
 
 def local_millis(now: datetime) -> float:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pypaimon.streaming.compaction.live_files import LiveBucket
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.deletion_vectors import encoded, framed, rows_of
-from pypaimon.streaming.internals import DeletionFile, GenericRow
+from pypaimon.streaming.internals import BinaryRow, DeletionFile
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS, DeletionRange, IndexEntry, deletion_files
@@ -194,5 +194,4 @@ class VectorIndex:
         file = IndexFileMeta(
             entry.index_type, entry.file_name, entry.file_size, entry.row_count, ranges, entry.external_path
         )
-        partition = GenericRow(list(bucket.partition), self._table.partition_keys_fields)
-        return IndexManifestEntry(int(kind), partition, bucket.bucket, file)
+        return IndexManifestEntry(int(kind), BinaryRow(bucket.row, []), bucket.bucket, file)

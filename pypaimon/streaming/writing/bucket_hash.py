@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.formats.binary_row_columns import RowColumn, row_column
+from pypaimon.streaming.formats.binary_row_encoding import layouts, serialised
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.options.table_traits import BucketFunctionType, bucket_function_of
-from pypaimon.streaming.writing.key_columns import KeyColumn, key_column
 
 _Words = npt.NDArray[np.uint32]
 _Longs = npt.NDArray[np.int64]
@@ -74,7 +75,7 @@ def key_hashes(columns: Sequence[pa.Array], fields: Sequence[Any]) -> npt.NDArra
         columns: The key; of the table's types, or castable to them.
         fields: Their fields, pypaimon's.
     """
-    return _hashes([key_column(column) for column in _typed(columns, fields)]).view(np.int32)
+    return _hashes([row_column(column) for column in _typed(columns, fields)]).view(np.int32)
 
 
 def _typed(columns: Sequence[pa.Array], fields: Sequence[Any]) -> list[pa.Array]:
@@ -84,40 +85,12 @@ def _typed(columns: Sequence[pa.Array], fields: Sequence[Any]) -> list[pa.Array]
     ]
 
 
-def _hashes(columns: Sequence[KeyColumn]) -> _Words:
+def _hashes(columns: Sequence[RowColumn]) -> _Words:
     """Hash of each row. Rows of which each column takes as many words are serialised and hashed together."""
     result = np.empty(len(columns[0].null), dtype=np.uint32)
-    for rows in _layouts(columns):
-        result[rows] = _murmur(_serialised(columns, rows))
+    for rows in layouts(columns):
+        result[rows] = _murmur(serialised(columns, rows))
     return result
-
-
-def _layouts(columns: Sequence[KeyColumn]) -> Iterator[_Longs]:
-    """Rows that are serialised alike."""
-    count = len(columns[0].null)
-    same = np.zeros(count, dtype=np.int64)
-    for column in columns:
-        # One number for the sizes of all columns so far; numbered anew each time, so that it stays small.
-        _, same = np.unique(same * (column.sizes.max(initial=0) + 1) + column.sizes, return_inverse=True)
-    order = np.argsort(same, kind="stable")
-    yield from np.split(order, np.flatnonzero(np.diff(same[order])) + 1) if count else ()
-
-
-def _serialised(columns: Sequence[KeyColumn], rows: _Longs) -> npt.NDArray[np.uint8]:
-    """Rows of one layout: header and null bits, a slot of eight bytes per field, then what does not fit in there."""
-    sizes = [int(column.sizes[rows[0]]) for column in columns]
-    # Eight bits of header and a null bit per field, in whole words of eight bytes.
-    header = (len(columns) + 63 + 8) // 64 * 8
-    offset = header + 8 * len(columns)
-    data = np.zeros((len(rows), offset + sum(sizes)), dtype=np.uint8)
-    for index, (column, size) in enumerate(zip(columns, sizes, strict=True)):
-        # A bit that is set says null.
-        data[column.null[rows], (index + 8) // 8] |= np.uint8(1 << (index + 8) % 8)
-        data[:, header + 8 * index : header + 8 * index + 8] = column.slots(rows, offset)
-        if size:
-            data[:, offset : offset + size] = column.behind(rows, size)
-            offset += size
-    return data
 
 
 def _murmur(data: npt.NDArray[np.uint8]) -> _Words:

@@ -209,6 +209,7 @@ class Writer:
         odd = self.history.options.get("merge-engine") != "aggregation" and not any(
             name.endswith("aggregate-function") for name in self.history.options
         )
+        sequence = self.history.options.get("sequence.field", "").split(",")
         wide = KEYS if len(self.history.steps) % 2 else 3 * KEYS
         row: list[Any] = [source.choice(kinds)]
         for name, kind in fields:
@@ -222,7 +223,7 @@ class Writer:
                 row.append(self.written)
             else:
                 # As a sequence, NaN is the greatest since Java 2; 1.4 finds it equal to every number.
-                given = value(kind, source, odd and name not in self.history.options.get("sequence.field", "").split(","))
+                given = value(kind, source, odd and name not in sequence)
                 # A text of nothing that `listagg` meets first stays in Java 1.4; 2.1 passes blank texts over.
                 joined = self.history.options.get(f"fields.{name}.aggregate-function") == "listagg"
                 row.append("a" if joined and given == "" else given)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import PaimonStreamError
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -46,8 +46,8 @@ def discard_unfinished(table: Any, tasks: Sequence[Any | None], messages: Sequen
 def _paths(table: Any, messages: Sequence[Any]) -> Iterator[str]:
     paths = FilePaths.of(table.table_path, table.table_schema)
     for message in messages:
-        row = GenericRow(list(message.partition), table.partition_keys_fields)
-        (home,) = paths.partitions(pa.array([GenericRowSerializer.to_bytes(row)], pa.binary()))
+        row = encoded_row(message.partition, table.partition_keys_fields)
+        (home,) = paths.partitions(pa.array([row], pa.binary()))
         moved = {file.file_name for file in message.compact_before}
         compacted = [file for file in message.compact_after if file.file_name not in moved]
         for file in (*message.new_files, *message.changelog_files, *compacted, *message.compact_changelog_files):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.internals import BinaryRow, GenericRowSerializer
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import DELETION_VECTORS
 
@@ -169,7 +170,7 @@ def _changes(table: Any, messages: Sequence[Any], names: tuple[str, str, str, st
     def files(name: str, kind: EntryKind) -> list[FileChange]:
         found: list[FileChange] = []
         for message in messages:
-            partition = GenericRowSerializer.to_bytes(GenericRow(list(message.partition), fields))
+            partition = encoded_row(message.partition, fields)
             total = table.total_buckets if message.total_buckets is None else message.total_buckets
             place = partition, message.bucket, total
             found += [FileChange(kind, *place, _file_record(file)) for file in getattr(message, name)]
@@ -192,8 +193,8 @@ def _file_record(file: Any) -> dict[str, Any]:
         "_FILE_NAME": file.file_name,
         "_FILE_SIZE": file.file_size,
         "_ROW_COUNT": file.row_count,
-        "_MIN_KEY": GenericRowSerializer.to_bytes(file.min_key),
-        "_MAX_KEY": GenericRowSerializer.to_bytes(file.max_key),
+        "_MIN_KEY": _row_bytes(file.min_key),
+        "_MAX_KEY": _row_bytes(file.max_key),
         "_KEY_STATS": _stats_record(file.key_stats),
         "_VALUE_STATS": _stats_record(file.value_stats),
         "_MIN_SEQUENCE_NUMBER": file.min_sequence_number,
@@ -211,6 +212,11 @@ def _file_record(file: Any) -> dict[str, Any]:
         "_WRITE_COLS": file.write_cols,
         "_WRITE_COLS_SEQUENCES": file.write_cols_sequences,
     }
+
+
+def _row_bytes(row: Any) -> bytes:
+    """pypaimon's row, serialised as Java does."""
+    return bytes(row.data) if isinstance(row, BinaryRow) else encoded_row(row.values, row.fields)
 
 
 def _stats_record(stats: Any) -> dict[str, Any]:
@@ -233,7 +239,7 @@ def _index_record(entry: Any, kind: EntryKind) -> Record:
     return {
         "_VERSION": 1,
         "_KIND": int(kind),
-        "_PARTITION": GenericRowSerializer.to_bytes(entry.partition),
+        "_PARTITION": _row_bytes(entry.partition),
         "_BUCKET": entry.bucket,
         "_INDEX_TYPE": file.index_type,
         "_FILE_NAME": file.file_name,

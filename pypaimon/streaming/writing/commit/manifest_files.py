@@ -11,7 +11,7 @@ from uuid import uuid4
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.avro_writer import AvroWriter
 from pypaimon.streaming.formats.binary_row import decode
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.merge.ordering import python_order
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -205,7 +205,7 @@ class ManifestFiles:
         return {"_MIN_VALUES": smallest, "_MAX_VALUES": greatest, "_NULL_COUNTS": nulls}
 
     def _row(self, values: Sequence[Any]) -> bytes:
-        return bytes(GenericRowSerializer.to_bytes(GenericRow(list(values), self._fields)))
+        return encoded_row(values, self._fields)
 
 
 def _bounds(columns: Iterable[Sequence[Any]], of: Any) -> list[Any]:

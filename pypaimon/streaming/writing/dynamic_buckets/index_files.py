@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.errors import CorruptTableError
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.internals import GenericRow
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import HASH
@@ -60,7 +61,7 @@ class PartitionIndex:
         self._directory = TableDirectory.of(table)
         self._partition = GenericRow(list(partition), table.partition_keys_fields)
         self._paths = FilePaths.of(str(table.table_path), table.table_schema)
-        self.row = bytes(GenericRowSerializer.to_bytes(self._partition))
+        self.row = encoded_row(partition, table.partition_keys_fields)
         (self._home,) = self._paths.partitions(pa.array([self.row], pa.binary()))
 
     def read(self, file: IndexFile) -> Hashes:

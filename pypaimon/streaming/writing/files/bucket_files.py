@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
 from pypaimon.streaming.write_internals import canonical_data_file_path
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
@@ -35,8 +35,8 @@ class BucketFiles:
         self.partition = partition
         self.bucket = bucket
         self._paths = FilePaths.of(str(table.table_path), table.table_schema)
-        row = GenericRow(list(partition), table.partition_keys_fields)
-        (self._directory,) = self._paths.partitions(pa.array([GenericRowSerializer.to_bytes(row)], pa.binary()))
+        row = encoded_row(partition, table.partition_keys_fields)
+        (self._directory,) = self._paths.partitions(pa.array([row], pa.binary()))
         self._external = table.path_factory().create_external_path_provider(partition, bucket, canonical_partition=True)
         self._unique = uuid4()
         self._count = 0

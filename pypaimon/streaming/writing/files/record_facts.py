@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.internals import BinaryRow, GenericRow, GenericRowSerializer, RowKind
+from pypaimon.streaming.formats.binary_row_encoding import encoded_columns
+from pypaimon.streaming.internals import BinaryRow, GenericRow, RowKind
 from pypaimon.streaming.model.system_columns import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
 _RETRACTS = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
@@ -114,23 +115,8 @@ class KeyedFacts:
 
 
 def key_row(key: pa.Table, fields: Sequence[Any]) -> Any:
-    """A table of one row as pypaimon's row, exact also where that holds microseconds only."""
-    nanos = {}
-    values = []
-    for index, field in enumerate(fields):
-        column = key[field.name].combine_chunks()
-        if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and column[0].is_valid:
-            micros, nanos[index] = divmod(column[0].value, 1000)
-            column = pa.array([micros], pa.timestamp("us", column.type.tz))
-        values.append(column[0].as_py())
-    row = GenericRow(values, list(fields))
-    if not any(nanos.values()):
-        return row
-    data = bytearray(GenericRowSerializer.to_bytes(row))
-    # Behind the arity: header and null bits, then a slot for each field. That of such a timestamp holds, in its lower
-    # half, the nanoseconds of the millisecond.
-    slots = 4 + (len(fields) + 63 + 8) // 64 * 8
-    for index, more in nanos.items():
-        place = slice(slots + 8 * index, slots + 8 * index + 4)
-        data[place] = (int.from_bytes(data[place], "little") + more).to_bytes(4, "little")
-    return BinaryRow(bytes(data), list(fields))
+    """A table of one row as pypaimon's row; serialised where it has nanoseconds, which Python's values have not."""
+    columns = [key[field.name].combine_chunks() for field in fields]
+    if any(pa.types.is_timestamp(column.type) and column.type.unit == "ns" for column in columns):
+        return BinaryRow(encoded_columns(columns)[0], list(fields))
+    return GenericRow([column[0].as_py() for column in columns], list(fields))

@@ -1,4 +1,4 @@
-"""`key_column`: a column of a key as Java's `BinaryRow` has it: eight bytes in each row, and what lies behind.
+"""`row_column`: a column as Java's `BinaryRow` has it: eight bytes in each row, and what lies behind.
 
 The slots (those bytes) of values that lie behind all slots hold where they begin in the row (upper half) and their
 length (lower half).
@@ -22,7 +22,7 @@ _DECIMAL_BYTES, _MOMENT_BYTES = 16, 8
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
-class KeyColumn(Protocol):
+class RowColumn(Protocol):
     """One column.
 
     Attributes:
@@ -45,8 +45,8 @@ class KeyColumn(Protocol):
         """What lies behind the slots of these rows."""
 
 
-def key_column(column: pa.Array) -> KeyColumn:
-    """A column of a key.
+def row_column(column: pa.Array) -> RowColumn:
+    """A column of keys or partitions.
 
     Args:
         column: Its values, of the table's type.

@@ -1,0 +1,90 @@
+"""Partitions of every type in the bytes that Java gives them: rows of one value are in one partition, whoever wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from live_java_client import LiveJava
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+TYPES: dict[str, list[Any]] = {
+    "DECIMAL(30, 2)": ["-1.28", "1.28", "-327.68", "0.00", "-0.01", "12345678901234567890123456.78", "2.55"],
+    "DECIMAL(10, 2)": ["-1.28", "0.00"],
+    "TIMESTAMP(6)": ["2024-02-29T12:34:56.123456", "1969-12-30T23:59:59.000001"],
+    "TIMESTAMP(3)": ["2024-02-29T12:34:56.123"],
+    "STRING": ["a", "1234567", "12345678", "ü"],
+    "TINYINT": [-1, 7],
+    "DATE": ["1969-12-31", "2024-02-29"],
+    "BOOLEAN": [False, True],
+    "DOUBLE": [-2.25, 0.0],
+}
+
+
+def partition_rows(table: Any) -> list[bytes]:
+    """Of every entry of the latest snapshot."""
+    directory = TableDirectory.of(table)
+    snapshot = directory.snapshots.get_latest_snapshot()
+    assert snapshot is not None
+    manifests = directory.manifests.manifest_lists([snapshot.base_manifest_list, snapshot.delta_manifest_list])
+    found: list[bytes] = directory.manifests.entries(pa.concat_tables(manifests))["partition"].to_pylist()
+    return found
+
+
+def rows_of(table: Any) -> pa.Table:
+    with stream_read_builder(table).with_end(latest=True).with_include_row_kind(False).open_sync() as stream:
+        return pa.concat_tables(batch.rows for batch in stream)
+
+
+def rows_in_java(java: LiveJava) -> int:
+    reply = java.call("read", options={"scan.mode": "latest-full"})
+    return sum(len(split["rows"]) for plan in reply["plans"] for split in plan["splits"])
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_rows_of_one_partition_are_in_one_whoever_wrote_them(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
+    for number, (kind, values) in enumerate(TYPES.items()):
+        warehouse = str(tmp_path / str(number))
+        given = [(value, text) for value in (values if keyed else [*values, None]) for text in ("x", "longer than 7")]
+        fields = [["p", f"{kind} NOT NULL" if keyed else kind], ["s", "STRING NOT NULL"], ["k", "BIGINT NOT NULL"]]
+        java.call(
+            "create", warehouse=warehouse, fields=fields, partition_keys=["p", "s"],
+            primary_keys=["p", "s", "k"] if keyed else [],
+            options={"bucket": "1", "write-only": "true", **({} if keyed else {"bucket-key": "k"})},
+        )  # fmt: skip
+        java.call("write", flushes=[[["+I", *each, 1] for each in given]])
+        table = CatalogFactory.create({"warehouse": warehouse}).get_table("d.t")
+        with stream_write_builder(table).open_sync() as writer:
+            writer.write(rows_of(table))
+            writer.commit()
+        assert len(set(partition_rows(table))) == len(given), kind
+        assert rows_in_java(java) == len(given) * (1 if keyed else 2), kind
+        report = compact(table, full=True)
+        assert report is not None
+        assert rows_in_java(java) == len(given) * (1 if keyed else 2), kind
+        assert len(set(partition_rows(table))) == len(given), kind
+
+
+def test_partitions_with_the_bytes_of_pypaimon_are_compacted_under_those(tmp_path: Path) -> None:
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("db", True)
+    columns = pa.schema([("p", pa.timestamp("us")), ("k", pa.int64())])
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["p"]), False)
+    for key in range(3):
+        builder = catalog.get_table("db.t").new_batch_write_builder()
+        writer, commit = builder.new_write(), builder.new_commit()
+        writer.write_arrow(pa.table({"p": [None], "k": [key]}, schema=columns))
+        commit.commit(writer.prepare_commit())
+    table = catalog.get_table("db.t")
+    before = set(partition_rows(table))
+    assert before != {encoded_row([None], table.partition_keys_fields)}
+    report = compact(table, full=True)
+    assert report is not None and report.after.files == 1
+    assert set(partition_rows(table)) == before
+    assert sorted(rows_of(table)["k"].to_pylist()) == [0, 1, 2]
