@@ -6,7 +6,7 @@ What these parts need is imported with the first of them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +28,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
 from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
+from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
     CommitMode,
@@ -270,10 +270,10 @@ def group_parts(settings: StreamAssembly) -> tuple[ScanParts, TableSchema]:
     return settings._scan_parts(None), settings._schema
 
 
-def of_slots(settings: B, slots: Iterable[int], rule: SlotRule) -> B:
+def of_slots(settings: B, slots: SlotSet) -> B:
     """A copy of a builder that reads some slots of its table alone."""
     copied = settings.copy()
-    copied._given = replace(copied._given, slots=SlotSet(rule, frozenset(slots)))
+    copied._given = replace(copied._given, slots=slots)
     return copied
 
 

@@ -19,18 +19,19 @@ _COMPACT_DIGITS = 18
 class StoredRow(tuple[Any, ...]):
     """Values of a row as a manifest holds it: whoever names it again does so by the same bytes, whoever made them.
 
-    Args:
-        values: They.
-        row: It, serialised.
-
     Attributes:
-        row: See above.
+        row: It, serialised.
     """
 
     row: bytes
 
     def __new__(cls, values: Iterable[Any], row: bytes) -> StoredRow:
-        """A tuple of the values."""
+        """A tuple of the values.
+
+        Args:
+            values: They.
+            row: The row, serialised.
+        """
         made = super().__new__(cls, values)
         made.row = row
         return made

@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -23,6 +23,7 @@ from pypaimon.streaming.group_streams.cursor import Cursor
 from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked, settings_text
 from pypaimon.streaming.group_streams.group_start import GroupStart
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.slot_rule import SlotSet
 
 
 class ChangeKind(Enum):
@@ -82,7 +83,10 @@ class Membership:
             start.before_snapshot,
             start.stands,
         )
-        directory.open()
+        state = directory.open()
+        if state is not None:
+            # The table may have got other buckets since; they fall into the slots that there are.
+            self._rule = replace(self._rule, count=len(state.owned))
         self.now = LastingClock()
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -131,7 +135,19 @@ class Membership:
 
     def open_cursor(self, slots: Mapping[int, int], position: Position) -> Cursor:
         """A cursor of slots which all stand at a position."""
-        return Cursor(slots, position, of_slots(self._builder, slots, self._rule), self._batch_bytes)
+        return Cursor(
+            slots,
+            position,
+            of_slots(self._builder, SlotSet(self._rule, frozenset(slots), self._may_pass)),
+            self._batch_bytes,
+        )
+
+    def _may_pass(self, snapshot_id: int) -> bool:
+        """Whether all slots have come to a snapshot; if not, the others are told that this member waits before it."""
+        passed = self.holdings.may_pass(snapshot_id)
+        if not passed:
+            self._thread.wake()
+        return passed
 
     # ---- what is confirmed ----
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -64,6 +65,11 @@ class SlotRule:
         return SlotRule(-(-LEAST_SLOTS // buckets) * buckets, DividedBy.PARTITION_AND_BUCKET, fields)
 
     @property
+    def follows_buckets(self) -> bool:
+        """Whether rows that are divided into other buckets come to other slots."""
+        return self.by in (DividedBy.BUCKET, DividedBy.PARTITION_AND_BUCKET)
+
+    @property
     def text(self) -> str:
         """It in words; equal for equal rules."""
         return f"{self.by.value} modulo {self.count}"
@@ -93,7 +99,10 @@ class SlotSet:
     Attributes:
         rule: How it is divided.
         numbers: Which.
+        may_pass: Whether an overwrite, by the id of its snapshot, may be gone past: it may divide the rows anew, so
+            that all who read other slots have to stand before it first.
     """
 
     rule: SlotRule
     numbers: frozenset[int]
+    may_pass: Callable[[int], bool] = lambda _: True

@@ -302,6 +302,8 @@ class Planner:
             if self._bounds.is_held_back(state.ahead[0]) and not self._bounds.is_beyond(state.ahead[0]):
                 # It may be rolled back while it waits.
                 return Step(replace(state, ahead=()), idle=True)
+            if self._waits_for_others(state.ahead[0]):
+                return Step(replace(state, ahead=()), idle=True)
             self._look_ahead.begin_behind(found, last)
             found = replace(found, state=self._look_ahead.grown(state))
             state = found.state
@@ -319,6 +321,13 @@ class Planner:
                 return step
             state = step.state
         return Step(state)
+
+    def _waits_for_others(self, snapshot: Snapshot) -> bool:
+        """Whether a reader of slots waits before a snapshot that may have brought their rows to other slots."""
+        slots = self._options.slots
+        if slots is None or not slots.rule.follows_buckets or snapshot.commit_kind != CommitKind.OVERWRITE:
+            return False
+        return not slots.may_pass(snapshot.id)
 
     def _found(self, state: PlannerState) -> Step:
         """A step to the first of several snapshots that were just found."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,8 +12,9 @@ from typing import Any
 
 import pytest
 from commit_seed import how_to_repeat, is_drawn
+from group_members import FOR_EVER, SESSION, Member, group, keys, until, write
 from interrupted_call import Interrupt
-from written_tables import Written, rows
+from written_tables import Written
 
 from pypaimon.streaming import (
     AssignmentLostError,
@@ -29,9 +28,7 @@ from pypaimon.streaming import (
 )
 
 BUCKETS = 4
-SESSION = 2.0
 ONE_IN = 1 if os.environ.get("SOAK") else 8
-FOR_EVER = 120
 
 
 @pytest.fixture
@@ -39,72 +36,6 @@ def written(tmp_path: Path) -> Written:
     table = Written(tmp_path, bucket=str(BUCKETS))
     write(table, *range(40))
     return table
-
-
-def write(table: Written, *keys: int) -> None:
-    with table.writer().open_sync() as writer:
-        writer.write(rows(*keys))
-        writer.commit()
-
-
-def group(table: Written, **settings: Any) -> GroupStreamBuilder:
-    """The group `etl`, which asks often."""
-    builder = stream_read_builder(table.handle()).with_poll_interval_ms(20)
-    return builder.with_group("etl", **{"session_timeout": SESSION, **settings})
-
-
-def keys(batch: Any) -> list[int]:
-    found: list[int] = batch.rows["k"].to_pylist()
-    return found
-
-
-class Member:
-    """One that reads in a thread of its own, and says what became of it."""
-
-    def __init__(self, builder: Callable[..., GroupStreamBuilder]) -> None:
-        self.keys: list[int] = []
-        self.slots: set[int] = set()
-        self._changed = threading.Condition()
-        self.stream = builder(on_assigned=self._got, on_revoked=self._gave, on_lost=self._gave).open_sync()
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def _got(self, slots: tuple[int, ...]) -> None:
-        with self._changed:
-            self.slots |= set(slots)
-            self._changed.notify_all()
-
-    def _gave(self, slots: tuple[int, ...]) -> None:
-        with self._changed:
-            self.slots -= set(slots)
-            self._changed.notify_all()
-
-    def _read(self) -> None:
-        with self.stream:
-            for batch in self.stream:
-                with self._changed:
-                    assert set(batch.slots) <= self.slots
-                    self.keys += keys(batch)
-                    self._changed.notify_all()
-
-    def wait(self, condition: Callable[[Member], bool]) -> None:
-        """Until this is so."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: condition(self), FOR_EVER)
-
-    def end(self) -> None:
-        """As a service that is told to."""
-        self.stream.stop()
-        self._thread.join(FOR_EVER)
-        assert not self._thread.is_alive()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Look again and again."""
-    end, pause = time.monotonic() + FOR_EVER, threading.Event()
-    while not condition():
-        assert time.monotonic() < end
-        pause.wait(0.01)
 
 
 def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Written) -> None:

@@ -12,7 +12,7 @@ from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamReadBuilder, stream_read_builder, stream_write_builder
 from pypaimon.streaming.builder.assembly import group_parts, of_slots
-from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule
+from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.table_traits import TableTraits
 
 COLUMNS = pa.schema(
@@ -69,8 +69,8 @@ def test_slots_are_disjoint_and_whole(tmp_path: Path, kind: str, start: Any) -> 
     parts, schema = group_parts(builder())
     rule = SlotRule.of(parts.planner.traits, schema)
     assert (rule.count, rule.by) == KINDS[kind][3:]
-    even = records(of_slots(builder(), range(0, rule.count, 2), rule))
-    odd = records(of_slots(builder(), range(1, rule.count, 2), rule))
+    even = records(of_slots(builder(), SlotSet(rule, frozenset(range(0, rule.count, 2)))))
+    odd = records(of_slots(builder(), SlotSet(rule, frozenset(range(1, rule.count, 2)))))
     whole = records(builder())
     assert whole and even + odd == whole
     if rule.count > 1:
@@ -84,10 +84,10 @@ def test_a_bucket_of_a_partition_is_in_one_slot_and_neighbours_in_the_next(tmp_p
     assert slots == [(int(slots[0] or 0) + bucket) % rule.count for bucket in range(3)]
     assert rule.of_bucket((None,), 0) != rule.of_bucket(("",), 0)
     stream = stream_read_builder(table).with_start("earliest").with_filter("p = 'p1'")
-    first = of_slots(stream.copy(), [slot for slot in slots if slot is not None], rule)
+    first = of_slots(stream.copy(), SlotSet(rule, frozenset(slot for slot in slots if slot is not None)))
     assert records(first) == records(stream.copy())
-    others = (slot for slot in range(rule.count) if slot not in slots)
-    assert not records(of_slots(stream.copy(), others, rule))
+    others = frozenset(slot for slot in range(rule.count) if slot not in slots)
+    assert not records(of_slots(stream.copy(), SlotSet(rule, others)))
 
 
 def test_the_slot_of_a_bucket_stays_for_positions_of_groups_are_kept_by_it() -> None:

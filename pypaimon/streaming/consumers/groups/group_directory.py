@@ -77,8 +77,11 @@ class GroupDirectory:
         """Whose the fence of the incarnation is."""
         return f"group:{self.incarnation}"
 
-    def open(self) -> None:
+    def open(self) -> GroupState | None:
         """Find the incarnation to be a member of: the last one, or the next if that has ended.
+
+        Returns:
+            Its last state; None: it has none yet.
 
         Raises:
             CorruptTableError: Its last state is damaged.
@@ -86,12 +89,13 @@ class GroupDirectory:
         """
         numbers = [int(name) for name in self._store.list_names(self._home) if name.isascii() and name.isdigit()]
         last = max(numbers, default=0)
-        ended = last == 0 or self._has_ended(last)
+        state = self._last_state(f"{self._home}/{last}") if last else None
+        ended = last == 0 or (state is not None and self._has_ended(last, state))
         self.incarnation = last + 1 if ended else last
+        return None if ended else state
 
-    def _has_ended(self, incarnation: int) -> bool:
-        state = self._last_state(f"{self._home}/{incarnation}")
-        if state is None or not state.begun:
+    def _has_ended(self, incarnation: int, state: GroupState) -> bool:
+        if not state.begun:
             return False
         found = self._look()
         return state.conflict is not None or found is None or found.owner != f"group:{incarnation}"

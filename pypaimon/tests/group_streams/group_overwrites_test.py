@@ -1,0 +1,101 @@
+"""Overwrites may bring rows to other slots: nobody in a group goes past one before all have come to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from group_members import Member, group, keys, until, write
+from pypaimon.schema.schema_change import SchemaChange
+from written_tables import Written, rows
+
+from pypaimon.streaming import stream_read_builder
+
+LATER = range(1000, 1040)
+
+
+def overwrite(table: Written, *keys: int) -> None:
+    with table.writer("other").with_overwrite().open_sync() as writer:
+        writer.write(rows(*keys))
+        writer.commit()
+
+
+def waits_before(table: Written) -> set[int]:
+    """Snapshots that members say they wait before."""
+    found = set()
+    for path in (table.path / "consumer" / "group-etl" / "1").glob("member-*"):
+        try:
+            register = json.loads(path.read_text())
+        except FileNotFoundError:
+            continue
+        if "barrier" in register:
+            found.add(register["barrier"])
+    return found
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Written:
+    return Written(tmp_path, bucket="2")
+
+
+@pytest.mark.parametrize("ends", ["confirms", "leaves"])
+def test_nobody_goes_past_an_overwrite_before_all_have_come_to_it(table: Written, ends: str) -> None:
+    write(table, *range(40))
+    with group(table, commit="manual").open_sync() as slow:
+        first = next(slow)
+        first.commit()
+        quick = Member(lambda **calls: group(table, **calls))
+        quick.wait(lambda member: len(member.slots) == 1)
+        write(table, *range(100, 140))
+        held = next(slow)
+        quick.wait(lambda member: len(member.keys) + held.num_rows == 40)
+        seen = len(quick.keys)
+        # Half of the keys change their buckets.
+        table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "4")], False)
+        overwrite(table, *range(500, 540))
+        write(table, *LATER)
+        until(lambda: 3 in waits_before(table) or len(quick.keys) > seen)
+        assert len(quick.keys) == seen
+        if ends == "confirms":
+            held.commit()
+            later = keys(next(slow))
+            quick.wait(lambda member: len(member.keys) + len(later) == seen + 40)
+            assert set(later) | set(quick.keys[seen:]) == set(LATER)
+        else:
+            slow.close()
+            # What it has not confirmed comes first, in the order of the slot.
+            quick.wait(lambda member: len(member.keys) == seen + held.num_rows + 40)
+            assert set(quick.keys[seen : seen + held.num_rows]) == set(keys(held))
+            assert set(quick.keys[seen + held.num_rows :]) == set(LATER)
+    quick.end()
+
+
+def test_who_joins_after_the_buckets_were_changed_has_the_slots_of_the_group(table: Written) -> None:
+    write(table, *range(40))
+    older = Member(lambda **calls: group(table, **calls))
+    older.wait(lambda member: len(member.keys) == 40)
+    table.catalog.alter_table(table.name, [SchemaChange.set_option("bucket", "4")], False)
+    overwrite(table, *range(500, 540))
+    newer = Member(lambda **calls: group(table, **calls))
+    newer.wait(lambda member: len(member.slots) == 1)
+    write(table, *LATER)
+    for member in (older, newer):
+        member.wait(lambda member: bool(set(member.keys) & set(LATER)))
+    until(lambda: len(older.keys) + len(newer.keys) == 80)
+    assert sorted(older.keys + newer.keys) == [*range(40), *LATER]
+    newer.end()
+    older.end()
+
+
+def test_a_reader_of_slots_of_files_waits_for_nobody(tmp_path: Path) -> None:
+    table = Written(tmp_path, keyed=False)
+    write(table, *range(10))
+    builder: Any = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_group("etl", commit="manual")
+    with builder.open_sync() as stream:
+        next(stream)
+        overwrite(table, *range(500, 510))
+        write(table, *LATER)
+        assert set(keys(next(stream))) == set(LATER)
+    assert not waits_before(table)
