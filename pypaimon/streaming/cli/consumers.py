@@ -12,9 +12,12 @@ from pypaimon.streaming.cli.global_options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
+from pypaimon.streaming.consumers.groups.group_info import group_info
+from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _COLUMNS = ("consumer", "kind", "next_snapshot", "lag", "last_save", "owner")
+_MEMBER_COLUMNS = ("member", "status", "slots", "next_snapshot", "lag", "last_save")
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
@@ -60,8 +63,14 @@ Example:
 @format_option
 @retry_option
 def show_command(source: TableSource, consumer_id: str, form: str) -> None:
-    """Show the files of one consumer ID."""
-    show(_records(_Consumers(source).known(consumer_id)), _COLUMNS, form, "")
+    """Show the files of one consumer ID; of a group its members, the slots of each, and how far they are."""
+    consumers = _Consumers(source)
+    files = consumers.known(consumer_id)
+    members = consumers.members(consumer_id) if any(info.name.group for info in files) else None
+    if members is None:
+        show(_records(files), _COLUMNS, form, "")
+    else:
+        show(members, _MEMBER_COLUMNS, form, "")
 
 
 @consumers.command(
@@ -143,7 +152,7 @@ class _Consumers:
     def __init__(self, source: TableSource) -> None:
         table = source.load()
         self._name = source.name
-        directory = TableDirectory.of(table)
+        self._directory = directory = TableDirectory.of(table)
         self._snapshots = directory.snapshots
         self.manager = consumers_of(directory)
 
@@ -160,6 +169,23 @@ class _Consumers:
     def has(self, consumer_id: str) -> bool:
         """Whether there is a file of an id."""
         return any(info.consumer_id == consumer_id for info in self.infos())
+
+    def members(self, group_id: str) -> list[Record] | None:
+        """The members of a group; None: it has not begun."""
+        found = group_info(self._directory, group_id)
+        if found is None:
+            return None
+        return [
+            {
+                "member": info.member or "(nobody)",
+                "status": info.status,
+                "slots": slots_to_text(info.slots),
+                "next_snapshot": info.next_snapshot,
+                "lag": info.lag,
+                "last_save": info.last_save,
+            }
+            for info in found
+        ]
 
     def lacks(self, consumer_id: str) -> str:
         """That there is none, in words, and which there are."""

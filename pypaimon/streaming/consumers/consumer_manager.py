@@ -332,6 +332,11 @@ def list_consumers(table: Any) -> list[ConsumerInfo]:
     return consumers_of(directory).infos(directory.snapshots.latest_id())
 
 
+def last_write(status: Any) -> datetime | None:
+    """When a file was written (aware, UTC), by the status of a listing; None if the store does not tell."""
+    return _utc(status.mtime)
+
+
 def _lag(next_snapshot: int, latest_id: int | None) -> int | None:
     if latest_id is None or next_snapshot > latest_id + 1:
         return None

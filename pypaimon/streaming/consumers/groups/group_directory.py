@@ -66,7 +66,7 @@ class GroupDirectory:
         self._consumer_id = consumer_id
         self._fence = ConsumerName(consumer_id, group=True)
         self._has_former = True
-        self._home = f"{manager.directory}/group-{consumer_id}"
+        self._home = group_home(manager, consumer_id)
         self._find_start = find_start
         self._start_at = start_at
         self._stands = stands
@@ -87,8 +87,7 @@ class GroupDirectory:
             CorruptTableError: Its last state is damaged.
             StoreError: The store failed.
         """
-        numbers = [int(name) for name in self._store.list_names(self._home) if name.isascii() and name.isdigit()]
-        last = max(numbers, default=0)
+        last = max(incarnations(self._store, self._home), default=0)
         state = self._last_state(f"{self._home}/{last}") if last else None
         ended = last == 0 or (state is not None and self._has_ended(last, state))
         self.incarnation = last + 1 if ended else last
@@ -172,6 +171,16 @@ class GroupDirectory:
         """Where Java or a reset has set the group to; else where its settings say."""
         fence = self._look()
         return self._start_at(fence.floor) if fence is not None and fence.owner is None else self._find_start()
+
+
+def group_home(manager: ConsumerManager, consumer_id: str) -> str:
+    """The directory of a group; need not exist."""
+    return f"{manager.directory}/group-{consumer_id}"
+
+
+def incarnations(store: Store, home: str) -> list[int]:
+    """Numbers of the incarnations that are in the directory of a group. One listing."""
+    return [int(name) for name in store.list_names(home) if name.isascii() and name.isdigit()]
 
 
 def _seconds(modified: Any) -> float | None:
