@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from commit_seed import commit_seed, how_to_repeat
 from group_readers import SLOTS, Readers
 from pypaimon import CatalogFactory, Schema
+from s3_server import BUCKET, S3Server
 
 from pypaimon.streaming import stream_write_builder
 
-STEPS = 500 if "SOAK" in os.environ else 14
-MOST = 8 if "SOAK" in os.environ else 3
+SOAK = "SOAK" in os.environ
+STEPS = 500 if SOAK else 10
+MOST = 8 if SOAK else 3
+STORES = ("local", "objects")
+"""Each commit runs it on one of them."""
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 OPTIONS = {"bucket": str(SLOTS), "bucket-key": "k", "bucket-function.type": "mod", "write-only": "true"}
 
@@ -40,9 +45,13 @@ class Source:
         self.keys.update(keys)
 
 
-def test_processes_come_and_go_and_no_row_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", STORES if SOAK else [STORES[commit_seed() % 2]])
+def test_processes_come_and_go_and_no_row_is_lost(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
     draw = random.Random(commit_seed())
     catalog: dict[str, Any] = {"warehouse": str(tmp_path / "w")}
+    if store == "objects":
+        server: S3Server = request.getfixturevalue("server")
+        catalog = {"warehouse": f"s3://{BUCKET}/{tmp_path.name}", **server.options()}
     source = Source(catalog)
     source.write(100)
     settings = {"catalog": catalog, "table": "db.t", "session": 1.5, "poll_ms": 50}
