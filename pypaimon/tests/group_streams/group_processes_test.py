@@ -16,7 +16,7 @@ from group_readers import SLOTS, Readers
 from pypaimon import CatalogFactory, Schema
 from s3_server import BUCKET, S3Server
 
-from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming import compact, stream_write_builder
 
 SOAK = "SOAK" in os.environ
 STEPS = 500 if SOAK else 10
@@ -24,22 +24,34 @@ MOST = 8 if SOAK else 3
 STORES = ("local", "objects")
 """Each commit runs it on one of them."""
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False)])
-OPTIONS = {"bucket": str(SLOTS), "bucket-key": "k", "bucket-function.type": "mod", "write-only": "true"}
+BY_REMAINDER = {"bucket": str(SLOTS), "bucket-key": "k", "bucket-function.type": "mod", "write-only": "true"}
+KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "append": ([], BY_REMAINDER),
+    "keyed": (["k"], BY_REMAINDER),
+    "unaware": ([], {"bucket": "-1"}),
+}
 
 
 class Source:
-    """A table whose buckets are the keys modulo their number, written while it is read."""
+    """A table that is written and compacted while it is read; its buckets, if any, are the remainders of keys."""
 
-    def __init__(self, catalog: dict[str, str]) -> None:
+    def __init__(self, catalog: dict[str, str], kind: str) -> None:
         self._catalog = CatalogFactory.create(catalog)
         self._catalog.create_database("db", True)
-        self._catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, options=OPTIONS), False)
+        keys, options = KINDS[kind]
+        schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=keys or None, options=options)
+        self._catalog.create_table("db.t", schema, False)
         self.keys: set[int] = set()
+
+    @property
+    def table(self) -> Any:
+        """A handle."""
+        return self._catalog.get_table("db.t")
 
     def write(self, count: int) -> None:
         """One commit of keys that were not there."""
         keys = range(len(self.keys), len(self.keys) + count)
-        with stream_write_builder(self._catalog.get_table("db.t")).open_sync() as writer:
+        with stream_write_builder(self.table).open_sync() as writer:
             writer.write(pa.table({"k": list(keys)}, schema=COLUMNS))
             writer.commit()
         self.keys.update(keys)
@@ -52,16 +64,20 @@ def test_processes_come_and_go_and_no_row_is_lost(tmp_path: Path, store: str, re
     if store == "objects":
         server: S3Server = request.getfixturevalue("server")
         catalog = {"warehouse": f"s3://{BUCKET}/{tmp_path.name}", **server.options()}
-    source = Source(catalog)
+    kind = draw.choice(sorted(KINDS))
+    source = Source(catalog, kind)
     source.write(100)
     settings = {"catalog": catalog, "table": "db.t", "session": 1.5, "poll_ms": 50}
     with Readers(tmp_path, settings) as readers:
         live(readers, source, draw)
-        readers.wait_for(source.keys)
+        readers.wait(source.table)
         for reader in readers.running:
             readers.end(reader)
-        readers.check(lambda key: key % SLOTS)
-        assert not readers.errors(), how_to_repeat()
+        print(kind, how_to_repeat())
+        readers.check(source.keys)
+        if kind != "unaware":
+            readers.check_order(lambda key: key % SLOTS)
+        assert not readers.errors()
 
 
 def live(readers: Readers, source: Source, draw: random.Random) -> None:
@@ -71,17 +87,19 @@ def live(readers: Readers, source: Source, draw: random.Random) -> None:
         source.write(draw.randrange(1, 60))
         time.sleep(draw.random())
         running = readers.running
-        kind = draw.choice(("start", "start", "kill", "pause", "go on", "end", "nothing"))
-        if kind == "start" and len(running) < MOST:
+        what = draw.choice(("start", "start", "kill", "pause", "go on", "end", "compact", "nothing"))
+        if what == "start" and len(running) < MOST:
             readers.start()
-        elif kind == "kill" and running:
+        elif what == "kill" and running:
             readers.kill(draw.choice(running))
-        elif kind == "pause" and running:
+        elif what == "pause" and running:
             readers.pause(draw.choice(running))
-        elif kind == "go on" and readers.paused:
+        elif what == "go on" and readers.paused:
             readers.go_on(draw.choice(readers.paused))
-        elif kind == "end" and len(running) > 1:
+        elif what == "end" and len(running) > 1:
             readers.end(draw.choice(running))
+        elif what == "compact":
+            compact(source.table, full=True)
     for reader in readers.paused:
         readers.go_on(reader)
     if not readers.running:

@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from repository import SUPPORT
+
+from pypaimon.streaming.consumers.groups.group_info import GroupMemberInfo, group_info
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 SLOTS = 6
 _FOR_EVER = 240
@@ -100,11 +104,11 @@ class Readers:
         reader.process.stdin.close()
         assert reader.process.wait(_FOR_EVER) == 0, reader.lines.with_suffix(".err").read_text()
 
-    def wait_for(self, keys: set[int]) -> None:
-        """Until all of them are confirmed."""
+    def wait(self, table: Any) -> None:
+        """Until the group has confirmed all that is in the table."""
         end = time.monotonic() + _FOR_EVER
-        while not keys <= (found := self.confirmed()):
-            assert time.monotonic() < end, f"missing: {sorted(keys - found)[:20]}; {self.errors()}"
+        while not _is_caught_up(group_info(TableDirectory.of(table), "etl")):
+            assert time.monotonic() < end, self.errors()
             assert self.running, self.errors()
             time.sleep(0.05)
 
@@ -119,27 +123,36 @@ class Readers:
                     reader.process.stdin.close()
 
     def errors(self) -> list[str]:
-        """What went wrong in them."""
-        return [text for reader in self.all if (text := reader.lines.with_suffix(".err").read_text().strip())]
+        """What went wrong in them; Arrow's own words at their end are none of it."""
+        texts = [reader.lines.with_suffix(".err").read_text() for reader in self.all]
+        return [text for text in texts if "Traceback" in text]
 
-    def confirmed(self) -> set[int]:
-        """Keys of plans that were confirmed wholly; of slots that were lost, perhaps not."""
-        found: set[int] = set()
+    def check(self, keys: set[int]) -> None:
+        """Each key was confirmed, and once: what was confirmed never comes again, and what was not does.
+
+        Of a process that was killed nobody knows whether its last plan was saved.
+        """
+        confirmed: Counter[int] = Counter()
+        unknown: set[int] = set()
         for reader in self.all:
             plan: list[int] = []
             for line in reader.told():
                 if "keys" in line:
                     plan += line["keys"]
                 elif line["done"]:
-                    found |= set() if "lost" in line else set(plan)
+                    # Of slots that were lost it comes again, of the others not.
+                    confirmed.update(() if "lost" in line else plan)
+                    unknown |= set(plan if "lost" in line else ())
                     plan = []
-        return found
+            unknown |= set(plan)
+        assert not keys - confirmed.keys() - unknown
+        assert not [key for key, times in confirmed.items() if times > 1]
 
-    def check(self, slot_of: Any) -> None:
-        """What holds of all that was handed out, whatever became of the processes.
+    def check_order(self, slot_of: Callable[[int], int]) -> None:
+        """Rows of a slot come in order, whatever became of the processes.
 
-        Rows of a slot come in order in each tenure, which begins where the ones before it have confirmed, or before
-        that where something was not; what was confirmed and saved never comes again to a later tenure.
+        A tenure begins where the ones before it have confirmed, or before that where something was not; what was
+        confirmed and saved never comes again to a later one.
         """
         tenures: dict[tuple[int, int], list[int]] = defaultdict(list)
         saved: dict[tuple[int, int], int] = {}
@@ -169,3 +182,7 @@ class Readers:
                 keys = tenures[slot, token]
                 assert min(keys) > done, f"slot {slot}: {keys} after {done} was saved"
                 done = max(done, saved.get((slot, token), -1))
+
+
+def _is_caught_up(members: list[GroupMemberInfo] | None) -> bool:
+    return bool(members) and all(each.member and not each.lag for each in members or ())
