@@ -27,6 +27,7 @@ from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.row_kinds import DELETE, UPDATE_BEFORE
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, SYSTEM_TYPES, VALUE_KIND
+from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.record_facts import KeyedFacts
 from pypaimon.streaming.writing.files.system_columns import numbered
@@ -101,8 +102,7 @@ class KeyedRewriter:
         except BaseException:
             data.abort()
             changelog.abort()
-            for file in made:
-                self._table.file_io.delete_quietly(file.file_path)
+            discard(self._table, [Replaced(after=made).message(bucket)])
             raise
         result.after += made
         result.superseded = superseded.rows

@@ -217,6 +217,35 @@ def test_each_run_of_one_compaction_commits_anew(tmp_path: Path) -> None:
     world.check()
 
 
+def test_what_is_stopped_in_the_midst_of_a_bucket_leaves_no_file(tmp_path: Path) -> None:
+    catalog = World(tmp_path).catalog
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+    options = {
+        "bucket": "1",
+        "target-file-size": "20 kb",
+        "file-index.bloom-filter.columns": "v",
+        "file-index.in-manifest-threshold": "1 b",
+    }
+    catalog.create_table("db.t2", Schema.from_pyarrow_schema(columns, primary_keys=["id"], options=options), False)
+    table = catalog.get_table("db.t2")
+    with stream_write_builder(table).with_commit_user("writer").open_sync() as writer:
+        # The one that is large, and overlaps no other, lies between two that are rewritten.
+        for first, count in ((0, 100), (0, 100), (100, 1000), (1100, 100), (1100, 100)):
+            ids = range(first, first + count)
+            writer.write(pa.table([pa.array(ids), [f"{number * 7919**9}" for number in ids]], schema=columns))
+            writer.commit()
+    files = set(Path(str(table.table_path)).glob("bucket-0/*"))
+    batches = iter(range(4))
+
+    def stop() -> None:
+        if next(batches, None) is None:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        Compaction(table, full=True).run(check=stop)
+    assert set(Path(str(table.table_path)).glob("bucket-0/*")) == files
+
+
 def test_options_that_are_altered_make_other_files_due(tmp_path: Path) -> None:
     world = world_of(tmp_path, keyed=False)
     compaction = Compaction(world.table())
