@@ -57,21 +57,22 @@ def neighbours(files: Sequence[LiveFile], options: CompactionOptions, *, full: b
     Args:
         files: The files of the bucket.
         options: The table's.
-        full: Whether all from the first small file on become one pack, if small ones are most of them; otherwise packs
-            of `min_files` that are not too large together.
+        full: Whether all from the first file on that is small, or has deleted rows, become one pack, if small ones are
+            most of them or rows were deleted; otherwise packs of `min_files` that are not too large together.
     """
     ordered = sorted(files, key=lambda file: file.read.min_sequence_number)
-    return _all_from_the_first_small(ordered, options) if full else _windows(ordered, options)
+    return _all_from_the_first_due(ordered, options) if full else _windows(ordered, options)
 
 
-def _all_from_the_first_small(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:
-    first = 0
-    while first < len(ordered) and not options.force_rewrite and ordered[first].size >= options.small_bytes:
-        first += 1
+def _all_from_the_first_due(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:
+    """Java writes those of a table with deletion vectors anew each time; here they are once no row is deleted."""
+    due = (file.size < options.small_bytes or file.deletions is not None for file in ordered)
+    first = 0 if options.force_rewrite else next((place for place, each in enumerate(due) if each), len(ordered))
     pack = list(ordered[first:])
     small = sum(file.size < options.small_bytes for file in pack)
     worth = len(pack) >= _FULL_FILES and small > len(pack) - small
-    return [pack] if pack and (worth or options.force_rewrite) else []
+    deleted = any(file.deletions is not None for file in pack)
+    return [pack] if pack and (worth or deleted or options.force_rewrite) else []
 
 
 def _windows(ordered: Sequence[LiveFile], options: CompactionOptions) -> list[Pack]:

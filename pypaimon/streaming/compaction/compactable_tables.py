@@ -19,7 +19,7 @@ from pypaimon.streaming.options.table_traits import (
     changelog_producer_of,
     merge_engine_of,
 )
-from pypaimon.streaming.write_internals import BucketMode, FileStoreTable
+from pypaimon.streaming.write_internals import FileStoreTable
 from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
@@ -75,14 +75,10 @@ def check_compactable(table: Any, name: str) -> None:
 def _check_vectors(table: Any, name: str) -> None:
     raw = table.options.options.to_map()
     if not table.is_primary_key_table:
-        if table.bucket_mode() != BucketMode.BUCKET_UNAWARE:
-            raise UnsupportedTableError(
-                f"{name} has '{_VECTORS}': its files have deletion vectors, and such tables without a primary key are "
-                "compacted here only where they have no buckets."
-            )
-    elif merge_engine_of(raw).keeps_oldest:
+        return
+    if merge_engine_of(raw).keeps_oldest:
         raise UnsupportedTableError(f"{name} has '{_VECTORS}' and merge engine first-row, which replaces no row.")
-    elif changelog_producer_of(raw) is ChangelogProducer.FULL_COMPACTION:
+    if changelog_producer_of(raw) is ChangelogProducer.FULL_COMPACTION:
         raise UnsupportedTableError(
             f"{name} has '{_VECTORS}' and 'changelog-producer' = 'full-compaction', which are not compacted together."
         )
@@ -95,7 +91,7 @@ def _check_keyed(table: Any, name: str) -> None:
     if table.options.bucket() == POSTPONE_BUCKET:
         raise UnsupportedTableError(
             f"{name} has postponed buckets ('bucket' = '-2'): its compaction distributes records over buckets, which "
-            "is not done here."
+            "is not done here. Run `CALL sys.compact(...)` of Flink or Spark."
         )
     merge_engine(table.table_schema)
     RecordExpiry.of(table)

@@ -298,14 +298,6 @@ def test_what_cannot_be_compacted_is_refused_before_a_byte_is_written(
     assert world.data_files() == before
 
 
-def test_deletion_vectors_in_buckets_without_a_key_are_refused(tmp_path: Path) -> None:
-    catalog = World(tmp_path).catalog
-    options = {"deletion-vectors.enabled": "true", "bucket": "2", "bucket-key": "id"}
-    catalog.create_table("db.bucketed", Schema.from_pyarrow_schema(COLUMNS, options=options), False)
-    with pytest.raises(UnsupportedTableError, match=r"deletion-vectors\.enabled.*no buckets"):
-        compact(catalog.get_table("db.bucketed"))
-
-
 def test_postponed_buckets_are_refused(tmp_path: Path) -> None:
     catalog = World(tmp_path).catalog
     schema = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "-2"})
