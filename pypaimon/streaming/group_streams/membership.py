@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
@@ -50,6 +50,29 @@ class Change:
     slots: Mapping[int, int]
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Somebody waits for what was confirmed to be in the store.
+
+    Attributes:
+        slots: Of which that is not known yet, with the numbers of their tenures.
+        after: Before which all is confirmed.
+        lost: Slots that were lost before it was.
+        future: Done once `slots` is empty.
+    """
+
+    slots: dict[int, int]
+    after: Position
+    lost: set[int] = field(default_factory=set)
+    future: Future[tuple[int, ...]] = field(default_factory=Future)
+
+    def look(self, holdings: Holdings) -> None:
+        """See what has become of them."""
+        saved, lost = holdings.saved_or_lost(self.slots, self.after)
+        self.lost |= lost
+        self.slots = {slot: since for slot, since in self.slots.items() if slot not in saved | lost}
+
+
 class Membership:
     """This process in a group of a table, from when it wants to join until it has left. Thread-safe.
 
@@ -90,7 +113,7 @@ class Membership:
         self.now = LastingClock()
         self._on_change = on_change
         self._lock = threading.Lock()
-        self._waiting: tuple[tuple[Future[None], Mapping[int, int], Position], ...] = ()
+        self._waiting: list[_Waiting] = []
         self.holdings = Holdings(
             self.now, settings.max_hold, waits_for_reader=settings.has_callbacks, on_change=self._changed
         )
@@ -157,13 +180,18 @@ class Membership:
         self._thread.wake()
         return tuple(sorted(lost))
 
-    def saved(self, slots: Mapping[int, int], after: Position) -> Future[None]:
-        """Done once that is in the store for those that are not lost, or the member has ended."""
-        future: Future[None] = Future()
+    def saved(self, slots: Mapping[int, int], after: Position) -> Future[tuple[int, ...]]:
+        """Done once that is in the store, or the member has ended; the slots that were lost before.
+
+        Args:
+            slots: With the numbers of their tenures.
+            after: Before which all is confirmed.
+        """
+        waiting = _Waiting(dict(slots), after)
         with self._lock:
-            self._waiting = (*self._waiting, (future, slots, after))
+            self._waiting.append(waiting)
         self._tell_saved()
-        return future
+        return waiting.future
 
     def _changed(self) -> None:
         self._tell_saved()
@@ -171,10 +199,12 @@ class Membership:
 
     def _tell_saved(self) -> None:
         with self._lock:
-            done = [each for each in self._waiting if self.has_ended or self.holdings.is_saved(each[1], each[2])]
-            self._waiting = tuple(each for each in self._waiting if each not in done)
-        for future, _, _ in done:
-            future.set_result(None)
+            for each in self._waiting:
+                each.look(self.holdings)
+            done = [each for each in self._waiting if not each.slots or self.has_ended]
+            self._waiting = [each for each in self._waiting if each not in done]
+        for each in done:
+            each.future.set_result(tuple(sorted({*each.lost, *each.slots})))
 
     # ---- what has changed ----
 

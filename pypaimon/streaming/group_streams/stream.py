@@ -150,7 +150,8 @@ class _GroupLoop(Generic[B]):
         member = self._reader.membership
         assert member is not None
         for slots, after in confirmed:
-            yield self._sleeper.until_done(member.saved(slots, after), lambda: self._over)
+            # Never given up: the member tells what became of it, also when it leaves.
+            lost |= set((yield self._sleeper.until_done(member.saved(slots, after), lambda: False)))
         member.check()
         if lost:
             raise AssignmentLostError(tuple(sorted(lost)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -130,6 +131,32 @@ def test_what_is_held_for_too_long_is_lost_and_the_rest_is_confirmed(written: Wr
     assert set(lost) == set(error.value.slots)
     with group(written).open_sync() as third:
         assert sorted(keys(next(third))) == sorted(own)
+
+
+def end_from_outside(table: Written) -> None:
+    """Make the next version of the only member's register, as one that has waited for a session in vain."""
+    home = table.path / "consumer" / "group-etl" / "1"
+    while True:
+        last = max(home.glob("member-*"))
+        register = json.loads(last.read_text())
+        register |= {"number": register["number"] + 1, "nonce": "0" * 8, "by": ".00000000", "status": "sealed"}
+        name = f"member-{register['id']}-{register['number']:012d}"
+        with suppress(FileExistsError), (home / name).open("x") as file:
+            file.write(json.dumps(register))
+            return
+
+
+def test_what_is_confirmed_by_a_member_that_was_ended_is_lost_and_comes_again(written: Written) -> None:
+    with group(written, commit="manual").open_sync() as stream:
+        batch = next(stream)
+        end_from_outside(written)
+        with pytest.raises(AssignmentLostError) as error:
+            batch.commit()
+        assert error.value.slots == batch.slots
+        again = next(stream)
+        assert sorted(keys(again)) == sorted(keys(batch)) and again.token > batch.token
+        again.commit()
+        batch.commit()
 
 
 def test_a_newer_member_of_a_name_takes_over_and_the_older_one_is_told(written: Written) -> None:

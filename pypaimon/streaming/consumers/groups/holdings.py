@@ -153,11 +153,25 @@ class Holdings:
         with self._lock:
             return self._state, {slot: replace(each) for slot, each in self._slots.items() if not each.released}
 
-    def is_saved(self, slots: Mapping[int, int], after: Position) -> bool:
-        """Whether a register that exists says that all before a position is confirmed, for all slots that are held."""
+    def saved_or_lost(self, slots: Mapping[int, int], after: Position) -> tuple[set[int], set[int]]:
+        """Slots of which a register that exists says that all before a position is confirmed; and those that are gone.
+
+        Seen after each step of the member, a slot is in one of them in the end: what was saved is seen before the slot
+        goes.
+
+        Args:
+            slots: With the numbers of their tenures.
+            after: The position.
+        """
+        saved, lost = set(), set()
         with self._lock:
-            held = [self._slots[slot] for slot, since in slots.items() if self._is_held(slot, since)]
-            return all(each.saved >= min(after, each.confirmed) for each in held)
+            for slot, since in slots.items():
+                each = self._slots.get(slot)
+                if each is None or each.since != since:
+                    lost.add(slot)
+                elif each.saved >= after:
+                    saved.add(slot)
+        return saved, lost
 
     def confirm(self, slots: Mapping[int, int], after: Position) -> Collection[int]:
         """All that was handed out of slots before a position is confirmed; those that were lost meanwhile."""

@@ -136,3 +136,41 @@ def test_who_ends_hands_out_nothing_more_and_keeps_what_is_confirmed() -> None:
     assert holdings.assigned() == {} and not holdings.hand_out({0: 3}, at(9), at(10), 101)
     holdings.confirm({0: 3}, at(9))
     assert holdings.compose()[0] == {0: Held(3, at(9))}
+
+
+def test_what_was_confirmed_is_saved_or_lost_in_the_end() -> None:
+    holdings = holding(own(), own(), own())
+    assert holdings.hand_out({0: 3, 1: 3, 2: 3}, at(5), at(7), 101)
+    holdings.confirm({0: 3, 1: 3, 2: 3}, at(7))
+    slots = {0: 3, 1: 3, 2: 3}
+    assert holdings.saved_or_lost(slots, at(7)) == (set(), set())
+    holdings.saved({0: Held(3, at(7)), 1: Held(3, at(6))}, 120.0)
+    assert holdings.saved_or_lost(slots, at(7)) == ({0}, set())
+    holdings.adopt(state(own(), own(since=4), Tenure(OTHER, 4, at(5))), OWN)
+    assert holdings.saved_or_lost(slots, at(7)) == ({0}, {1, 2})
+    holdings.lose()
+    assert holdings.saved_or_lost(slots, at(7)) == (set(), {0, 1, 2})
+
+
+def test_what_did_not_arrive_whole_is_taken_back_and_what_has_no_rows_is_passed_over() -> None:
+    holdings = holding(own(), own())
+    assert holdings.pass_over({0: 3, 1: 3}, at(5), at(8))
+    assert not holdings.pass_over({0: 3}, at(7), at(9))
+    assert not holdings.pass_over({0: 2}, at(8), at(9))
+    assert holdings.hand_out({0: 3}, at(8), at(9), 101)
+    assert not holdings.pass_over({0: 3, 1: 3}, at(9), at(10))
+    holdings.take_back({0: 3}, at(8))
+    holdings.take_back({0: 3}, at(2))
+    assert holdings.assigned() == {0: (3, at(8)), 1: (3, at(8))}
+    assert holdings.pass_over({0: 3, 1: 3}, at(8), at(9))
+
+
+def test_a_slot_that_moves_waits_until_the_reader_lets_it_go() -> None:
+    holdings = Holdings(Clock(), waits_for_reader=True)
+    holdings.adopt(state(own(to=OTHER)), OWN)
+    assert not holdings.wants_save
+    holdings.let_go([0])
+    assert holdings.wants_save
+    holdings.adopt(state(own()), OWN)
+    holdings.adopt(state(own(to=OTHER)), OWN)
+    assert not holdings.wants_save
