@@ -1,0 +1,292 @@
+"""Members of a group whose slots move as a test says: what each has handed out, slot by slot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pypaimon.streaming import StreamReadBuilder
+from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.builder.assembly import group_parts, of_slots
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.consumers.groups.group_state import GroupState, Tenure
+from pypaimon.streaming.consumers.groups.holdings import Holdings
+from pypaimon.streaming.group_streams.cursor import Cursor
+from pypaimon.streaming.group_streams.group_start import GroupStart
+from pypaimon.streaming.group_streams.handed_out_plans import HandedOutPlans
+from pypaimon.streaming.group_streams.reader import GroupReader
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
+
+Row = tuple[Any, ...]
+"""Its key `k`, then the other columns."""
+BATCH_BYTES = 64
+_READ_AHEAD_BYTES = 400
+_FOR_EVER = 120.0
+_MAX_HOLD = 1.0
+
+
+@dataclass
+class Taken:
+    """A plan, as far as it was handed out.
+
+    Attributes:
+        plan: It.
+        slots: Whose rows it has.
+        rows: Those that were handed out, of all these slots.
+        is_whole: Whether that is all.
+    """
+
+    plan: Plan
+    slots: frozenset[int]
+    rows: list[Row] = field(default_factory=list)
+    is_whole: bool = False
+
+
+class Seat:
+    """What a reader asks of its membership, where a test decides which slots the member has.
+
+    Args:
+        name: Of the member.
+        shared: Whose member it is.
+
+    Attributes:
+        name: See above.
+        seconds: Its clock.
+        holdings: What it has.
+    """
+
+    has_ended = False
+
+    def __init__(self, name: str, shared: SharedSlots) -> None:
+        self.name = name
+        self.seconds = 0.0
+        self._shared = shared
+        self.holdings = Holdings(self.now, _MAX_HOLD)
+        self._plans = HandedOutPlans()
+        self._hand: BatchChunk | None = None
+        self.reader = GroupReader(lambda _: self, _READ_AHEAD_BYTES, Clock())  # type: ignore[arg-type,return-value]
+        self.lease(True)
+
+    def now(self) -> float:
+        return self.seconds
+
+    def check(self) -> None:
+        """It is well."""
+
+    def has_news(self) -> bool:
+        return False
+
+    def leave(self) -> None:
+        """Others see to that."""
+
+    def open_cursor(self, slots: Mapping[int, int], position: Position) -> Cursor:
+        return self._shared.cursor(slots, position, self.holdings)
+
+    def lease(self, is_on: bool) -> None:
+        """Whether it may hand out anything."""
+        self.holdings.saved({}, float("inf") if is_on else float("-inf"))
+        self.reader.wake()
+
+    # ---- as a stream does ----
+
+    def take(self, seconds: float) -> bool:
+        """Take a chunk if there is one within so many seconds; says whether there was."""
+        ready = self.reader.ready()
+        waiting = self.reader.peek()
+        end = time.monotonic() + seconds
+        while waiting is None and (left := end - time.monotonic()) > 0:
+            try:
+                ready.result(left)
+            except TimeoutError:
+                return False
+            waiting = self.reader.peek()
+            ready = self.reader.ready()
+        if waiting is None:
+            return False
+        chunk, slots = waiting.chunk, waiting.cursor.slots
+        self.reader.drop(waiting)
+        self._plans.add(chunk, slots)
+        self._shared.took(chunk, slots)
+        if chunk.data is None:
+            self._confirm(None)
+        else:
+            self._hand = chunk
+        return True
+
+    def confirm(self) -> None:
+        """All that was taken is confirmed."""
+        if self._hand is not None:
+            self._confirm(self._hand)
+
+    def _confirm(self, chunk: BatchChunk | None) -> None:
+        for slots, after in self._plans.confirmed(chunk):
+            self.holdings.confirm(slots, after)
+        self.reader.wake()
+
+
+class SharedSlots:
+    """A table that members share, and what came of each slot.
+
+    Args:
+        builder: The stream that they share.
+        slots: How many there are, if files are divided by name or partition; else as many as buckets.
+        members: How many there are.
+
+    Attributes:
+        rule: How the table is divided.
+        seats: The members.
+    """
+
+    def __init__(self, builder: StreamReadBuilder, slots: int, members: int) -> None:
+        self._builder = builder
+        parts, schema = group_parts(builder.copy())
+        rule = SlotRule.of(parts.planner.traits, schema)
+        self.rule = replace(rule, count=min(slots, rule.count))
+        self._start = GroupStart(parts, "etl").find()
+        self._taken: list[list[Taken]] = [[] for _ in range(self.rule.count)]
+        self._number = self._passed = 0
+        self._born = members
+        self.seats = [Seat(f"m{index}", self) for index in range(members)]
+        owners = [self.seats[slot % members].name for slot in range(self.rule.count)]
+        self._owned = [Tenure(owner, 1, self._start) for owner in owners]
+        self._adopted()
+
+    def cursor(self, slots: Mapping[int, int], position: Position, holdings: Holdings | None = None) -> Cursor:
+        """A stream of some slots; without holdings overwrites are gone past."""
+        chosen = SlotSet(self.rule, frozenset(slots))
+        if holdings is not None:
+            chosen = replace(chosen, may_pass=holdings.may_pass)
+        return Cursor(slots, position, of_slots(self._builder, chosen), BATCH_BYTES)
+
+    def took(self, chunk: BatchChunk, slots: Mapping[int, int]) -> None:
+        """A member has handed out a chunk."""
+        rows = [] if chunk.data is None else _rows_of(chunk)
+        for slot in slots:
+            taken = self._taken[slot]
+            if not chunk.first:
+                assert taken and taken[-1].plan is chunk.plan and not taken[-1].is_whole, "the midst of another plan"
+            else:
+                if taken and not taken[-1].is_whole:
+                    # It did not arrive whole, and comes again.
+                    taken.pop()
+                assert not taken or taken[-1].plan.position < chunk.plan.position, (slot, chunk.plan.position)
+                taken.append(Taken(chunk.plan, frozenset(slots)))
+            taken[-1].rows += rows
+            taken[-1].is_whole = chunk.last
+
+    # ---- what moves ----
+
+    def move(self, slot: int, seat: Seat) -> None:
+        """A slot is to go to another member, as soon as its owner gives it back."""
+        tenure = self._owned[slot]
+        self._owned[slot] = replace(tenure, to=None if tenure.owner == seat.name else seat.name)
+        self._adopted()
+
+    def save(self, seat: Seat, too_late: bool = False) -> None:
+        """A member writes its register, and the group acts on it.
+
+        Args:
+            seat: The member.
+            too_late: What it holds is held for too long by now.
+        """
+        seat.seconds += 2 * _MAX_HOLD * too_late
+        held, released, barrier = seat.holdings.compose()
+        for slot, entry in {**held, **released}.items():
+            tenure = self._owned[slot]
+            if tenure.owner == seat.name and tenure.since == entry.since and slot in released:
+                self._given(slot, tenure.to or seat.name, entry.position)
+        seat.holdings.saved(held, float("inf"))
+        if barrier is not None and all(self._reached(slot) >= barrier for slot in range(self.rule.count)):
+            self._passed = max(self._passed, barrier)
+        self._adopted()
+
+    def crash(self, seat: Seat) -> None:
+        """A member is gone, and others go on where it has saved; another one comes in its place."""
+        saved = {slot: each.saved for slot, each in seat.holdings.standing()[1].items()}
+        self.seats.remove(seat)
+        seat.reader.close()
+        newer = Seat(f"m{self._born}", self)
+        self._born += 1
+        self.seats.append(newer)
+        for slot, tenure in enumerate(self._owned):
+            if tenure.owner == seat.name:
+                self._given(slot, self.seats[slot % len(self.seats)].name, saved.get(slot, tenure.start))
+            elif tenure.to == seat.name:
+                self._owned[slot] = replace(tenure, to=newer.name)
+        self._adopted()
+
+    def _given(self, slot: int, owner: str, start: Position) -> None:
+        self._owned[slot] = Tenure(owner, self._number + 1, start)
+        # All that was not confirmed comes again.
+        self._taken[slot] = [each for each in self._taken[slot] if each.plan.position <= start]
+
+    def _adopted(self) -> None:
+        self._number += 1
+        names = tuple(seat.name for seat in self.seats)
+        owned = tuple(self._owned)
+        state = GroupState(self._number, self._start.table, self._start, True, "", "", names, owned, self._passed)
+        for seat in self.seats:
+            seat.holdings.adopt(state, seat.name)
+            seat.reader.wake()
+
+    def _reached(self, slot: int) -> int:
+        """The snapshot before which all of a slot is confirmed, and nothing of it is on its way."""
+        for seat in self.seats:
+            each = seat.holdings.standing()[1].get(slot)
+            if each is not None:
+                inside = each.confirmed.order() > Position(each.confirmed.table, each.confirmed.snapshot).order()
+                return each.confirmed.snapshot - inside
+        return 0
+
+    # ---- what came of it ----
+
+    def finish(self, latest: int) -> None:
+        """Until all slots have come to the end of the table, whose last snapshot is this."""
+        end = time.monotonic() + _FOR_EVER
+        for seat in self.seats:
+            seat.lease(True)
+        while min(self._reached(slot) for slot in range(self.rule.count)) <= latest:
+            assert time.monotonic() < end, [self._reached(slot) for slot in range(self.rule.count)]
+            for seat in self.seats:
+                while seat.take(0.01):
+                    pass
+                seat.confirm()
+                self.save(seat)
+
+    def close(self) -> None:
+        """End all members."""
+        for seat in self.seats:
+            seat.reader.close()
+
+    def alone(self) -> list[list[Row]]:
+        """The rows of a stream of each slot alone, from the start of the group to the end of the table."""
+        found: list[list[Row]] = []
+        for slot in range(self.rule.count):
+            cursor = self.cursor({slot: 1}, self._start)
+            found.append([])
+            while (chunk := cursor.look()) is not None:
+                found[slot] += [] if chunk.data is None else _rows_of(chunk)
+            cursor.close()
+        return found
+
+    def shared(self, slot_of: Mapping[Any, int]) -> list[list[Row]]:
+        """The rows of each slot that the members have handed out, those that came again once.
+
+        Args:
+            slot_of: The slots of rows, by their keys.
+        """
+        found: list[list[Row]] = []
+        for slot, taken in enumerate(self._taken):
+            strangers = [row for each in taken for row in each.rows if slot_of[row[0]] not in each.slots]
+            assert not strangers, (slot, strangers)
+            found.append([row for each in taken for row in each.rows if slot_of[row[0]] == slot])
+        return found
+
+
+def _rows_of(chunk: BatchChunk) -> list[Row]:
+    assert chunk.data is not None
+    return [(row.pop("k"), *row.values()) for row in chunk.data.to_pylist()]
