@@ -14,6 +14,9 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 Place = tuple[bytes, int]
 """Serialised partition, and bucket."""
 
+_MOST_SNAPSHOTS = 100
+"""Their changes are asked for one after the other: after more of them it takes less time to look at all anew."""
+
 
 class LiveEntries:
     """Entries of manifests, held in columns. What is asked for after the first look grows with the changes alone."""
@@ -29,8 +32,8 @@ class LiveEntries:
     def look(self, directory: TableDirectory, snapshot: Snapshot) -> pa.Table:
         """The entries of a snapshot that lie in buckets which have changed since the last look; at first all of them.
 
-        Costs two manifest lists and their manifests at first, and whenever the snapshot of the last look is gone; else
-        each snapshot since, its list of changes and their manifests.
+        Costs two manifest lists and their manifests at first, whenever the snapshot of the last look is gone, and after
+        more than a hundred others; else each snapshot since, its list of changes and their manifests.
 
         Raises:
             CorruptTableError: A file of the metadata is damaged or missing.
@@ -67,13 +70,15 @@ class LiveEntries:
     def _since(self, directory: TableDirectory, snapshot: Snapshot) -> list[Snapshot] | None:
         """The snapshots after the last look up to this one; None: they do not follow it, or some are gone."""
         last = self._at
-        if last is None or snapshot.id < last.id:
+        if last is None or not 0 <= snapshot.id - last.id <= _MOST_SNAPSHOTS:
             return None
         there = directory.snapshots.try_get(last.id)
         if there is None or there.fingerprint != last.fingerprint:
             return None
-        found = [directory.snapshots.try_get(number) for number in range(last.id + 1, snapshot.id + 1)]
-        return None if None in found else [each for each in found if each is not None]
+        numbers = range(last.id + 1, snapshot.id + 1)
+        found = directory.snapshots.get_snapshots_batch(numbers)
+        since = [each for number in numbers if (each := found[number]) is not None]
+        return since if len(since) == len(numbers) else None
 
 
 def _entries(directory: TableDirectory, lists: list[str]) -> pa.Table:

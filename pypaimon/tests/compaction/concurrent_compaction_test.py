@@ -196,6 +196,20 @@ def test_a_list_of_changes_that_has_expired_has_all_looked_at(tmp_path: Path) ->
     assert set(entries.look(directory, last)["file_name"].to_pylist()) == world.live_files()
 
 
+def test_after_many_snapshots_all_is_looked_at(tmp_path: Path) -> None:
+    world = world_of(tmp_path, keyed=False)
+    directory = TableDirectory.of(world.table())
+    entries = LiveEntries()
+    entries.look(directory, directory.snapshots.get(1))
+    last = (world.path / "snapshot" / "snapshot-3").read_text()
+    for number in range(4, 200):
+        (world.path / "snapshot" / f"snapshot-{number}").write_text(last.replace('"id": 3,', f'"id": {number},'))
+    snapshot = directory.snapshots.get(199)
+    asked = directory.store.requests["read"]
+    assert set(entries.look(directory, snapshot)["file_name"].to_pylist()) == world.live_files()
+    assert directory.store.requests["read"] < asked + 20
+
+
 def test_several_threads_do_what_one_does(tmp_path: Path) -> None:
     world = world_of(tmp_path, keyed=True)
     dry = compact(due(world), full=True, dry_run=True)
