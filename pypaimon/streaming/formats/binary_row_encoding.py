@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_columns import Longs, RowColumn, row_column
 from pypaimon.streaming.internals import DataField, GenericRow, GenericRowSerializer, PyarrowFieldParser
 
@@ -57,7 +58,7 @@ def encoded_row(values: Sequence[Any], fields: Sequence[DataField]) -> bytes:
     if isinstance(values, StoredRow):
         return values.row
     if not any(_is_laid_out_otherwise(field) for field in fields):
-        return bytes(GenericRowSerializer.to_bytes(GenericRow(list(values), list(fields))))
+        return _pypaimons(values, fields)
     kinds = (PyarrowFieldParser.from_paimon_type(field.type) for field in fields)
     return encoded_columns([pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)])[0]
 
@@ -71,6 +72,37 @@ def encoded_columns(columns: Sequence[pa.Array]) -> list[bytes]:
         for place, data in zip(places, serialised(made, places), strict=True):
             rows[place] = arity + data.tobytes()
     return rows
+
+
+def all_forms(rows: Iterable[bytes], fields: Sequence[DataField]) -> set[bytes]:
+    """Rows, and the bytes of the same values that Java and pypaimon have for them.
+
+    Args:
+        rows: Serialised rows.
+        fields: Their fields.
+    """
+    found = set(rows)
+    if any(_is_laid_out_otherwise(field) for field in fields):
+        for row in tuple(found):
+            values = decode(row, fields)
+            forms = {encoded_row(values, fields), _pypaimons(values, fields)}
+            # A row that is none of them has nanoseconds, which Python's values have not.
+            found |= forms if row in forms else set()
+    return found
+
+
+def plain_row(row: bytes, fields: Sequence[DataField]) -> bytes:
+    """The one form of all rows with the same values, down to microseconds.
+
+    Args:
+        row: A serialised row.
+        fields: Its fields.
+    """
+    return encoded_row(decode(row, fields), fields) if any(map(_is_laid_out_otherwise, fields)) else row
+
+
+def _pypaimons(values: Sequence[Any], fields: Sequence[DataField]) -> bytes:
+    return bytes(GenericRowSerializer.to_bytes(GenericRow(list(values), list(fields))))
 
 
 def _is_laid_out_otherwise(field: DataField) -> bool:

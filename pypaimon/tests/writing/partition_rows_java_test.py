@@ -13,17 +13,21 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.writing.commit.table_state import TableState
 
 TYPES: dict[str, list[Any]] = {
     "DECIMAL(30, 2)": ["-1.28", "1.28", "-327.68", "0.00", "-0.01", "12345678901234567890123456.78", "2.55"],
     "DECIMAL(10, 2)": ["-1.28", "0.00"],
     "TIMESTAMP(6)": ["2024-02-29T12:34:56.123456", "1969-12-30T23:59:59.000001"],
+    "TIMESTAMP(9)": ["2024-02-29T12:34:56.123456789", "2024-02-29T12:34:56.123456788"],
     "TIMESTAMP(3)": ["2024-02-29T12:34:56.123"],
+    "TIME(3)": ["12:34:56.789"],
     "STRING": ["a", "1234567", "12345678", "ü"],
     "TINYINT": [-1, 7],
     "DATE": ["1969-12-31", "2024-02-29"],
     "BOOLEAN": [False, True],
     "DOUBLE": [-2.25, 0.0],
+    "FLOAT": ["NaN", -0.0],
 }
 
 
@@ -71,20 +75,63 @@ def test_rows_of_one_partition_are_in_one_whoever_wrote_them(java: LiveJava, tmp
         assert len(set(partition_rows(table))) == len(given), kind
 
 
-def test_partitions_with_the_bytes_of_pypaimon_are_compacted_under_those(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+def made(warehouse: Path, columns: pa.Schema) -> Any:
+    """A table with the partition column `p`."""
+    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
     catalog.create_database("db", True)
-    columns = pa.schema([("p", pa.timestamp("us")), ("k", pa.int64())])
     catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["p"]), False)
+    return catalog.get_table("db.t")
+
+
+def written_by_pypaimon(table: Any, rows: pa.Table) -> None:
+    builder = table.new_batch_write_builder()
+    writer, commit = builder.new_write(), builder.new_commit()
+    writer.write_arrow(rows)
+    commit.commit(writer.prepare_commit())
+
+
+def overwritten(table: Any, rows: pa.Table) -> None:
+    """The partitions of the rows hold these."""
+    with stream_write_builder(table).with_overwrite().open_sync() as writer:
+        writer.write(rows)
+        writer.commit()
+
+
+FINE = pa.schema([("p", pa.timestamp("us")), ("k", pa.int64())])
+FINEST = pa.schema([("p", pa.timestamp("ns")), ("k", pa.int64())])
+
+
+def test_partitions_with_the_bytes_of_pypaimon_are_compacted_under_those(tmp_path: Path) -> None:
+    table = made(tmp_path, FINE)
     for key in range(3):
-        builder = catalog.get_table("db.t").new_batch_write_builder()
-        writer, commit = builder.new_write(), builder.new_commit()
-        writer.write_arrow(pa.table({"p": [None], "k": [key]}, schema=columns))
-        commit.commit(writer.prepare_commit())
-    table = catalog.get_table("db.t")
+        written_by_pypaimon(table, pa.table({"p": [None], "k": [key]}, schema=FINE))
     before = set(partition_rows(table))
     assert before != {encoded_row([None], table.partition_keys_fields)}
     report = compact(table, full=True)
     assert report is not None and report.after.files == 1
     assert set(partition_rows(table)) == before
     assert sorted(rows_of(table)["k"].to_pylist()) == [0, 1, 2]
+
+
+def test_an_overwrite_replaces_a_partition_with_the_bytes_of_pypaimon(tmp_path: Path) -> None:
+    table = made(tmp_path, FINE)
+    written_by_pypaimon(table, pa.table({"p": [None, None], "k": [1, 2]}, schema=FINE))
+    overwritten(table, pa.table({"p": [None], "k": [3]}, schema=FINE))
+    builder = table.new_read_builder()
+    assert builder.new_read().to_arrow(builder.new_scan().plan().splits())["k"].to_pylist() == [3]
+
+
+def test_partitions_that_differ_by_nanoseconds_are_overwritten_each_by_itself(tmp_path: Path) -> None:
+    table = made(tmp_path, FINEST)
+    with stream_write_builder(table).open_sync() as writer:
+        writer.write(pa.table({"p": [123_456_788, 123_456_789], "k": [1, 2]}, schema=FINEST))
+        writer.commit()
+    directory = TableDirectory.of(table)
+    (manifest,) = TableState(directory, directory.snapshots.get_latest_snapshot()).manifests
+    stats = manifest["_PARTITION_STATS"]
+    assert {stats["_MIN_VALUES"], stats["_MAX_VALUES"]} == set(partition_rows(table))
+    overwritten(table, pa.table({"p": [123_456_789], "k": [3]}, schema=FINEST))
+    rows = rows_of(table)
+    assert sorted(zip(rows["k"].to_pylist(), rows["p"].cast(pa.int64()).to_pylist(), strict=True)) == [
+        (1, 123_456_788), (3, 123_456_789),
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.writing.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
 from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes
@@ -106,7 +107,7 @@ class InPlaceOf:
             return None
         new = {each.partition for each in self.given.files}
         if not self.partitions:
-            return new
+            return all_forms(new, state.directory.table.partition_keys_fields)
         specs = self.partitions
         replaced = state.partitions(lambda values: any(_matches(spec, values) for spec in specs))
         for row in new:

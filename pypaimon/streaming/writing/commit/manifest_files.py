@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.avro_writer import AvroWriter
-from pypaimon.streaming.formats.binary_row import decode
+from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.merge.ordering import python_order
 from pypaimon.streaming.metadata.entry_kind import EntryKind
@@ -101,11 +103,14 @@ class ManifestFiles:
     Args:
         table: pypaimon's table.
         options: How.
+
+    Attributes:
+        partition_fields: The partition columns, pypaimon's.
     """
 
     def __init__(self, table: Any, options: ManifestOptions) -> None:
         self.options = options
-        self._fields = table.partition_keys_fields
+        self.partition_fields = table.partition_keys_fields
         self._entries = AvroWriter(MANIFEST_ENTRY_SCHEMA, options.codec)
         self._lists = AvroWriter(MANIFEST_FILE_META_SCHEMA, options.codec)
         self._index = AvroWriter(INDEX_MANIFEST_ENTRY_SCHEMA, options.codec)
@@ -178,7 +183,7 @@ class ManifestFiles:
         totals = {meta.get("_TOTAL_BUCKETS") for meta in metas}
         stats = [meta["_PARTITION_STATS"] for meta in metas]
         bounds = [*(each["_MIN_VALUES"] for each in stats), *(each["_MAX_VALUES"] for each in stats)]
-        nulls = [each["_NULL_COUNTS"] or [0] * len(self._fields) for each in stats]
+        nulls = [each["_NULL_COUNTS"] or [0] * len(self.partition_fields) for each in stats]
         return {
             "_NUM_ADDED_FILES": sum(meta["_NUM_ADDED_FILES"] for meta in metas),
             "_NUM_DELETED_FILES": 0,
@@ -195,17 +200,20 @@ class ManifestFiles:
     def _partition_stats(self, partitions: Sequence[bytes]) -> dict[str, Any]:
         """Bounds of serialised partition rows, column by column, and how many values are null."""
         distinct = list(dict.fromkeys(partitions))
-        rows = dict(zip(distinct, (decode(each, self._fields) for each in distinct), strict=True))
+        rows = pa.array(distinct, pa.binary())
+        # Not as Python's values where those would have no nanoseconds: a bound must be one of the values.
+        columns = [
+            decode_column(rows, index, field.type).to_pylist() for index, field in enumerate(self.partition_fields)
+        ]
         smallest = greatest = distinct[0]
         if len(distinct) > 1:
-            columns = list(zip(*rows.values(), strict=True))
             smallest, greatest = (self._row(_bounds(columns, of)) for of in (min, max))
-        values = zip(*(rows[each] for each in partitions), strict=True) if self._fields else ()
-        nulls = [sum(value is None for value in column) for column in values]
+        place = {row: index for index, row in enumerate(distinct)}
+        nulls = [sum(column[place[row]] is None for row in partitions) for column in columns]
         return {"_MIN_VALUES": smallest, "_MAX_VALUES": greatest, "_NULL_COUNTS": nulls}
 
     def _row(self, values: Sequence[Any]) -> bytes:
-        return encoded_row(values, self._fields)
+        return encoded_row(values, self.partition_fields)
 
 
 def _bounds(columns: Iterable[Sequence[Any]], of: Any) -> list[Any]:

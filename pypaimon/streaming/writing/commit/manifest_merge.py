@@ -8,11 +8,13 @@ minor merge drops a DELETE only together with its ADD: without it the file is in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 
 from pypaimon.streaming.formats import avro_container
+from pypaimon.streaming.formats.binary_row_encoding import plain_row
+from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import ManifestReader
@@ -112,13 +114,13 @@ def _merge_all(
     rewritten = [each for each in manifests if each["_FILE_NAME"] in changing]
     changes = merged_changes(changes_of(reader.entries(_table(rewritten))))
     deleted = {each.identity: each for each in changes if each.kind == EntryKind.DELETE}
+    others = [each for each in manifests if each["_FILE_NAME"] not in changing]
     partitions = {each.partition for each in deleted.values()}
+    searched = {each["_FILE_NAME"] for each in which_may_hold(others, partitions, writer.partition_fields)}
     kept: list[Record] = []
-    for each in manifests:
-        if each["_FILE_NAME"] in changing:
-            continue
+    for each in others:
         # A full manifest without deletes stays, unless it holds what others delete.
-        inside = changes_of(reader.entries(_table([each]))) if may_hold(each, partitions) else []
+        inside = changes_of(reader.entries(_table([each]))) if each["_FILE_NAME"] in searched else []
         if any(entry.identity in deleted for entry in inside):
             changes += inside
         else:
@@ -127,12 +129,25 @@ def _merge_all(
     return [*kept, *writer.manifests(new, live)]
 
 
-def may_hold(manifest: Record, partitions: set[bytes]) -> bool:
-    """Whether a manifest may hold entries of these serialised partitions, as its statistics tell."""
-    stats = manifest["_PARTITION_STATS"]
-    # With nulls the bounds are not the only partition.
-    only_one = stats["_MIN_VALUES"] == stats["_MAX_VALUES"] and not any(stats["_NULL_COUNTS"] or ())
-    return bool(partitions) and (not only_one or stats["_MIN_VALUES"] in partitions)
+def which_may_hold(
+    manifests: Iterable[Record], partitions: Collection[bytes], fields: Sequence[DataField]
+) -> list[Record]:
+    """The manifests that may hold entries of partitions, as their statistics tell.
+
+    Args:
+        manifests: Records of manifest lists.
+        partitions: Serialised rows.
+        fields: The partition columns, pypaimon's.
+    """
+    # pypaimon serialises the bounds otherwise than Java the rows, and without nanoseconds.
+    wanted = {plain_row(each, fields) for each in partitions}
+
+    def may_hold(stats: Record) -> bool:
+        # With nulls the bounds are not the only partition.
+        only_one = stats["_MIN_VALUES"] == stats["_MAX_VALUES"] and not any(stats["_NULL_COUNTS"] or ())
+        return bool(wanted) and (not only_one or plain_row(stats["_MIN_VALUES"], fields) in wanted)
+
+    return [each for each in manifests if may_hold(each["_PARTITION_STATS"])]
 
 
 def _table(manifests: Sequence[Record]) -> pa.Table:

@@ -15,7 +15,7 @@ from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.file_changes import OVERWRITE, FileChange, Record
-from pypaimon.streaming.writing.commit.manifest_merge import may_hold
+from pypaimon.streaming.writing.commit.manifest_merge import which_may_hold
 from pypaimon.streaming.writing.commit.manifest_records import changes_of
 
 
@@ -54,8 +54,8 @@ class TableState:
     def files(self, partitions: Collection[bytes] | None) -> list[FileChange]:
         """Live files of partitions, told by their serialised rows; None: of all."""
         if partitions is not None:
-            partitions = set(partitions)
-            wanted = [each for each in self.manifests if may_hold(each, partitions)]
+            fields = self.directory.table.partition_keys_fields
+            wanted = which_may_hold(self.manifests, partitions, fields)
             rows = pa.array(list(partitions), pa.binary())
             return self._live(wanted, lambda found: found.filter(pc.is_in(found["partition"], value_set=rows)))
         return self._live(self.manifests, None)

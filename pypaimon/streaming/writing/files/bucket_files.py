@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.file_paths import FilePaths, SpelledPath
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.write_internals import canonical_data_file_path
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
 
@@ -38,6 +39,8 @@ class BucketFiles:
         row = encoded_row(partition, table.partition_keys_fields)
         (self._directory,) = self._paths.partitions(pa.array([row], pa.binary()))
         self._external = table.path_factory().create_external_path_provider(partition, bucket, canonical_partition=True)
+        # pypaimon's paths lose the nanoseconds of a partition.
+        self._has_nanos = any(_has_nanos(arrow_type(field.type)) for field in table.partition_keys_fields)
         self._unique = uuid4()
         self._count = 0
 
@@ -53,7 +56,11 @@ class BucketFiles:
         if self._external is not None:
             return name, str(self._external.get_next_external_data_path(name))
         path = self._paths.data_file(self._directory, self.bucket, name)
-        if not isinstance(path, SpelledPath):
+        if not isinstance(path, SpelledPath) and not self._has_nanos:
             # pypaimon's own, which knows how a local URI must be spelled.
             path = canonical_data_file_path(self.table, self.partition, self.bucket, name)
         return name, str(path)
+
+
+def _has_nanos(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
