@@ -32,7 +32,18 @@ os.environ.setdefault(
 
 ON_SPARK = [
     f"spark_{name}_test.py"
-    for name in ("docs", "batch", "stream", "kill", "sink_write", "compaction", "corpus", "native", "types")
+    for name in (
+        "docs",
+        "batch",
+        "stream",
+        "kill",
+        "sink_write",
+        "sink_types",
+        "compaction",
+        "corpus",
+        "native",
+        "types",
+    )
 ]
 """Files with tests that take the fixture `spark`."""
 ON_JAVA = [
