@@ -125,9 +125,10 @@ class Compaction:
 
     def _run(self, dry_run: bool, on_progress: Progress | None, check: Callable[[], None]) -> CompactionReport:
         directory = TableDirectory.of(self._table)
+        # A schema that is asked for later is none that files of the snapshot are newer than.
+        snapshot = directory.snapshots.get_latest_snapshot()
         table = under_latest_schema(self._table, directory)
         check_compactable(table, table.identifier.get_full_name())
-        snapshot = directory.snapshots.get_latest_snapshot()
         if snapshot is None:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)

@@ -20,6 +20,7 @@ from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.workers import Threads
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, UnsupportedTableError
+from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch
@@ -194,6 +195,20 @@ def test_a_list_of_changes_that_has_expired_has_all_looked_at(tmp_path: Path) ->
     second, last = directory.snapshots.get(2), directory.snapshots.get(3)
     (world.path / "manifest" / second.delta_manifest_list).unlink()
     assert set(entries.look(directory, last)["file_name"].to_pylist()) == world.live_files()
+
+
+def test_the_table_is_altered_and_written_between_any_two_requests(tmp_path: Path) -> None:
+    for steps in range(1, 6):
+        world = world_of(tmp_path / str(steps), keyed=False)
+
+        def alter(world: World = world) -> None:
+            world.catalog.alter_table("db.t", [SchemaChange.add_column("more", AtomicType("INT"))], False)
+            world.other()
+
+        file_io = MortalFileIO()
+        file_io.interruption = (steps, alter)
+        assert compact(due(world, file_io)).snapshots
+        assert world.rows() == world.model
 
 
 def test_after_many_snapshots_all_is_looked_at(tmp_path: Path) -> None:
