@@ -49,6 +49,8 @@ Event = Literal[
     "commit_user_kept",
     "indexes_not_written",
     "upkeep_left_out",
+    "group_assigned",
+    "group_lost",
 ]
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 

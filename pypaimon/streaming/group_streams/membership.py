@@ -18,10 +18,12 @@ from pypaimon.streaming.consumers.groups.group_directory import GroupDirectory
 from pypaimon.streaming.consumers.groups.group_member import GroupMember
 from pypaimon.streaming.consumers.groups.holdings import Holding, Holdings
 from pypaimon.streaming.consumers.groups.member_thread import MemberThread
+from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
 from pypaimon.streaming.group_streams.assignment import Assignment
 from pypaimon.streaming.group_streams.cursor import Cursor
 from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked, settings_text
 from pypaimon.streaming.group_streams.group_start import GroupStart
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.slot_rule import SlotSet
 
@@ -131,6 +133,10 @@ class Membership:
         self._session = times.session
         self._has_callbacks = settings.has_callbacks
         self._told: dict[int, int] = {}
+        self._group_id = settings.group_id
+        self._log = StreamLog.of(__name__, own.directory.table)
+        self._logged: tuple[int, ...] = ()
+        self._leaves = False
         self._thread = MemberThread(self._member, directory.answer, self.now, self._changed)
         self._thread.start()
 
@@ -195,6 +201,7 @@ class Membership:
 
     def _changed(self) -> None:
         self._tell_saved()
+        self._log_slots()
         self._on_change()
 
     def _tell_saved(self) -> None:
@@ -205,6 +212,21 @@ class Membership:
             self._waiting = [each for each in self._waiting if each not in done]
         for each in done:
             each.future.set_result(tuple(sorted({*each.lost, *each.slots})))
+
+    def _log_slots(self) -> None:
+        """By the member's thread alone."""
+        state, held = self.holdings.standing()
+        slots = tuple(sorted(held))
+        if slots == self._logged or self._leaves:
+            return
+        former, self._logged = self._logged, slots
+        if state is None:
+            text = "group %(group)s: this member has lost slots %(slots)s: it was silent for too long, or was ended"
+            self._log.warning("group_lost", text, group=self._group_id, slots=slots_to_text(former))
+            return
+        text = "group %(group)s: of %(of)d slots this one of %(members)d members has %(slots)s"
+        its, of, members = slots_to_text(slots) or "none", len(state.owned), len(state.members)
+        self._log.info("group_assigned", text, group=self._group_id, slots=its, of=of, members=members)
 
     # ---- what has changed ----
 
@@ -244,6 +266,7 @@ class Membership:
 
     def leave(self) -> None:
         """Leave the group, and wait until that is known to all; if the store fails, they find out after a session."""
+        self._leaves = True
         self._thread.stop(self._session)
 
 

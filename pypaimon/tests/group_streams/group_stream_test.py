@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -146,7 +147,10 @@ def end_from_outside(table: Written) -> None:
             return
 
 
-def test_what_is_confirmed_by_a_member_that_was_ended_is_lost_and_comes_again(written: Written) -> None:
+def test_what_is_confirmed_by_a_member_that_was_ended_is_lost_and_comes_again(
+    written: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pypaimon.streaming")
     with group(written, commit="manual").open_sync() as stream:
         batch = next(stream)
         end_from_outside(written)
@@ -157,6 +161,9 @@ def test_what_is_confirmed_by_a_member_that_was_ended_is_lost_and_comes_again(wr
         assert sorted(keys(again)) == sorted(keys(batch)) and again.token > batch.token
         again.commit()
         batch.commit()
+    told = [vars(record)["paimon"] for record in caplog.records if hasattr(record, "paimon")]
+    of_group = [(each["event"], each["slots"]) for each in told if each.get("group") == "etl"]
+    assert of_group == [("group_assigned", "0-3"), ("group_lost", "0-3"), ("group_assigned", "0-3")]
 
 
 def test_a_newer_member_of_a_name_takes_over_and_the_older_one_is_told(written: Written) -> None:
