@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
@@ -209,8 +210,10 @@ class RecordWriter:
         """
         if self._state is None:
             self._state = write_state(self._table)
-        buckets = self._state.rescaled.get(partition)
-        if buckets is not None and not self._overwrite:
+        rescaled = self._state.rescaled
+        row = encoded_row(partition, self._table.partition_keys_fields) if rescaled else b""
+        if row in rescaled and not self._overwrite:
+            buckets = rescaled[row]
             values = dict(zip(self._table.partition_keys, partition, strict=True))
             raise UnsupportedTableError(
                 f"The rows of partition {values} are divided into {buckets} buckets, and the table's option 'bucket' "

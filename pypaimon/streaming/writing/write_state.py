@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from cachetools import LRUCache
 
 from pypaimon.streaming.concurrency.forking import cache_lock
-from pypaimon.streaming.internals import GenericRowDeserializer
+from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -30,12 +30,13 @@ class WriteState:
     Attributes:
         sequence: No file of the table holds a greater sequence number; -1 if there is none. Numbers only have to grow
             within a bucket, so one number does for all of them.
-        rescaled: Partitions whose files are divided into another number of buckets than the table's, and that number.
+        rescaled: Partitions whose files are divided into another number of buckets than the table's, and that number;
+            serialised, in all forms of their bytes.
         snapshot: Id of the snapshot that this is of, 0 for none; None in tables where nothing of it matters.
     """
 
     sequence: int = NO_SEQUENCE
-    rescaled: Mapping[tuple[Any, ...], int] = field(default_factory=dict)
+    rescaled: Mapping[bytes, int] = field(default_factory=dict)
     snapshot: int | None = None
 
 
@@ -98,13 +99,10 @@ def _summary(entries: pa.Table) -> _Summary:
     return _Summary(NO_SEQUENCE if greatest is None else greatest, counts)
 
 
-def _rescaled(table: Any, entries: pa.Table) -> dict[tuple[Any, ...], int]:
+def _rescaled(table: Any, entries: pa.Table) -> dict[bytes, int]:
     """Partitions of live files that have another number of buckets."""
     there = live(entries).select(["partition", "total_buckets"])
     others = there.filter(pc.not_equal(there["total_buckets"], table.total_buckets))
     pairs = others.group_by(["partition", "total_buckets"]).aggregate([]).to_pylist()
     fields = table.partition_keys_fields
-    return {
-        tuple(GenericRowDeserializer.from_bytes(pair["partition"], fields).values): pair["total_buckets"]
-        for pair in pairs
-    }
+    return {row: pair["total_buckets"] for pair in pairs for row in all_forms([pair["partition"]], fields)}

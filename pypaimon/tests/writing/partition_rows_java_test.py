@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pyarrow as pa
 import pytest
 from live_java_client import LiveJava
 from pypaimon import CatalogFactory, Schema
+from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.table_state import TableState
@@ -75,11 +78,11 @@ def test_rows_of_one_partition_are_in_one_whoever_wrote_them(java: LiveJava, tmp
         assert len(set(partition_rows(table))) == len(given), kind
 
 
-def made(warehouse: Path, columns: pa.Schema) -> Any:
+def made(warehouse: Path, columns: pa.Schema, *keys: str, **options: str) -> Any:
     """A table with the partition column `p`."""
     catalog = CatalogFactory.create({"warehouse": str(warehouse)})
     catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["p"]), False)
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["p"], list(keys), options), False)
     return catalog.get_table("db.t")
 
 
@@ -135,3 +138,21 @@ def test_partitions_that_differ_by_nanoseconds_are_overwritten_each_by_itself(tm
     assert sorted(zip(rows["k"].to_pylist(), rows["p"].cast(pa.int64()).to_pylist(), strict=True)) == [
         (1, 123_456_788), (3, 123_456_789),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [pa.scalar(123_456_789, pa.timestamp("ns")), pa.scalar(math.nan)], ids=str)
+def test_a_partition_with_other_buckets_takes_no_rows_whatever_its_value(tmp_path: Path, value: pa.Scalar) -> None:
+    columns = pa.schema([pa.field("p", value.type, nullable=False), pa.field("k", pa.int64(), nullable=False)])
+    rows = pa.table([pa.array([value]), pa.array([1])], schema=columns)
+    table = made(tmp_path, columns, "p", "k", bucket="1")
+    with stream_write_builder(table).open_sync() as writer:
+        writer.write(rows)
+        writer.commit()
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.alter_table("db.t", [SchemaChange.set_option("bucket", "2")], False)
+    with (
+        stream_write_builder(catalog.get_table("db.t")).open_sync() as writer,
+        pytest.raises(UnsupportedTableError, match="divided into 1 buckets"),
+    ):
+        writer.write(rows)
+        writer.commit()
