@@ -16,6 +16,7 @@ from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
+from pypaimon.streaming.model.arrow_types import arrow_type
 
 
 class ChosenPartitions:
@@ -89,8 +90,19 @@ def _values(fields: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
 
 def _value(field: Any, given: Any) -> Any:
     if not isinstance(given, str):
+        if given is not None and not _is_of(arrow_type(field.type), given):
+            raise StreamConfigError(
+                f"Partition column '{field.name}' ({field.type}): expected a value of it, got {given!r}."
+            )
         return given
     try:
         return cast(AtomicType("STRING"), field.type, exact=True)(pa.array([given]))[0].as_py()
     except CastError as error:
         raise StreamConfigError(f"Partition column '{field.name}' ({field.type}): {error}.") from error
+
+
+def _is_of(kind: pa.DataType, given: Any) -> bool:
+    try:
+        return bool(pa.array([given], kind)[0].as_py() == given)
+    except (TypeError, ValueError, OverflowError):
+        return False

@@ -69,6 +69,15 @@ def test_conditions_on_partitions_of_times(table: Any) -> None:
     assert [str(each["at"]) for each in values if chosen.has(each)] == ["2026-01-02 08:30:00"] * 2
 
 
+@pytest.mark.parametrize("value", [5, 1.5, True, datetime.date(2026, 1, 2), b"2026-01-02 08:30:00"])
+def test_a_value_of_another_type_is_refused(table: Any, value: Any) -> None:
+    assert ChosenPartitions(table, {"at": None}).has({"at": None})
+    at = datetime.datetime(2026, 1, 2, 8, 30)
+    assert ChosenPartitions(table, {"at": at}).has({"at": at})
+    with pytest.raises(StreamConfigError, match=r"at.*TIMESTAMP.*expected a value of it"):
+        ChosenPartitions(table, {"at": value})
+
+
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
 def test_an_age_that_is_none_is_refused(table: Any, seconds: float) -> None:
     with pytest.raises(StreamConfigError, match="idle_seconds"):
