@@ -18,6 +18,7 @@ PRODUCTS = fields(id="BIGINT NOT NULL", name="STRING", description="STRING", wei
 SCOOTER = {"id": 111, "name": "scooter", "description": "Big 2-wheel scooter", "weight": 5.18}
 OLD = (111, "scooter", "Big 2-wheel scooter", 5.18)
 NEW = (111, "scooter", "Big 2-wheel scooter", 5.15)
+DECIMAL_0 = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}}
 
 
 def event(op: str, before: Any = None, after: Any = None) -> dict[str, Any]:
@@ -109,6 +110,13 @@ def unscaled(number: int) -> str:
             "DECIMAL(10, 2)",
             Decimal("-26588.24"),
         ),
+        (DECIMAL_0, "1234", "BIGINT", -2658824),
+        (DECIMAL_0, "1234", "DOUBLE", -2658824.0),
+        (DECIMAL_0, "1234", "STRING", "-2658824"),
+        ({**DECIMAL_0, "parameters": {"scale": "8"}}, unscaled(1), "STRING", "0.00000001"),
+        (DECIMAL_0, unscaled(1), "BOOLEAN", True),
+        ({"type": "int64", "name": "io.debezium.time.Timestamp"}, 864000000, "DATE", date(1970, 1, 11)),
+        ({"type": "int64", "name": "io.debezium.time.MicroTimestamp"}, -86400000000, "DATE", date(1969, 12, 31)),
         (
             {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"},
             {"scale": 3, "value": unscaled(12345)},
@@ -124,6 +132,13 @@ def unscaled(number: int) -> str:
 def test_the_types_of_connect(declared: dict[str, Any], value: Any, column: str, expected: Any) -> None:
     record = {"schema": schema({**declared, "field": "v"}), "payload": event("c", None, {"id": 1, "v": value})}
     assert changed([record], "debezium-json", fields(id="BIGINT", v=column)) == [("+I", 1, expected)]
+
+
+def test_a_moment_that_is_no_midnight_is_no_day() -> None:
+    moment = {"type": "int64", "name": "io.debezium.time.Timestamp", "field": "v"}
+    record = {"schema": schema(moment), "payload": event("c", None, {"id": 1, "v": 20000})}
+    with pytest.raises(BadChangeError, match="record 1, column 'v': 20000 does not fit DATE: it is finer than"):
+        changed([record], "debezium-json", fields(id="BIGINT", v="DATE"))
 
 
 def test_types_that_change_within_a_call() -> None:

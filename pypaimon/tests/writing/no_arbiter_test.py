@@ -88,9 +88,12 @@ def test_who_comes_second_ends(table: Written) -> None:
     """Another one commits between its look and its own publishing."""
     store = Unsafe()
     store.before_look.append(lambda: commit(table, Unsafe(), "other", 2))
-    with pytest.raises(CommitFailedError, match=r"'other' has committed snapshot 1 .* one program write at a time"):
+    with pytest.raises(CommitFailedError, match=r"'other' has committed snapshot 1 .* its files are deleted") as caught:
         commit(table, store, USER, 1)
+    assert "one program write at a time" in str(caught.value)
     assert [key for key, _ in table.rows()] == [2]
+    # Of who came second nothing is left: of each commit there are two lists and a manifest.
+    assert len(table.data_files()) == 1 and len(list((table.path / "manifest").iterdir())) == 3
     commit(table, store, USER, 3)
     assert [key for key, _ in table.rows()] == [2, 3]
 

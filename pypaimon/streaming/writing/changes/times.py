@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_PER_DAY = {"d": 1, **{unit: 86_400 * each for unit, each in _PER_SECOND.items()}}
 _NANOS = 10**9
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1)
@@ -32,16 +33,23 @@ def zone_of(name: str | None) -> tzinfo | None:
         raise ValueError(f"there is no time zone {name!r}") from None
 
 
-def day(value: Any) -> int:
-    """Days since 1970 of ISO text, of a `date`, or of a number of days.
+def day(value: Any, unit: str | None = None) -> int:
+    """Days since 1970 of ISO text, of a `date`, or of a number of `unit` since 1970.
+
+    Args:
+        value: What was given.
+        unit: Of whole numbers; None: days.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is none, or a moment that is no midnight.
     """
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.toordinal() - _EPOCH_DAY
     if _is_whole(value):
-        return int(value)
+        days, rest = divmod(int(value), _PER_DAY.get(unit or "d", 1))
+        if rest:
+            raise ValueError("it is finer than the column, which holds days")
+        return days
     match = _DAY_TEXT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("expected a day as 2026-11-21, or days since 1970")

@@ -90,11 +90,14 @@ def _in_bulk(values: Sequence[Any], kind: DataType, declared: Declared, target: 
     if len(types) != 1:
         return None
     (given,) = types
+    if given is str and declared.scale is not None:
+        # Base64, which looks like text, and may look like a number.
+        return None
     try:
         if given is _ARE_ALREADY.get(name):
             return pa.array(values, target)
         # Arrow lets moments beyond the range of nanoseconds overflow.
-        if given is not str or name not in _READ_BY_ARROW or declared.scale is not None or target == _NANOSECONDS:
+        if given is not str or name not in _READ_BY_ARROW or target == _NANOSECONDS:
             return None
         text = pa.array(values, pa.string())
         found = text.cast(target)
@@ -142,25 +145,31 @@ def _atomic(kind: DataType, declared: Declared, reading: Reading) -> Convert:
     name = root(kind) if isinstance(kind, AtomicType) else ""
     unit = declared.unit or reading.unit
     if name in _INTEGERS:
-        return _integer
+        return _out_of_unscaled(_integer, declared)
     if name == "BOOLEAN":
-        return _boolean
+        return _out_of_unscaled(_boolean, declared)
     if name in _GREATEST:
-        return partial(_float, _GREATEST[name])
+        return _out_of_unscaled(partial(_float, _GREATEST[name]), declared)
     if name == "DECIMAL":
         return _decimal if declared.scale is None else partial(_unscaled, declared.scale)
     if name in ("VARCHAR", "CHAR"):
-        return _text if declared.scale is None else lambda value: str(_unscaled(declared.scale or 0, value))
+        return _text if declared.scale is None else lambda value: f"{_unscaled(declared.scale or 0, value):f}"
     if name in ("VARBINARY", "BINARY"):
         return _latin if declared.latin else _base64
     if name == "DATE":
-        return day
+        return partial(day, unit=declared.unit)
     if name == "TIME":
         return partial(time_of_day, unit=unit)
     if name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         target = arrow_type(kind).unit
         return partial(moment, unit=unit, target=target, local=name == "TIMESTAMP_LTZ", zone=reading.zone)
     raise ValueError(f"change records cannot fill a column of type {kind}")
+
+
+def _out_of_unscaled(convert: Convert, declared: Declared) -> Convert:
+    """How a number is converted that may come as base64 of an unscaled value, which can look like a number in text."""
+    scale = declared.scale
+    return convert if scale is None else lambda value: convert(_unscaled(scale, value))
 
 
 def _null_safe(convert: Convert) -> Convert:

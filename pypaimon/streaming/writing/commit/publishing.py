@@ -23,6 +23,10 @@ class NotPublishedError(Exception):
     """A snapshot is surely not there, and will not be: it could not even be written. Its cause says why."""
 
 
+class TakenError(Exception):
+    """Another snapshot of that id was there before anything was written."""
+
+
 class Publisher(Protocol):
     """Puts a snapshot behind another one.
 
@@ -55,6 +59,7 @@ class Publisher(Protocol):
             Whether it was done; False if there is another one of that id.
 
         Raises:
+            TakenError: It surely was not, for there was another one before.
             NotPublishedError: It surely was not.
             Exception: Nobody knows.
         """
@@ -151,22 +156,25 @@ class _ByStore:
         # How this attempt was made counts: the client may be trusted later.
         self.arbitrates = self._renamed or done is not None
         if done is None and store.puts(path):
-            done = self._put_where_none_is(path, _text(snapshot).encode())
+            self._put_where_none_is(path, _text(snapshot).encode())
+            done = True
         elif done is None:
             file_io = store.file_io
-            done = not file_io.exists(path) and bool(file_io.try_to_write_atomic(path, _text(snapshot)))
+            if file_io.exists(path):
+                raise TakenError
+            done = bool(file_io.try_to_write_atomic(path, _text(snapshot)))
         if done:
             _hint(self._directory, snapshot["id"])
         return bool(done)
 
-    def _put_where_none_is(self, path: str, data: bytes) -> bool:
+    def _put_where_none_is(self, path: str, data: bytes) -> None:
         """An object comes into being whole: it need not be written beside and copied."""
         try:
             self._directory.store.read(path)
         except FileNotFoundError:
             self._directory.store.write_once(path, data)
-            return True
-        return False
+        else:
+            raise TakenError
 
 
 def _hint(directory: TableDirectory, number: int) -> None:

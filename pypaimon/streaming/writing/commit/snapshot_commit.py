@@ -32,7 +32,7 @@ from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.file_changes import COMPACT
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
 from pypaimon.streaming.writing.commit.partition_statistics import partition_statistics
-from pypaimon.streaming.writing.commit.publishing import NotPublishedError, publisher_of
+from pypaimon.streaming.writing.commit.publishing import NotPublishedError, TakenError, publisher_of
 from pypaimon.streaming.writing.commit.snapshot_draft import Draft, SnapshotDrafts
 from pypaimon.streaming.writing.commit.strict_mode import StrictMode
 from pypaimon.streaming.writing.commit.table_state import TableState
@@ -288,6 +288,10 @@ class SnapshotCommit:
             self.uncertain = before
             draft.files.delete(self._directory)
             raise GaveUpError("its snapshot could not be written") from error.__cause__
+        except TakenError:
+            self.uncertain = before
+            draft.files.delete(self._directory)
+            return None
         except Exception as error:  # noqa: BLE001 (whatever went wrong, the snapshot may be there)
             done, self._error = False, error
         there = Snapshot.from_json(json.dumps(draft.snapshot)) if done else self._at(draft.snapshot["id"])
