@@ -123,9 +123,9 @@ class Readers:
                     reader.process.stdin.close()
 
     def errors(self) -> list[str]:
-        """What went wrong in them; Arrow's own words at their end are none of it."""
-        texts = [reader.lines.with_suffix(".err").read_text() for reader in self.all]
-        return [text for text in texts if "Traceback" in text]
+        """What those have said that have ended with an error."""
+        ended = (reader for reader in self.all if reader.process.poll() not in (None, 0, -signal.SIGKILL))
+        return [reader.lines.with_suffix(".err").read_text() for reader in ended]
 
     def check(self, keys: set[int]) -> None:
         """Each key was confirmed, and once: what was confirmed never comes again, and what was not does.
