@@ -50,6 +50,7 @@ ON_JAVA = [
     *("differential_test.py", "java_files_test.py", "java_twins_test.py", "java_race_test.py", "commit_java_test.py"),
     *("compaction_java_test.py", "dynamic_buckets_java_test.py", "spark_sink_java_test.py"),
     *("vectors_compaction_test.py", "record_expiry_java_test.py", "partition_rows_java_test.py", "group_java_test.py"),
+    "float_order_java_test.py",
 ]
 """Files with tests that take the fixture `java`."""
 _SHARED = {"spark": ON_SPARK, "java": ON_JAVA}

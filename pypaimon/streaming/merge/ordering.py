@@ -24,6 +24,8 @@ class KeyCodec:
 
     Java's order (`RecordComparator` as Paimon generates it): nulls first, numbers by value, floats by `Double.compare`
     (-0.0 before 0.0, NaN last), text and bytes as unsigned bytes, booleans false first, composite keys field by field.
+    So it is since Java 2. Before, floats were compared by < and >: zeros were equal, and NaN to every number, which is
+    not transitive, so that it mattered in which turn records met.
 
     The codes of one codec compare with each other as long as `fit` returned False for every batch since; when it
     returned True, what was encoded before must be encoded anew. One numeric column becomes the numbers themselves,
