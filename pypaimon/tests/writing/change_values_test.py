@@ -78,6 +78,8 @@ def test_what_fits(value: Any, column: str, expected: Any) -> None:
         (2, "BOOLEAN", "expected true, false, 0 or 1"),
         ([], "BOOLEAN", "expected true, false, 0 or 1"),
         ("abc", "DOUBLE", "could not convert"),
+        ("1_0", "DOUBLE", "expected a number"),
+        ("٣", "DECIMAL(3, 0)", "expected a number"),
         ("1e400", "DOUBLE", "out of range"),
         (1e39, "FLOAT", "out of range"),
         ("7.15", "DECIMAL(3, 1)", "data loss"),

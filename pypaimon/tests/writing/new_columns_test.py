@@ -65,6 +65,19 @@ def test_types_that_the_records_declare() -> None:
     assert needed(changed_type, id="INT")["new"] == "STRING"
 
 
+def test_a_column_whose_numbers_change_their_unit_is_one_of_times() -> None:
+    def event(name: str, kind: str = "int64") -> dict[str, Any]:
+        new = {"field": "new", "type": kind, "name": name}
+        schema = {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}, new]}]}
+        return {"schema": schema, "payload": {"op": "c", "after": {"id": 1, "new": 5000}}}
+
+    millis, micros = event("io.debezium.time.Timestamp"), event("io.debezium.time.MicroTimestamp")
+    for other in (millis, event("", "int64"), {"op": "c", "after": {"id": 1, "new": 5000}}):
+        found = read_changes([other, micros], "debezium-json", ["id"])
+        assert needed(found, id="INT") == {"new": "TIMESTAMP(6)"}
+    assert needed(read_changes([event(""), event("")], "debezium-json", ["id"]), id="INT") == {"new": "BIGINT"}
+
+
 @pytest.mark.parametrize(
     ("present", "values", "expected"),
     [

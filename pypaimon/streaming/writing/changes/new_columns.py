@@ -145,9 +145,12 @@ def _new_type(name: str, found: Sequence[Changes]) -> str | None:
     values = [value for changes in found for value in changes.values(name) if value is not None]
     if not values:
         return None
-    declared = {changes.says_of(name).type for changes in found if name in changes.names}
-    if len(declared) == 1 and (only := declared.pop()) is not None:
-        return only
+    declared = [changes.says_of(name) for changes in found if name in changes.names]
+    if len({each.type for each in declared}) == 1 and declared[0].type is not None:
+        return declared[0].type
+    # Numbers of several units are none of BIGINT: a type of times takes each value exactly, or refuses it.
+    if timed := [each.type for each in declared if each.unit is not None]:
+        return timed[-1]
     kinds = set(map(type, values))
     if kinds == {bool}:
         return "BOOLEAN"

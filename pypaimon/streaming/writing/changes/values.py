@@ -197,10 +197,17 @@ def _boolean(value: Any) -> bool:
 def _float(greatest: float, value: Any) -> float:
     if isinstance(value, bool) or not _is_scalar(value):
         raise ValueError("expected a number")
+    _check_plain(value)
     found = float(value)
     if abs(found) >= greatest and str(value).lower() not in _NO_NUMBERS:
         raise ValueError("it is out of range")
     return found
+
+
+def _check_plain(value: Any) -> None:
+    """Refuse text that only Python takes for a number, as 1_0 and digits of other scripts."""
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        raise ValueError("expected a number")
 
 
 def _decimal(value: Any) -> Decimal:
@@ -208,6 +215,7 @@ def _decimal(value: Any) -> Decimal:
         return _unscaled(_integer(value["scale"]), value["value"])
     if isinstance(value, bool) or not _is_scalar(value):
         raise ValueError("expected a number")
+    _check_plain(value)
     try:
         found = Decimal(repr(value) if isinstance(value, float) else value)
     except InvalidOperation:
