@@ -23,7 +23,8 @@ from pypaimon.streaming.options.slot_rule import SlotRule, SlotSet
 
 Row = tuple[Any, ...]
 """Its key `k`, then the other columns."""
-BATCH_BYTES = 64
+BATCH_BYTES = 1
+"""So that each record batch is a chunk, and plans are often cut."""
 _READ_AHEAD_BYTES = 400
 _FOR_EVER = 120.0
 _MAX_HOLD = 1.0
@@ -38,12 +39,14 @@ class Taken:
         slots: Whose rows it has.
         rows: Those that were handed out, of all these slots.
         is_whole: Whether that is all.
+        is_confirmed: The caller has confirmed it since.
     """
 
     plan: Plan
     slots: frozenset[int]
     rows: list[Row] = field(default_factory=list)
     is_whole: bool = False
+    is_confirmed: bool = False
 
 
 class Seat:
@@ -68,6 +71,7 @@ class Seat:
         self.holdings = Holdings(self.now, _MAX_HOLD)
         self._plans = HandedOutPlans()
         self._hand: BatchChunk | None = None
+        self._unconfirmed: list[Taken] = []
         self.reader = GroupReader(lambda _: self, _READ_AHEAD_BYTES, Clock())  # type: ignore[arg-type,return-value]
         self.lease(True)
 
@@ -110,7 +114,7 @@ class Seat:
         chunk, slots = waiting.chunk, waiting.cursor.slots
         self.reader.drop(waiting)
         self._plans.add(chunk, slots)
-        self._shared.took(chunk, slots)
+        self._unconfirmed += self._shared.took(chunk, slots)
         if chunk.data is None:
             self._confirm(None)
         else:
@@ -119,6 +123,9 @@ class Seat:
 
     def confirm(self) -> None:
         """All that was taken is confirmed."""
+        for taken in self._unconfirmed:
+            taken.is_confirmed = taken.is_whole
+        self._unconfirmed = [taken for taken in self._unconfirmed if not taken.is_whole]
         if self._hand is not None:
             self._confirm(self._hand)
 
@@ -162,9 +169,10 @@ class SharedSlots:
             chosen = replace(chosen, may_pass=holdings.may_pass)
         return Cursor(slots, position, of_slots(self._builder, chosen), BATCH_BYTES)
 
-    def took(self, chunk: BatchChunk, slots: Mapping[int, int]) -> None:
-        """A member has handed out a chunk."""
+    def took(self, chunk: BatchChunk, slots: Mapping[int, int]) -> list[Taken]:
+        """A member has handed out a chunk: what of each slot begins with it."""
         rows = [] if chunk.data is None else _rows_of(chunk)
+        begun = []
         for slot in slots:
             taken = self._taken[slot]
             if not chunk.first:
@@ -175,8 +183,10 @@ class SharedSlots:
                     taken.pop()
                 assert not taken or taken[-1].plan.position < chunk.plan.position, (slot, chunk.plan.position)
                 taken.append(Taken(chunk.plan, frozenset(slots)))
+                begun.append(taken[-1])
             taken[-1].rows += rows
             taken[-1].is_whole = chunk.last
+        return begun
 
     # ---- what moves ----
 
@@ -222,7 +232,10 @@ class SharedSlots:
     def _given(self, slot: int, owner: str, start: Position) -> None:
         self._owned[slot] = Tenure(owner, self._number + 1, start)
         # All that was not confirmed comes again.
-        self._taken[slot] = [each for each in self._taken[slot] if each.plan.position <= start]
+        kept = [each for each in self._taken[slot] if each.plan.position <= start]
+        lost = [each for each in kept if each.rows and not (each.is_whole and each.is_confirmed)]
+        assert not lost, f"slot {slot} goes on at {start}, behind what was not confirmed: {lost}"
+        self._taken[slot] = kept
 
     def _adopted(self) -> None:
         self._number += 1
