@@ -141,6 +141,26 @@ def test_a_moment_that_is_no_midnight_is_no_day() -> None:
         changed([record], "debezium-json", fields(id="BIGINT", v="DATE"))
 
 
+@pytest.mark.parametrize("parameters", [{"scale": "x"}, {"scale": None}, {"connect.decimal.precision": []}, [1], 5])
+def test_decimals_whose_digits_cannot_be_read(parameters: Any) -> None:
+    column = {**DECIMAL_0, "parameters": parameters, "field": "v"}
+    record = {"schema": schema(column), "payload": event("c", None, {"id": 1, "v": "AQ=="})}
+    with pytest.raises(BadChangeError, match="record 2, column 'schema': expected the digits of a decimal"):
+        read_changes([None, record], "debezium-json", ["id"])
+
+
+@pytest.mark.parametrize("fields", [5, True, {"a": 1}])
+def test_a_schema_without_a_list_of_fields(fields: Any) -> None:
+    record = {"schema": {"fields": fields}, "payload": event("c", None, SCOOTER)}
+    with pytest.raises(BadChangeError, match="record 1, column 'schema': expected a list of 'fields'"):
+        read_changes([record], "debezium-json", ["id"])
+
+
+def test_names_in_a_schema_that_are_no_text_say_nothing() -> None:
+    record = {"schema": schema({"field": [], "type": {}, "name": {}}), "payload": event("c", None, SCOOTER)}
+    assert changed([record], "debezium-json", PRODUCTS) == [("+I", *OLD)]
+
+
 def test_types_that_change_within_a_call() -> None:
     before = schema({"type": "int64", "name": "io.debezium.time.Timestamp", "field": "v"})
     after = schema({"type": "int64", "name": "io.debezium.time.MicroTimestamp", "field": "v"})

@@ -78,26 +78,31 @@ class DebeziumJson:
 
     def declared(self, types: Any) -> Mapping[str, Declared]:
         """What Connect's schema says of the columns."""
-        return {field["field"]: _declared(field) for field in types or () if "field" in field}
+        return {field["field"]: _declared(field) for field in types or () if isinstance(field.get("field"), str)}
 
 
 def _row_fields(schema: Any) -> Sequence[Mapping[str, Any]] | None:
     """Connect's schema of a row, out of the one of the event."""
-    fields = schema.get("fields") if isinstance(schema, Mapping) else None
-    for field in fields or ():
+    fields = (schema.get("fields") or []) if isinstance(schema, Mapping) else []
+    if not isinstance(fields, list):
+        raise UnreadableError(f"expected a list of 'fields', got {type(fields).__name__}", "schema")
+    for field in fields:
         if isinstance(field, Mapping) and field.get("field") == "after" and isinstance(field.get("fields"), list):
             return [each for each in field["fields"] if isinstance(each, Mapping)]
     return None
 
 
 def _declared(field: Mapping[str, Any]) -> Declared:
-    name, kind = field.get("name"), field.get("type")
+    name, kind = str(field.get("name")), field.get("type")
     if name in _MEANINGS:
         return _MEANINGS[name]
     if name == "org.apache.kafka.connect.data.Decimal":
         parameters = field.get("parameters") or {}
-        scale = int(parameters.get("scale", 0))
-        digits = int(parameters.get("connect.decimal.precision", _MOST_DIGITS))
+        try:
+            scale = int(parameters.get("scale", 0))
+            digits = int(parameters.get("connect.decimal.precision", _MOST_DIGITS))
+        except (AttributeError, TypeError, ValueError):
+            raise UnreadableError(f"expected the digits of a decimal, got {parameters!r}", "schema") from None
         fits = 0 <= scale <= digits <= _MOST_DIGITS
         return Declared(f"DECIMAL({digits}, {scale})" if fits else "STRING", scale=scale)
     # Arrays, maps and structs become text too, as their JSON.
