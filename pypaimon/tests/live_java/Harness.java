@@ -307,19 +307,14 @@ public final class Harness {
         return messages;
     }
 
-    /** seed; by_value: not by position; flushes: takes rows out of an append table, and writes others in that commit. */
+    /** seed; flushes: takes rows out of an append table, and writes others in the same commit. */
     private void delete(JsonNode command) throws Exception {
         FileStoreTable table = table(command).copyWithoutTimeTravel(Map.of("write-only", "true"));
         identifier++;
         try (TableWriteImpl<?> write = table.newWrite("deleter");
                 TableCommitImpl commit = table.newCommit("deleter").ignoreEmptyCommit(false)) {
             write.withIOManager(ioManager);
-            List<CommitMessage> messages =
-                    new ArrayList<>(new RowChanges(
-                                    table,
-                                    command.get("seed").asLong(),
-                                    command.path("by_value").asBoolean())
-                            .delete(write));
+            List<CommitMessage> messages = new ArrayList<>(new RowChanges(table, command.get("seed").asLong()).delete(write));
             messages.addAll(flush(table, write, command, assigner(table)));
             messages.addAll(write.prepareCommit(true, identifier));
             commit.commit(identifier, messages);

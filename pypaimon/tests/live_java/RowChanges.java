@@ -35,22 +35,15 @@ import org.apache.paimon.table.source.DeletionFile;
  */
 final class RowChanges {
     private final FileStoreTable table;
-    private final long seed;
     private final Random random;
-    private final boolean byValue;
     private final boolean vectors;
     private final Map<List<Object>, BaseAppendDeleteFileMaintainer> maintainers = new LinkedHashMap<>();
     private final List<CommitMessage> messages = new ArrayList<>();
     private final List<InternalRow> kept = new ArrayList<>();
 
-    /**
-     * Rows are chosen by the seed: about one of three, in two of three files; or by value about one of three, and then
-     * all files are copied, so that nothing depends on how the rows lie in files.
-     */
-    RowChanges(FileStoreTable table, long seed, boolean byValue) {
+    /** Rows are chosen by the seed: about one of three, in two of three files. */
+    RowChanges(FileStoreTable table, long seed) {
         this.table = table;
-        this.seed = seed;
-        this.byValue = byValue;
         this.random = new Random(seed);
         this.vectors = table.coreOptions().deletionVectorsEnabled();
     }
@@ -63,7 +56,7 @@ final class RowChanges {
             for (int i = 0; i < split.dataFiles().size(); i++) {
                 DeletionFile deletion = deletions == null ? null : deletions.get(i);
                 DeletionVector gone = deletion == null ? null : DeletionVector.read(table.fileIO(), deletion);
-                if (byValue || random.nextInt(3) > 0) {
+                if (random.nextInt(3) > 0) {
                     deleteOf(split, split.dataFiles().get(i), gone, latest);
                 }
             }
@@ -80,25 +73,12 @@ final class RowChanges {
     private void deleteOf(DataSplit split, DataFileMeta file, DeletionVector gone, Snapshot latest) throws Exception {
         DeletionVector chosen =
                 table.coreOptions().deletionVectorBitmap64() ? new Bitmap64DeletionVector() : new BitmapDeletionVector();
-        InternalRowSerializer serializer = new InternalRowSerializer(table.rowType());
-        boolean[] picked = new boolean[(int) file.rowCount()];
-        if (byValue) {
-            int[] next = {0};
-            try (RecordReader<InternalRow> reader = table.newReadBuilder().newRead().createReader(only(split, file))) {
-                reader.forEachRemaining(row -> picked[next[0]++] =
-                        Math.floorMod(31 * seed + serializer.toBinaryRow(row).hashCode(), 3) == 0);
-            }
-        } else {
-            for (int position = 0; position < picked.length; position++) {
-                picked[position] = random.nextInt(3) == 0;
-            }
-        }
-        for (int position = 0; position < picked.length; position++) {
-            if (picked[position] && (gone == null || !gone.isDeleted(position))) {
+        for (long position = 0; position < file.rowCount(); position++) {
+            if (random.nextInt(3) == 0 && (gone == null || !gone.isDeleted(position))) {
                 chosen.delete(position);
             }
         }
-        if (chosen.isEmpty() && (vectors || !byValue)) {
+        if (chosen.isEmpty()) {
             return;
         }
         if (vectors) {
@@ -106,6 +86,7 @@ final class RowChanges {
             return;
         }
         long[] position = {0};
+        InternalRowSerializer serializer = new InternalRowSerializer(table.rowType());
         try (RecordReader<InternalRow> reader = table.newReadBuilder().newRead().createReader(only(split, file))) {
             reader.forEachRemaining(row -> {
                 if (!chosen.isDeleted(position[0]++)) {

@@ -35,7 +35,7 @@ from pypaimon.streaming.writing.row_layout import BadRowError, row_layout
 from pypaimon.streaming.writing.writable_tables import check_writable, kind_rules
 from pypaimon.streaming.writing.write_state import WriteState
 
-_LEFT_OUT = {"branch", "branch_compact", "branch_alter", "consumer", "evolve"}
+_LEFT_OUT = {"branch", "branch_compact", "branch_alter", "consumer", "evolve", "delete"}
 """Steps that only matter to readers, or that ours does not take part in."""
 _KIND = "_kind"
 
@@ -204,9 +204,6 @@ class _Twin(live_java_writer.Writer):
         ):
             mark = None if watermark is None else 1000 * watermark
             self.java.call("write", flushes=rows, watermark=mark, assigns=True)
-
-    def do_delete(self, seed: int, flushes: list[tuple[int, int]]) -> None:
-        self.java.call("delete", seed=seed, by_value=True, flushes=self._rows(flushes, None))
 
     def do_compact(self, full: bool) -> None:
         self._compactions += 1

@@ -19,7 +19,7 @@ from live_java_histories import History, histories
 from live_java_twins import TwinTally, twins_differ
 
 KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
-FAMILIES = ("append", *KEYED, "dynamic", "deletion vectors", "postpone", "variants", "containers", "blobs", "deletes")
+FAMILIES = ("append", *KEYED, "dynamic", "deletion vectors", "postpone", "variants", "containers", "blobs")
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
 DRAWN = FAMILIES if LONG else random.Random(f"{commit_seed()} twins").sample(FAMILIES, 2)
 BUDGET = settings(
