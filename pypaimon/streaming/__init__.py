@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.databases.events import TableRecovered as TableRecovered
     from pypaimon.streaming.databases.events import TableRenamed as TableRenamed
     from pypaimon.streaming.databases.events import TableSkipped as TableSkipped
+    from pypaimon.streaming.databases.lag import DatabaseLag as DatabaseLag
+    from pypaimon.streaming.databases.lag import TableLag as TableLag
     from pypaimon.streaming.databases.position import DatabasePosition as DatabasePosition
     from pypaimon.streaming.databases.position import TablePlace as TablePlace
     from pypaimon.streaming.databases.stream import BlockingDatabaseStream as BlockingDatabaseStream
@@ -155,6 +157,7 @@ _EXPORTS = {
         "TableRenamed",
         "TableSkipped",
     ),
+    "databases.lag": ("DatabaseLag", "TableLag"),
     "databases.position": ("DatabasePosition", "TablePlace"),
     "databases.stream": ("BlockingDatabaseStream", "DatabaseStream"),
     "errors": (

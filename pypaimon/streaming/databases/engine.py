@@ -27,6 +27,7 @@ from pypaimon.streaming.databases.events import (
     TableSkipped,
 )
 from pypaimon.streaming.databases.followed_table import FollowedTable
+from pypaimon.streaming.databases.lag_meter import Standing, next_up
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.schedule import Schedule
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
@@ -245,6 +246,23 @@ class DatabaseEngine:
             return {**self._failed, **parked}
 
     @property
+    def is_listed(self) -> bool:
+        """Whether it was found out by now which tables there are."""
+        with self._lock:
+            return self._rounds > 0
+
+    def standings(self) -> dict[str, Standing]:
+        """Where the stream stands in each table, and in those that are about to be opened."""
+        with self._lock:
+            found = {name: Standing(None) for name in self._opening}
+            found |= {name: Standing(None, error=error) for name, error in self._failed.items()}
+            for name, table in self._tables.items():
+                place = self._places.get(name)
+                position, is_empty = (None, False) if place is None else (place.position, place.was_empty)
+                found[name] = Standing(table, next_up(table, position), is_empty, table.error)
+            return found
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes of rows that were read and not yet taken."""
         with self._lock:
@@ -417,6 +435,7 @@ class DatabaseEngine:
         until = self._clock.monotonic() + _TURN_SECONDS
         while self._has_found(table):
             if not self._may_go_on(table) or self._clock.monotonic() >= until:
+                table.look_for_latest(self._clock.monotonic)
                 # Before anybody else may have it.
                 table.rest()
                 self._put_back(table)

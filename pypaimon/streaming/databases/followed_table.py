@@ -1,20 +1,36 @@
-"""`FollowedTable`: one table of a database that is followed: its own stream, and what waits of it."""
+"""`FollowedTable`: one table of a database that is followed: its own stream, what waits of it, and how far it is."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.builder.builder import StreamReadBuilder, opened_chunks
+from pypaimon.streaming.databases.lag import TableLag
+from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.model.position import Phase, Position
 
 _LONGEST_INTERVAL = 30.0
 _SHARE_OF_QUIET = 8
+_LATEST_KNOWN_SECONDS = 10.0
+"""While a table has more than is read of it, it is asked so often what its latest snapshot is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was the latest snapshot, 0 without any, and when that was, on the engine's clock."""
+
+    latest: int
+    at: float
 
 
 class FollowedTable:
-    """One table. `look` and `rest` are called by one thread at a time; the rest is guarded by the engine's lock.
+    """One table. `look`, `look_for_latest` and `rest` are called by one thread at a time, `seen_lag` and `measured_lag`
+    by any; the rest is guarded by the engine's lock.
 
     Args:
         name: Its name.
@@ -45,6 +61,7 @@ class FollowedTable:
         self.is_ended = False
         self.schema: TableSchema | None = None
         self._found_at = now
+        self._seen: _Seen | None = None
 
     @property
     def is_stalled(self) -> bool:
@@ -58,10 +75,13 @@ class FollowedTable:
         """
         try:
             chunk = self._reader.look()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, EndOfScan):
+                self._seen = _Seen(self._read_until(), now())
             self.rest()
             raise
         if chunk is None:
+            self._seen = _Seen(self._read_until(), now())
             self.keep_alive(now())
             self.rest()
         else:
@@ -85,6 +105,54 @@ class FollowedTable:
         least = self.driver.poll_seconds
         quiet = (now - self._found_at) / _SHARE_OF_QUIET
         return max(least, min(quiet, _LONGEST_INTERVAL)) * (0.9 + 0.2 * chance)
+
+    def look_for_latest(self, now: Callable[[], float]) -> None:
+        """Ask what its latest snapshot is, unless that is known well enough, for the lag. Errors come with a look."""
+        parts = self.driver.parts.known
+        if parts is None or (self._seen is not None and now() - self._seen.at < _LATEST_KNOWN_SECONDS):
+            return
+        with suppress(PaimonStreamError):
+            self._seen = _Seen(parts.directory.snapshots.latest_id() or 0, now())
+
+    def seen_lag(self, position: Position | None, now: float, *, is_empty: bool) -> TableLag:
+        """How far a position is behind what was seen of it. Asks for nothing; called by any thread.
+
+        Args:
+            position: Where it goes on; None: nobody knows.
+            now: The time.
+            is_empty: Whether it had no snapshot when it was looked at last: all of it is still to come then.
+        """
+        seen, parts = self._seen, self.driver.parts.known
+        if seen is None or parts is None:
+            return TableLag()
+        latest, age = max(seen.latest, self._read_until()), max(0.0, now - seen.at)
+        if position is not None:
+            return TableLag(*parts.lag_meter.known_at(position, latest), age)
+        return TableLag(0, 0, 0.0, age) if is_empty and not latest else TableLag(age=age)
+
+    def measured_lag(self, position: Position | None, now: Callable[[], float], *, is_empty: bool) -> TableLag:
+        """As `seen_lag`, but asks what its latest snapshot is.
+
+        Raises:
+            PaimonStreamError: That cannot be found out.
+        """
+        parts = self.driver.parts.get()
+        try:
+            if position is None:
+                latest = parts.directory.snapshots.latest_id()
+                return TableLag(0, 0, 0.0, 0.0) if is_empty and latest is None else TableLag(age=0.0)
+            lag = parts.lag_meter.measure_at(position, None)
+            self._seen = _Seen(lag.latest or 0, now())
+            return TableLag(lag.snapshots, lag.rows, lag.seconds, 0.0)
+        finally:
+            parts.release()
+
+    def _read_until(self) -> int:
+        """The last snapshot that was read, perhaps in part; 0 without any."""
+        position = self.driver.position
+        if position is None:
+            return 0
+        return position.snapshot - (position.phase is Phase.FOLLOW and position.unit is None)
 
     def close(self) -> None:
         """Let go of everything, also of a look that another thread is at."""

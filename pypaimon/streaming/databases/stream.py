@@ -5,18 +5,22 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
 from pypaimon.streaming.batches.chunks import BatchChunk
+from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
 from pypaimon.streaming.databases.batches import BlockingTableBatch, TableBatch
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.followed_table import FollowedTable
+from pypaimon.streaming.databases.lag import DatabaseLag
+from pypaimon.streaming.databases.lag_meter import database_lag
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.errors import EndOfScan
-from pypaimon.streaming.io.io_pool import spawn_detached
+from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.handover import Handover
 
@@ -39,6 +43,7 @@ class _DatabaseLoop(Generic[B]):
         self.database = database
         self._engine = engine
         self._on_event = on_event
+        self._clock = clock
         busy = "this stream is being read by another call; open one stream per reader"
         self._handover: Handover[B, _Delivered] = Handover(None, busy)
         self._confirmed: BatchChunk | None = None
@@ -67,6 +72,27 @@ class _DatabaseLoop(Generic[B]):
         self._handover.refuse_elsewhere()
         self._tell_delivered()
         return DatabasePosition(self.database, self._engine.places)
+
+    def lag(self, *, fresh: bool = False) -> DatabaseLag:
+        """How far what was handed out is behind, of each table and in all. From any thread.
+
+        Without `fresh` it is what the last looks at the tables have seen, and asks for nothing.
+
+        Args:
+            fresh: Ask each table what its latest snapshot is: a listing, and snapshots that are not known yet. Blocks.
+        """
+        self._handover.refuse_elsewhere()
+        self._tell_delivered()
+        engine = self._engine
+        return database_lag(engine.standings(), self._clock, is_listed=engine.is_listed, fresh=fresh)
+
+    async def lag_async(self, *, fresh: bool = False) -> DatabaseLag:
+        """As `lag`, without blocking the event loop."""
+        pool = IOPool(1, timeout=float("inf"), name="paimon-database-lag-call")
+        try:
+            return await wait_for_future(pool.submit(partial(self.lag, fresh=fresh)))
+        finally:
+            pool.close()
 
     def retry(self, table: str) -> None:
         """Read a table again that has failed. From any thread.

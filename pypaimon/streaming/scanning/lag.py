@@ -77,6 +77,33 @@ class LagMeter:
         next_id = position.snapshot if full is None else full.id + 1
         return self._measured(next_id, full, committed, is_cut=position.unit is not None)
 
+    def known_at(self, position: Position, latest: int) -> tuple[int, int | None, float | None]:
+        """Snapshots, rows and seconds of the lag of a position that a stream has reached, as `Lag` has them.
+
+        Asks for nothing: of snapshots that nobody has fetched, or that were let go since, rows and seconds are unknown.
+
+        Args:
+            position: It.
+            latest: What was the latest snapshot when that was looked for; 0: there was none.
+        """
+        is_cut = position.unit is not None or position.phase is Phase.RANGE
+        first = (position.since or 0) + 1 if position.phase is Phase.RANGE else position.snapshot
+        if first > latest:
+            return 0, 0, 0.0
+        wanted = range(first, latest + 1) if latest - first < _MOST_KNOWN else range(first, first + 1)
+        known = self._snapshots.get_snapshots_batch(wanted, most=0)
+        found = {number: snapshot for number, snapshot in known.items() if snapshot is not None}
+        oldest = found.get(first)
+        count = latest - first + 1
+        rows = None
+        if not is_cut and len(found) == count:
+            full = found.pop(first) if position.phase is Phase.FULL else None
+            rows = self._rows(full, found)
+        return count, rows, None if oldest is None else self._age(oldest)
+
+    def _age(self, snapshot: Snapshot) -> float:
+        return max(0.0, (self._clock.time_millis() - snapshot.time_millis) / 1000)
+
     def _measured(self, next_id: int | None, full: Snapshot | None, committed: int | None, *, is_cut: bool) -> Lag:
         """The lag of who goes on with a snapshot.
 
@@ -100,7 +127,7 @@ class LagMeter:
         found = self._found(next_id, ids, changelogs)
         rows = None if is_cut or len(found) < count else self._rows(full, found)
         oldest = found.get(next_id) if full is None else full
-        seconds = None if oldest is None else max(0.0, (self._clock.time_millis() - oldest.time_millis) / 1000)
+        seconds = None if oldest is None else self._age(oldest)
         return Lag(count + (full is not None), rows, None, seconds, earliest, latest, committed)
 
     def _found(self, first: int, ids: Sequence[int], changelogs: Sequence[int]) -> dict[int, Snapshot]:
