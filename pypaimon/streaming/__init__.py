@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
     from pypaimon.streaming.apply_changes import Target as Target
     from pypaimon.streaming.apply_changes import apply_to_dict as apply_to_dict
+    from pypaimon.streaming.apply_changes import is_to_apply as is_to_apply
     from pypaimon.streaming.apply_changes import last_changes as last_changes
     from pypaimon.streaming.apply_changes.copy_stream import copy_stream as copy_stream
     from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync as copy_stream_sync
@@ -128,6 +129,7 @@ _EXPORTS = {
         "apply_to_dict",
         "copy_stream",
         "copy_stream_sync",
+        "is_to_apply",
         "last_changes",
         "replicate",
         "replicate_async",

@@ -13,6 +13,7 @@ from pypaimon.streaming.apply_changes.dicts import DictTarget, apply_to_dict
 from pypaimon.streaming.apply_changes.duckdb_target import DuckDBTarget
 from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
 from pypaimon.streaming.apply_changes.replicate import Target, replicate, replicate_async
+from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 
 __all__ = [
     "AnyBatch",
@@ -23,6 +24,7 @@ __all__ = [
     "apply_to_dict",
     "copy_stream",
     "copy_stream_sync",
+    "is_to_apply",
     "last_changes",
     "replicate",
     "replicate_async",

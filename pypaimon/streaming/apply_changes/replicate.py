@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Target(Protocol):
-    """What follows a stream.
+    """What follows a stream: a class of your own with these two methods. docs/targets.md has one in 30 lines.
 
     It holds what the table held at one of its snapshots, after each plan whose last batch was applied.
     """
@@ -27,8 +27,12 @@ class Target(Protocol):
     def apply(self, batch: AnyBatch) -> None:
         """Apply a batch. One that begins a full state (`Batch.begins_state`) replaces all that the target holds.
 
-        A target that outlives its program saves `batch.plan_after` as its position together with the last batch of a
-        plan (`Batch.is_last`), in one transaction, and passes over what lies before the position that it has.
+        A target that outlives its program saves `batch.plan_after` as its position together with the rows, in one
+        transaction, at the last batch of a plan (`Batch.is_last`). At the first one (`Batch.is_first`) it takes back
+        what is left of a plan that did not come to its end, and passes over the plan if it holds it: `is_to_apply`.
+
+        Args:
+            batch: The next one of its stream, or the first one of a plan.
         """
 
 

@@ -11,11 +11,13 @@ _OF_SEVERAL_SNAPSHOTS = (PlanKind.COLLAPSED, PlanKind.NET, PlanKind.DIFF)
 
 
 def is_to_apply(batch: AnyBatch, saved: Position | None) -> bool:
-    """Whether the plan that a batch begins is still to be applied; False: the target holds all of it.
+    """Whether the plan that a batch begins is still to be applied to a target; False: the target holds all of it.
+
+    It is what a target of your own asks at `batch.is_first`; the answer is that of the whole plan.
 
     Args:
         batch: The first one of its plan.
-        saved: The target holds what lies before; None: it holds nothing.
+        saved: The target's position: it holds what lies before; None: it holds nothing.
 
     Raises:
         StreamConfigError: The plan is of another table, holds only in part what is new, or is a part of a full state

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from doc_pages import DOCS, HOME, PAGES, blocks, run_program, run_python
 from orders import NEXT_CHANGES, catalog, change, state_of
 
-_TARGETS = ("DictTarget(", "DuckDBTarget(", "PaimonTarget(")
+_TARGETS = ("DictTarget(", "DuckDBTarget(", "PaimonTarget(", "SqliteOrders(")
 COPYING = [page for page in PAGES if any(name in block.text for block in blocks(page) for name in _TARGETS)]
 
 
@@ -25,6 +27,9 @@ def copies(page: Path, namespace: dict[str, Any], warehouse: Path) -> Iterator[t
     if "DuckDBTarget(" in text:
         with duckdb.connect("orders.db") as database:
             yield "DuckDB", database.execute("SELECT id, status FROM orders").fetchall()
+    if "SqliteOrders(" in text:
+        with closing(sqlite3.connect("orders.sqlite")) as copy:
+            yield "SQLite", copy.execute("SELECT id, status FROM orders").fetchall()
     if "PaimonTarget(" in text:
         yield "Paimon", list(state_of(catalog(warehouse).get_table("db.copy")).items())
 
@@ -48,7 +53,7 @@ def test_copies_are_the_whole_table_run_after_run(
 
 
 def test_the_pages_with_recipes_are_found() -> None:
-    assert {"README", "operations", "recipes"} <= {page.stem for page in COPYING}
+    assert {"README", "operations", "recipes", "targets"} <= {page.stem for page in COPYING}
 
 
 def test_the_quick_start_prints_the_whole_table(
