@@ -181,6 +181,10 @@ class Planner:
         if latest is None and self._chains is not None:
             # The other branch may hold a first plan all the same.
             latest = 0
+        position = None if state.start is None else state.start.position
+        if latest is None and position is not None:
+            self.position_resolver.check_table(position)
+            self.checks.check_missing(position.snapshot)
         return replace(state, end_id=latest, ended=latest is None)
 
     def _begin(self, state: PlannerState) -> Step:
@@ -290,6 +294,9 @@ class Planner:
             assert state.next_id is not None
             last = self._bounds.last_id(state.end_id)
             if last is not None and state.next_id > last:
+                if state.end_id is not None and state.next_id > state.end_id + 1:
+                    # It lies beyond the table, or beyond what was its latest snapshot a moment ago.
+                    self._continuity.check_missed(state)
                 return Step(replace(state, ended=True))
             # Asked before the store is: what is committed in between is found by another poll.
             ends = self._bounds.ends_when_caught_up()

@@ -97,6 +97,25 @@ class TestStart:
         with pytest.raises(PositionBeyondLatestError):
             drive.run()
 
+    def test_a_position_beyond_the_table_is_no_end(self, table: Table) -> None:
+        """A stream that ends at the latest snapshot has not come to its end where the table was rolled back."""
+        for key in range(3):
+            table.commit([key])
+        position = Position(Drive.of(table).directory.identity, 4)
+        drive = Drive.of(table, position, end=End(latest=True))
+        assert (drive.keys(), drive.state.ended) == ([], True)
+        table.rollback(2)
+        with pytest.raises(PositionBeyondLatestError):
+            Drive.of(table, position, end=End(latest=True)).run()
+
+    def test_where_a_table_was_made_anew_a_position_is_no_end(self, table: Table) -> None:
+        table.commit([1])
+        position = Position(Drive.of(table).directory.identity, 2)
+        table.drop()
+        table.create()
+        with pytest.raises(TableChangedError, match="another table"):
+            Drive.of(table, position, end=End(latest=True)).run()
+
     def test_on_an_empty_table_a_position_at_snapshot_1_waits_and_one_behind_it_is_an_error(self, table: Table) -> None:
         drive = Drive.of(table)
         drive.state = drive.planner.at(Position(drive.directory.identity, 2))
