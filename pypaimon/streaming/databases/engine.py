@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from itertools import islice
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.builder.builder import StreamReadBuilder
@@ -47,6 +48,8 @@ _MOST_CHUNKS = 64
 _TURN_SECONDS = 0.5
 """A table that has much to read leaves its worker to others after this time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_KEEPING_ALIVE = 30.0
+"""Seconds between two looks after saved progress."""
 _NEW_LOOK = 1.0
 """Seconds between two discoveries, where a table asks for one."""
 
@@ -94,6 +97,11 @@ class _Discovery:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _KeepingAlive:
+    """The look after saved progress of tables that nobody reads for now."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Beginning:
     """A table whose stream is to be made."""
 
@@ -104,7 +112,7 @@ class _Beginning:
     place: TablePlace | None = None
 
 
-Job = FollowedTable | _Opening | _Beginning | _Discovery
+Job = FollowedTable | _Opening | _Beginning | _Discovery | _KeepingAlive
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +169,7 @@ class DatabaseEngine:
         self._tellings: deque[_Telling] = deque()
         self._bytes = 0
         self._schedule.put(self._discovery, self._clock.monotonic())
+        self._schedule.put(_KeepingAlive(), self._clock.monotonic() + _KEEPING_ALIVE)
 
     # ---- who takes ----
 
@@ -342,23 +351,25 @@ class DatabaseEngine:
             self._ready.append(table)
 
     def _make_room(self) -> None:
-        """Have tables go on that were held, if there is room; that in hand may always read one chunk."""
+        """Have some tables go on that were held, if there is room; others follow when those were seen to."""
         hand = self._hand
-        if hand is not None and not hand.chunks and hand in self._held:
-            self._held.remove(hand)
-            self._schedule.put(hand, self._clock.monotonic(), busy=True)
+        if self._has_room():
+            going_on = list(islice((each for each in self._held if self._has_room_for(each)), _WORKERS))
+        else:
+            going_on = [hand] if hand is not None and hand in self._held and self._has_room_for(hand) else []
+        for table in going_on:
+            self._held.remove(table)
+            self._schedule.put(table, self._clock.monotonic(), busy=True)
             self._changed.notify()
-        if self._held and self._has_room():
-            held, self._held = self._held, []
-            for table in held:
-                if len(table.chunks) < _MOST_CHUNKS:
-                    self._schedule.put(table, self._clock.monotonic(), busy=True)
-                else:
-                    self._held.append(table)
-            self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self._bytes < self._settings.read_ahead_bytes
+        return not self._bytes or self._bytes < self._settings.read_ahead_bytes
+
+    def _has_room_for(self, table: FollowedTable) -> bool:
+        """Whether a chunk of a table may be read; of that in hand always one."""
+        if table is self._hand and not table.chunks:
+            return True
+        return self._has_room() and len(table.chunks) < _MOST_CHUNKS
 
     def _open_soon(self, opening: _Opening, pause: float = 0.0) -> None:
         self._opening.add(opening.name)
@@ -404,6 +415,7 @@ class DatabaseEngine:
             finally:
                 with self._lock:
                     self._schedule.done(busy=busy)
+                    self._make_room()
                     self._wake()
                     self._changed.notify()
 
@@ -425,6 +437,8 @@ class DatabaseEngine:
             self._open(job)
         elif isinstance(job, _Beginning):
             self._begin_reading(job)
+        elif isinstance(job, _KeepingAlive):
+            self._keep_alive(job)
         else:
             self._discover()
 
@@ -433,13 +447,15 @@ class DatabaseEngine:
     def _look(self, table: FollowedTable) -> None:
         """Read on in a table, until nothing new is there, no room is left, or others are to have their turn."""
         until = self._clock.monotonic() + _TURN_SECONDS
-        while self._has_found(table):
-            if not self._may_go_on(table) or self._clock.monotonic() >= until:
-                table.look_for_latest(self._clock.monotonic)
-                # Before anybody else may have it.
-                table.rest()
-                self._put_back(table)
+        while self._may_go_on(table):
+            if not self._has_found(table):
                 return
+            if self._clock.monotonic() >= until:
+                break
+        table.look_for_latest(self._clock.monotonic)
+        # Before anybody else may have it.
+        table.rest()
+        self._put_back(table)
 
     def _has_found(self, table: FollowedTable) -> bool:
         """Take one look; without a chunk it is seen to when the next one is taken."""
@@ -471,15 +487,11 @@ class DatabaseEngine:
 
     def _may_go_on(self, table: FollowedTable) -> bool:
         with self._lock:
-            return self._is_followed(table) and self._has_room() and len(table.chunks) < _MOST_CHUNKS
+            return self._is_followed(table) and self._has_room_for(table)
 
     def _put_back(self, table: FollowedTable) -> None:
         with self._lock:
-            if not self._is_followed(table):
-                return
-            if self._may_go_on(table):
-                self._schedule.put(table, self._clock.monotonic(), busy=True)
-            else:
+            if self._is_followed(table):
                 self._held.append(table)
                 self._make_room()
 
@@ -520,6 +532,15 @@ class DatabaseEngine:
         self._tell(TableFailed(name, error))
         if self._settings.on_table_error is OnTableError.RAISE:
             self._fatal = error
+
+    def _keep_alive(self, job: _KeepingAlive) -> None:
+        """Of all tables: one that waits for room, or for its turn, may do so for long. Its next look tells errors."""
+        with self._lock:
+            tables = list(self._tables.values())
+            self._schedule.put(job, self._clock.monotonic() + _KEEPING_ALIVE)
+        for table in tables:
+            with suppress(PaimonStreamError):
+                table.keep_alive(self._clock.monotonic())
 
     # ---- which tables there are ----
 
@@ -635,10 +656,6 @@ class DatabaseEngine:
                 self._discover_soon(_NEW_LOOK)
             elif not self._settings.is_bounded:
                 self._discover_soon(self._settings.discovery_seconds)
-            parked = [table for table in self._tables.values() if table.error is not None]
-        for table in parked:
-            with suppress(PaimonStreamError):
-                table.keep_alive(self._clock.monotonic())
 
     def _find_missing(self, names: set[str]) -> None:
         """Note the tables that are not where they were."""

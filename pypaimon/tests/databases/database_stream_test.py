@@ -291,3 +291,22 @@ def test_stopping_hands_out_what_is_left_of_a_plan(database: Database) -> None:
 def test_what_cannot_be_is_refused(database: Database, build: Any, told: str) -> None:
     with pytest.raises(StreamConfigError, match=told):
         build(database.catalog)
+
+
+def test_nothing_is_read_ahead_where_there_is_no_room(database: Database) -> None:
+    for number in range(12):
+        database.create(f"t{number}")
+        for commit in range(2):
+            database.write(f"t{number}", *range(1000 * commit, 1000 * commit + 1000))
+    rows: dict[str, int] = defaultdict(int)
+    most, never = 0, threading.Event()
+    builder = database.stream().with_start("earliest").with_end(latest=True)
+    with builder.open_sync(read_ahead_bytes=0) as stream:
+        for batch in stream:
+            rows[batch.table] += batch.num_rows
+            # Whatever the workers read of others, they have read by then.
+            never.wait(0.01)
+            most = max(most, stream._engine.waiting_bytes)
+    assert rows == {f"t{number}": 2000 for number in range(12)}
+    # A chunk of each worker.
+    assert 0 < most <= 4 * 8000
