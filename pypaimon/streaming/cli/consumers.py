@@ -11,6 +11,7 @@ import click
 from pypaimon.streaming.cli.global_options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options, tell_failures
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
 from pypaimon.streaming.consumers.groups.group_info import group_info
 from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
@@ -41,14 +42,28 @@ def consumers() -> None:
 Examples:
   paimon-stream consumers list db.orders
   paimon-stream consumers list db.orders --format json | jq .lag
+  paimon-stream consumers list 'db.orders_*'
 """,
 )
 @on_table
+@pattern_options
 @format_option
 @retry_option
-def list_command(source: TableSource, form: str) -> None:
-    """List every consumer file of TABLE: shards, members and fences of first plans too."""
-    show(_records(_Consumers(source).infos()), _COLUMNS, form, f"{source.name} has no consumers")
+def list_command(source: TableSource, include: str | None, exclude: str | None, form: str) -> int:
+    """List every consumer file of TABLE: shards, members and fences of first plans too.
+
+    'db.orders_*' stands for the tables that it matches.
+    """
+    pattern = TablesOfPattern.of(source, include, exclude)
+    if pattern is None:
+        show(_records(_Consumers(source).infos()), _COLUMNS, form, f"{source.name} has no consumers")
+        return 0
+    found = pattern.ask_each(lambda source, table: _records(_Consumers(source, table).infos()))
+    records: list[Record] = []
+    for name, answer in found.items():
+        records += [] if isinstance(answer, Exception) else [{"table": name, **record} for record in answer]
+    show(records, ("table", *_COLUMNS), form, f"no table of {pattern.text} has consumers")
+    return tell_failures({name: answer for name, answer in found.items() if isinstance(answer, Exception)})
 
 
 @consumers.command(
@@ -147,10 +162,15 @@ def clear(source: TableSource, pattern: str, excluding: str | None, yes: bool, f
 
 
 class _Consumers:
-    """The consumers of a table, and the range of its snapshots."""
+    """The consumers of a table, and the range of its snapshots.
 
-    def __init__(self, source: TableSource) -> None:
-        table = source.load()
+    Args:
+        source: The table.
+        table: pypaimon's, where that is loaded already.
+    """
+
+    def __init__(self, source: TableSource, table: Any | None = None) -> None:
+        table = source.load() if table is None else table
         self._name = source.name
         self._directory = directory = TableDirectory.of(table)
         self._snapshots = directory.snapshots

@@ -12,16 +12,25 @@ from typing import Any
 import click
 from rich.live import Live
 
+from pypaimon.streaming.cli.lag_of_tables import ALL, FAILED, NO_CONSUMER, LagOfTables
 from pypaimon.streaming.cli.output import Record, console, format_option, show, span, table_of, to_json
 from pypaimon.streaming.cli.settings import duration
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
+from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
 from pypaimon.streaming.consumers.consumer_manager import ConsumerInfo, list_consumers
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.scan import StreamScan
 
 ABOVE = 3
 _COLUMNS = ("consumer", "state", "snapshots", "rows", "seconds", "next_snapshot", "latest", "last_save")
-_STYLES = {"expired": "red", "ahead of the table": "red", "behind": "yellow", "in its first plan": "yellow"}
+_STYLES = {
+    FAILED: "red",
+    NO_CONSUMER: "red",
+    "expired": "red",
+    "ahead of the table": "red",
+    "behind": "yellow",
+    "in its first plan": "yellow",
+}
 
 
 @click.command(
@@ -31,6 +40,7 @@ Examples:
   paimon-stream lag db.orders etl --watch=5
   paimon-stream lag db.orders --max-lag 5m || page-someone
   paimon-stream lag db.orders --max-lag 100 --format json
+  paimon-stream lag 'db.*' etl --max-lag 5m
 
 \b
 Exit codes: 3 if a consumer is above --max-lag, has expired, or its lag is unknown, or if there is no consumer to
@@ -38,6 +48,7 @@ hold to --max-lag; 1 if an ID is not there.
 """
 )
 @on_table
+@pattern_options
 @click.argument("consumer_ids", metavar="[ID]...", nargs=-1)
 @click.option("--max-lag", metavar="LIMIT", help="Snapshots (100), or the age of what is unread (90s, 5m, 2h, 1d).")
 @click.option(
@@ -50,13 +61,27 @@ hold to --max-lag; 1 if an ID is not there.
 )
 @format_option
 @retry_option
-def lag(source: TableSource, consumer_ids: Sequence[str], max_lag: str | None, watch: float | None, form: str) -> int:
+def lag(
+    source: TableSource,
+    include: str | None,
+    exclude: str | None,
+    consumer_ids: Sequence[str],
+    max_lag: str | None,
+    watch: float | None,
+    form: str,
+) -> int:
     """Show how far each consumer of TABLE, or each ID, is behind: in snapshots, in rows, and in time.
 
     `seconds` is the age of the first snapshot that was not read, 0 when caught up. What is not known is "unknown",
     null in JSON. Shards and members of an id have a line each.
+
+    'db.orders_*' stands for the tables that it matches: the worst come first, before them a line for all. A table that
+    cannot be read, or has no consumer ID, is unknown.
     """
     limit = None if max_lag is None else Limit.parse(max_lag)
+    pattern = TablesOfPattern.of(source, include, exclude)
+    if pattern is not None:
+        return _lag_of_tables(pattern, consumer_ids, limit, watch, form)
     table = source.load()
     with source.builder(table).with_raw(True).new_streaming_scan() as scan:
 
@@ -67,7 +92,31 @@ def lag(source: TableSource, consumer_ids: Sequence[str], max_lag: str | None, w
             records = measure()
             show(records, _COLUMNS, form, f"{source.name} has no consumers")
             return _judge(records, limit)
-        return _watch(measure, watch, form, limit)
+        return _watch(measure, _COLUMNS, watch, form, limit)
+
+
+def _lag_of_tables(
+    pattern: TablesOfPattern, consumer_ids: Sequence[str], limit: Limit | None, watch: float | None, form: str
+) -> int:
+    def of_table(source: TableSource, table: Any) -> list[Record]:
+        files = _progress_files(table, ())
+        if not files:
+            return []
+        with source.builder(table).with_raw(True).new_streaming_scan() as scan:
+            return [_record(info, scan) for info in files]
+
+    columns = ("table", *_COLUMNS)
+    measured = LagOfTables(pattern, consumer_ids, of_table)
+    if watch is not None:
+        return _watch(measured.records, columns, watch, form, limit)
+    records = measured.records()
+    show(records, columns, form, f"no table of {pattern.text} has consumers")
+    if limit is None:
+        errors = [f"{record['table']}: {record['error']}" for record in records if record["state"] == FAILED]
+        for text in errors:
+            click.echo(f"paimon-stream: {text}", err=True)
+        return 1 if errors else 0
+    return _judge([record for record in records if record["table"] != ALL], limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +139,19 @@ class Limit:
         """What is wrong with a consumer; None if it is within the limit."""
         state, key = record["state"], "snapshots" if self.age is None else "seconds"
         value: Any = record[key]
+        name = f"consumer {record['consumer']}" + (f" of {record['table']}" if "table" in record else "")
+        if state == FAILED:
+            return f"{record['table']} cannot be read: {record['error']}"
+        if state == NO_CONSUMER:
+            return f"there is no {name}"
         if state in ("expired", "ahead of the table"):
-            return f"consumer {record['consumer']} is {state}"
+            return f"{name} is {state}"
         if value is None:
-            return f"the lag of consumer {record['consumer']} is unknown"
+            return f"the lag of {name} is unknown"
         if value > (self.snapshots if self.age is None else self.age.total_seconds()):
             count = "1 snapshot" if value == 1 else f"{value} snapshots"
             shown = count if self.age is None else span(value)
-            return f"consumer {record['consumer']} is {shown} behind, more than {self.text}"
+            return f"{name} is {shown} behind, more than {self.text}"
         return None
 
 
@@ -124,6 +178,7 @@ def _record(info: ConsumerInfo, scan: StreamScan) -> Record:
     known = state not in ("expired", "ahead of the table")
     return {
         "consumer": info.name.progress.text,
+        "id": info.consumer_id,
         "state": state,
         "snapshots": lag.snapshots if known else None,
         "rows": lag.rows if known else None,
@@ -156,7 +211,9 @@ def _judge(records: Sequence[Record], limit: Limit | None) -> int:
     return ABOVE if complaints else 0
 
 
-def _watch(measure: Callable[[], list[Record]], seconds: float, form: str, limit: Limit | None) -> int:
+def _watch(
+    measure: Callable[[], list[Record]], columns: Sequence[str], seconds: float, form: str, limit: Limit | None
+) -> int:
     """Show the lag until it is interrupted, or above the limit."""
     never = threading.Event()
     stdout = console()
@@ -168,9 +225,9 @@ def _watch(measure: Callable[[], list[Record]], seconds: float, form: str, limit
                 sys.stdout.flush()
             elif stdout.is_terminal:
                 styled = [{**record, "style": _STYLES.get(str(record["state"]), "green")} for record in records]
-                live.update(table_of(styled, _COLUMNS), refresh=True)
+                live.update(table_of(styled, columns), refresh=True)
             else:
-                stdout.print(table_of(records, _COLUMNS))
-            if code := _judge(records, limit):
+                stdout.print(table_of(records, columns))
+            if code := _judge([record for record in records if record.get("table") != ALL], limit):
                 return code
             never.wait(seconds)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Protocol
 
+import click
 import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
@@ -21,6 +22,7 @@ from pypaimon.streaming.demo import KINDS
 from pypaimon.streaming.model.system_columns import ROW_KIND
 
 FORMATS = ("table", "json", "csv", "arrow")
+TABLE = "_table"
 _WIDEST = 60
 _QUOTED = re.compile(r'[",\r\n]')
 _CHUNK = 1000
@@ -49,6 +51,42 @@ def row_writer(form: str, schema: pa.Schema, console: Console) -> RowWriter:
     if form == "csv":
         return CsvWriter(schema)
     return ArrowWriter(schema) if form == "arrow" else TableWriter(schema, console)
+
+
+class RowsOfTables:
+    """Rows of several tables: a first column `table`, in JSON the key `_table`.
+
+    A table whose columns are others than those of the rows before gets a header of its own.
+
+    Args:
+        form: `table` or `json`.
+        console: stdout.
+    """
+
+    def __init__(self, form: str, console: Console) -> None:
+        self._form = form
+        self._console = console
+        self._schema: pa.Schema | None = None
+        self._json = JsonWriter()
+        self._columns: TableWriter | None = None
+
+    def write(self, table: str, source: BlockingBatch, batch: pa.RecordBatch) -> None:
+        """Print rows of a batch of a table.
+
+        Raises:
+            click.ClickException: As JSON: the table has a column of the name `_table`.
+        """
+        names = pa.array([table] * batch.num_rows, pa.string())
+        if self._form == "json":
+            if TABLE in batch.schema.names:
+                raise click.ClickException(f"{table} has a column {TABLE} of its own: follow it alone")
+            self._json.write(source, batch.add_column(0, TABLE, names))
+            return
+        schema = batch.schema.remove_metadata()
+        if self._columns is None or schema != self._schema:
+            self._schema = schema
+            self._columns = TableWriter(schema, self._console, of_tables=True)
+        self._columns.write_of(table, source, batch)
 
 
 class JsonWriter:
@@ -109,31 +147,47 @@ class TableWriter:
     """Aligned columns, which only grow; the header comes again when they did. Row kinds are coloured.
 
     Values are cut after 60 characters, and control characters are spelled out.
+
+    Args:
+        schema: Of the batches to come.
+        console: stdout.
+        of_tables: Whether a first column names the table.
     """
 
-    def __init__(self, schema: pa.Schema, console: Console) -> None:
+    def __init__(self, schema: pa.Schema, console: Console, of_tables: bool = False) -> None:
         self._console = console
-        self._names = ["snapshot", "", *(name for name in schema.names if name != ROW_KIND)]
-        self._right = [True, False, *(_is_number(field.type) for field in schema if field.name != ROW_KIND)]
+        first = ["table"] if of_tables else []
+        self._names = [*first, "snapshot", "", *(name for name in schema.names if name != ROW_KIND)]
+        right = [_is_number(field.type) for field in schema if field.name != ROW_KIND]
+        self._right = [*(False for _ in first), True, False, *right]
         self._widths = [0] * len(self._names)
 
     def write(self, source: BlockingBatch, batch: pa.RecordBatch) -> None:
         """Print a batch."""
+        self._print_all([str(source.snapshot_id)], batch)
+
+    def write_of(self, table: str, source: BlockingBatch, batch: pa.RecordBatch) -> None:
+        """Print a batch of one of several tables."""
+        self._print_all([_clipped(table), str(source.snapshot_id)], batch)
+
+    def _print_all(self, first: list[str], batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, _CHUNK):
-            self._write(source.snapshot_id, batch.slice(start, _CHUNK))
+            self._write(first, batch.slice(start, _CHUNK))
 
     def close(self) -> None:
         """Nothing is left to print."""
 
-    def _write(self, snapshot_id: int, batch: pa.RecordBatch) -> None:
+    def _write(self, first: list[str], batch: pa.RecordBatch) -> None:
+        """Print a batch, each row behind its first cells."""
         kinds, *columns = ([_clipped(value) for value in column] for column in text_columns(batch))
-        rows = list(zip([str(snapshot_id)] * batch.num_rows, kinds, *columns, strict=True))
+        repeated = ([cell] * batch.num_rows for cell in first)
+        rows = list(zip(*repeated, kinds, *columns, strict=True))
         needed = [max(map(len, column)) for column in zip(*chain([self._names], rows), strict=True)]
         if any(need > width for need, width in zip(needed, self._widths, strict=True)):
             self._widths = [max(pair) for pair in zip(needed, self._widths, strict=True)]
             self._print(self._names, "bold")
         for row in rows:
-            self._print(row, KINDS.get(row[1], ""))
+            self._print(row, KINDS.get(row[len(first)], ""))
 
     def _print(self, cells: list[str] | tuple[str, ...], style: str) -> None:
         aligned = (

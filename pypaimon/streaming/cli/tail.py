@@ -17,6 +17,8 @@ from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.rows import FORMATS, row_writer
 from pypaimon.streaming.cli.settings import configure, save_progress, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
+from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
+from pypaimon.streaming.cli.tail_tables import tail_tables
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES, OnExpired, Unmatched
@@ -34,9 +36,11 @@ Examples:
   paimon-stream tail db.orders --start 2h --until-latest --format json | jq .amount
   paimon-stream tail db.orders --until-latest --format arrow > orders.arrows
   paimon-stream tail db.orders --start earliest -n 10
+  paimon-stream tail 'db.orders_*' --exclude '.*_old' --start latest --format json
 """
 )
 @on_table
+@pattern_options
 @stream_options
 @click.option("--format", "-f", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--commits", is_flag=True, help="Add `_snapshot_id` and `_commit_time` to each row (json, csv, arrow).")
@@ -65,6 +69,8 @@ Examples:
 @click.option("--poll", type=click.FloatRange(0.01), metavar="SECONDS", help="Pause between polls. [default: 1]")
 def tail(
     source: TableSource,
+    include: str | None,
+    exclude: str | None,
     start: str | None,
     filter_text: str | None,
     columns: str | None,
@@ -84,7 +90,28 @@ def tail(
     Each row comes with its kind: +I inserted, -U before an update, +U after it, -D deleted; `_row_kind` in json, csv
     and arrow. With --consumer-id progress is saved, and the next run goes on there; where -n ends in the midst of a
     plan, all of it comes again. Ctrl-C ends it.
+
+    'db.orders_*' stands for the tables that it matches, those that come later too: a first column, `_table` in json,
+    says of which table a row is. An error of one table ends that one alone (exit code 1), and what may pass is always
+    waited out.
     """
+    pattern = TablesOfPattern.of(source, include, exclude)
+    if pattern is not None:
+        of_one_table = {"--filter": filter_text, "--columns": columns, "--commits": commits}
+        tail_tables(
+            pattern,
+            of_one_table,
+            start=start,
+            consumer_id=consumer_id,
+            form=form,
+            until_latest=until_latest,
+            most=most,
+            on_expired=on_expired,
+            blob_places=blob_places,
+            retry=retry,
+            poll=poll,
+        )
+        return
     if commits and form == "table":
         raise click.UsageError("--commits goes with --format json, csv or arrow; a table shows snapshots anyway")
     table = source.load(retry)
