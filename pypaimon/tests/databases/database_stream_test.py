@@ -203,19 +203,6 @@ def test_progress_is_saved_in_each_table(database: Database) -> None:
     assert read(manual.copy()) == [("a", [4])] == read(manual.copy())
 
 
-def test_a_thousandth_table_costs_no_thread(database: Database) -> None:
-    database.create("t0", 1)
-    for number in range(1, 60):
-        database.copy("t0", f"t{number}")
-    before = threading.active_count()
-    most = 0
-    with database.stream().open_sync() as stream:
-        for _ in range(60):
-            next(stream)
-            most = max(most, threading.active_count() - before)
-    assert most <= 48
-
-
 def test_asyncio_and_waits_that_are_cancelled(database: Database) -> None:
     for name in "abc":
         database.create(name, *range(5))

@@ -16,10 +16,15 @@ _KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 
 
 class Database:
-    """The database `db` of a warehouse; tables have a column `k`."""
+    """The database `db` of a warehouse; tables have a column `k`.
 
-    def __init__(self, warehouse: Path) -> None:
-        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+    Args:
+        warehouse: Its directory.
+        catalog: Of pypaimon, where it is another one than that of the directory.
+    """
+
+    def __init__(self, warehouse: Path, catalog: Any | None = None) -> None:
+        self.catalog = catalog or CatalogFactory.create({"warehouse": str(warehouse)})
         self.catalog.create_database("db", True)
         self.home = warehouse / "db.db"
 
