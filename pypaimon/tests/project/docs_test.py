@@ -21,6 +21,7 @@ from repository import ROOT, TESTS
 
 import pypaimon.spark
 import pypaimon.streaming
+import pypaimon.streaming.testing
 
 OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
@@ -121,11 +122,15 @@ def test_every_page_is_in_the_site() -> None:
 def reference_entries() -> list[tuple[str, str]]:
     """(package, name) of each entry of the reference."""
     page = (DOCS / "reference.md").read_text(encoding="utf-8")
-    return re.findall(r"^::: pypaimon\.(\w+)\.(?:\w+\.)*(\w+)$", page, re.MULTILINE)
+    return re.findall(r"^::: pypaimon\.(streaming(?:\.testing)?|spark)\.(?:\w+\.)*(\w+)$", page, re.MULTILINE)
 
 
 def test_the_reference_holds_what_is_exported_and_nothing_else() -> None:
-    packages = {"streaming": pypaimon.streaming, "spark": pypaimon.spark}
+    packages = {
+        "streaming": pypaimon.streaming,
+        "streaming.testing": pypaimon.streaming.testing,
+        "spark": pypaimon.spark,
+    }
     exported = [(package, name) for package, module in packages.items() for name in module.__all__]
     assert sorted(reference_entries()) == sorted(exported)
     untold = [name for package, name in exported if not getattr(packages[package], name).__doc__]
@@ -137,6 +142,6 @@ def test_the_site_builds(tmp_path: Path) -> None:
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert result.returncode == 0, result.stderr
     reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
-    shown = set(re.findall(r'id="pypaimon\.\w+\.([\w.]+)"', reference))
+    shown = set(re.findall(r'id="pypaimon\.\w+\.(?:testing\.)?([\w.]+)"', reference))
     assert "StreamReadBuilder.with_consumer_id" in shown
     assert [name for _, name in reference_entries() if not {name, f"{name}.{name}"} & shown] == []

@@ -15,7 +15,7 @@ import pytest
 from doc_pages import DOCS, HOME, PAGES, blocks, run_program, run_python
 from orders import NEXT_CHANGES, catalog, change, state_of
 
-_TARGETS = ("DictTarget(", "DuckDBTarget(", "PaimonTarget(", "SqliteOrders(")
+_TARGETS = ("DictTarget(", "DuckDBTarget(", "PaimonTarget(", "SqliteCopy(")
 COPYING = [page for page in PAGES if any(name in block.text for block in blocks(page) for name in _TARGETS)]
 
 
@@ -27,9 +27,9 @@ def copies(page: Path, namespace: dict[str, Any], warehouse: Path) -> Iterator[t
     if "DuckDBTarget(" in text:
         with duckdb.connect("orders.db") as database:
             yield "DuckDB", database.execute("SELECT id, status FROM orders").fetchall()
-    if "SqliteOrders(" in text:
+    if "SqliteCopy(" in text:
         with closing(sqlite3.connect("orders.sqlite")) as copy:
-            yield "SQLite", copy.execute("SELECT id, status FROM orders").fetchall()
+            yield "SQLite", copy.execute("SELECT id, status FROM copy").fetchall()
     if "PaimonTarget(" in text:
         yield "Paimon", list(state_of(catalog(warehouse).get_table("db.copy")).items())
 
@@ -44,7 +44,7 @@ def test_copies_are_the_whole_table_run_after_run(
             change(expired_orders, kind, row)
         namespace: dict[str, Any] = {"__name__": "__main__"}
         for block in blocks(page):
-            if block.language == "python" and "asyncio.run(" not in block.text:
+            if block.language == "python" and not any(call in block.text for call in ("asyncio.run(", "check_target(")):
                 run_python(block.text.replace(HOME, str(tmp_path)), f"{page.name}:{block.line}", namespace, loop)
         for name, rows in copies(page, namespace, tmp_path / "warehouse"):
             assert sorted(rows) == sorted(state_of(expired_orders).items()), name

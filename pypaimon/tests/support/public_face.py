@@ -15,7 +15,7 @@ from typing import Any
 from repository import TESTS
 
 FILE = TESTS / "project" / "public_face.txt"
-PACKAGES = ("pypaimon.streaming", "pypaimon.spark")
+PACKAGES = ("pypaimon.streaming", "pypaimon.streaming.testing", "pypaimon.spark")
 HANDED_OUT = frozenset(
     (
         "Assignment Batch BatchStream BlockingBatch BlockingBatchStream BlockingGroupBatch BlockingGroupStream "

@@ -1,0 +1,389 @@
+"""`check_target`: does a target hold what its table holds, whatever happens to either?"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random, SystemRandom
+from typing import Any
+
+from pypaimon.streaming.apply_changes import Target, replicate
+from pypaimon.streaming.batches.batch import BlockingBatch
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.testing.line_kills import lines_of
+from pypaimon.streaming.testing.small_table import SmallTable
+from pypaimon.streaming.testing.table_changes import Rows, TableChanges
+
+MakeTarget = Callable[[str], Target]
+ReadRows = Callable[[str], Iterable[Mapping[str, Any]]]
+
+_STEPS = 12
+_KILLS = 20
+
+
+def check_target(
+    make_target: MakeTarget,
+    read_rows: ReadRows,
+    *,
+    keys: Sequence[str] = ("id",),
+    schema_changes: bool = True,
+    histories: int = 2,
+    seed: int | None = None,
+) -> None:
+    """Check that a target holds what its table holds, exactly once, whatever happens.
+
+    Random histories of small tables are applied to it: deletes, updates of keys, full states in the midst, plans that
+    come again, that were left in their midst, or of which one is missing; the target is opened again and again. Then
+    it is killed at some of its lines: its call ends there, and the target is let go. Last its table is rolled back and
+    made anew, which a target refuses. After each step the rows and the position are those of one moment of the table.
+
+    It takes seconds. A process that is really killed is not part of it.
+
+    Args:
+        make_target: Opens the target of a name, which is there already if it was made before: the same name is the
+            same place, another one a place of its own. Its table has the columns `id` BIGINT, `name` STRING, `number`
+            INT and `amount` DOUBLE, and those that are added.
+        read_rows: The rows that the target of a name holds, by column, in no order. Nulls may be left out.
+        keys: `("id",)`, or `()` for a target to which rows are only added.
+        schema_changes: Whether columns are added, renamed and widened meanwhile.
+        histories: How many.
+        seed: Draws the histories; by default another one each time. The error tells it.
+
+    Raises:
+        AssertionError: The target is wrong; it says after which steps, what was expected, and what was found.
+    """
+    assert tuple(keys) in (("id",), ()), f"keys {keys!r}: give ('id',) or ()"
+    drawn = SystemRandom().randrange(10**9) if seed is None else seed
+    was_frozen = gc.get_freeze_count() > 0
+    if not was_frozen:
+        # What is there already need not be looked through each time that a target is let go.
+        gc.freeze()
+    try:
+        _check(make_target, read_rows, bool(keys), schema_changes, histories, drawn)
+    finally:
+        if not was_frozen:
+            gc.unfreeze()
+
+
+def _check(
+    make_target: MakeTarget, read_rows: ReadRows, is_keyed: bool, alters: bool, histories: int, seed: int
+) -> None:
+    for number in range(histories):
+        name = f"history_{number}"
+        with tempfile.TemporaryDirectory() as directory:
+            table = SmallTable(directory, ("id",) if is_keyed else ())
+            place = _Place(name, make_target, read_rows, seed)
+            history = _History(place, table, is_keyed, alters, Random(f"{seed} {name}"))
+            history.run(is_killed=number == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a target holds."""
+
+    position: Position | None
+    rows: Rows
+
+
+class _Place:
+    """A target of one name, and what was done with it."""
+
+    def __init__(self, name: str, make_target: MakeTarget, read_rows: ReadRows, seed: int) -> None:
+        self._name = name
+        self._make_target = make_target
+        self._read_rows = read_rows
+        self._seed = seed
+        self.steps: list[str] = []
+        self.target: Target = make_target(name)
+
+    def open_again(self) -> None:
+        """As the next run of a program does; what was left is not ended."""
+        del self.target
+        # Connections of sqlite3, for one, lie in a cycle of references.
+        gc.collect()
+        self.target = self._make_target(self._name)
+
+    def apply(self, batches: Iterable[BlockingBatch]) -> None:
+        """Apply batches."""
+        try:
+            for batch in batches:
+                self.target.apply(batch)
+        except Exception as error:
+            raise self.wrong("the batch to be applied", f"{type(error).__name__}: {error}") from error
+
+    def refuses(self, apply: Callable[[], Any], what: str, held: _Held) -> None:
+        """Make sure that it is an error, which changes nothing."""
+        self.steps.append(what)
+        try:
+            apply()
+        except PaimonStreamError:
+            pass
+        except Exception as error:
+            raise self.wrong("an error of pypaimon.streaming", f"{type(error).__name__}: {error}") from error
+        else:
+            raise self.wrong("an error", "none")
+        self.check(held)
+        self.open_again()
+        self.check(held)
+
+    def check(self, *allowed: _Held) -> _Held:
+        """Make sure that it holds one of these, and say which."""
+        found = _Held(self.target.position(), [dict(row) for row in self._read_rows(self._name)])
+        there = [each for each in allowed if each.position == found.position]
+        if not there:
+            raise self.wrong(
+                "position " + " or ".join(_text(each.position) for each in allowed), f"position {_text(found.position)}"
+            )
+        missing, extra = _difference(there[0].rows, found.rows)
+        if missing or extra:
+            raise self.wrong(
+                f"{len(there[0].rows)} rows behind position {_text(found.position)}, among them {_shown(missing)}",
+                f"{len(found.rows)}, among them {_shown(extra)}",
+            )
+        return there[0]
+
+    def wrong(self, expected: str, found: str) -> AssertionError:
+        """The error."""
+        steps = "".join(f"\n  {step}" for step in self.steps)
+        return AssertionError(
+            f"expected {expected}; found {found}. The steps of {self._name} (seed={self._seed}):{steps}"
+        )
+
+
+class _History:
+    """A table that changes, and the target that follows it.
+
+    Args:
+        place: The target.
+        table: The table, empty.
+        is_keyed: Whether it has keys.
+        alters: Whether its columns change.
+        random: What draws the steps.
+    """
+
+    def __init__(self, place: _Place, table: SmallTable, is_keyed: bool, alters: bool, random: Random) -> None:
+        self._place = place
+        self._table = table
+        self._is_keyed = is_keyed
+        self._alters = alters
+        self._random = random
+        self._changes = TableChanges(table, is_keyed, random)
+        self._held = _Held(None, [])
+        self._plans: list[list[BlockingBatch]] = []
+
+    def run(self, is_killed: bool) -> None:
+        """All of it."""
+        place = self._place
+        place.check(self._held)
+        self._changes.commit()
+        self._changes.commit()
+        self._applied("the first state", self._full())
+        steps: list[Callable[[], None]] = [self._follow] * 4 + [
+            self._come_again,
+            self._leave,
+            self._miss,
+            self._begin_anew,
+        ]
+        for step in self._drawn([*steps, *([self._alter] * (3 * self._alters))]):
+            step()
+        if self._is_keyed:
+            self._begin_empty()
+        self._follow()
+        if is_killed:
+            self._killed("changes", self._next)
+            self._killed("a state in the midst", lambda: self._full(is_whole=True))
+        self._roll_back()
+        self._make_anew()
+
+    def _drawn(self, steps: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
+        """Each of them, in some order, and some more."""
+        drawn = [*steps, *self._random.choices(steps, k=_STEPS - len(steps))] if len(steps) < _STEPS else list(steps)
+        self._random.shuffle(drawn)
+        return drawn
+
+    # ---- plans ----
+
+    def _next(self) -> list[list[BlockingBatch]]:
+        """The plans behind what the target holds."""
+        assert self._held.position is not None
+        return self._read(self._table.builder().with_start(position=self._held.position).with_catch_up("replay"))
+
+    def _full(self, is_whole: bool = False) -> list[list[BlockingBatch]]:
+        """The state, sometimes in several plans."""
+        builder = self._table.builder().with_start("latest-full")
+        return self._read(builder if is_whole or self._random.random() < 0.5 else builder.with_limits(max_splits=1))
+
+    def _read(self, builder: StreamReadBuilder) -> list[list[BlockingBatch]]:
+        """Batches by plan."""
+        plans: list[list[BlockingBatch]] = []
+        with builder.open_sync(batch_bytes=1) as stream:
+            for batch in stream:
+                if batch.is_first:
+                    plans.append([])
+                plans[-1].append(batch)
+        return plans
+
+    def _applied(self, what: str, plans: Sequence[list[BlockingBatch]], stays_open: bool = False) -> None:
+        """Plans up to what the table holds now."""
+        place, random = self._place, self._random
+        place.steps.append(f"{what}: {sum(len(plan) for plan in plans)} batches, {len(plans)} plans")
+        for number, plan in enumerate(plans):
+            if random.random() < 0.3 and not stays_open:
+                place.steps.append("opened again")
+                place.open_again()
+            place.apply(plan)
+            if number < len(plans) - 1:
+                self._held = _Held(plan[-1].plan_after, [])
+                continue
+            self._held = _Held(plan[-1].plan_after, self._changes.rows())
+            place.check(self._held)
+        self._plans += plans
+
+    # ---- steps ----
+
+    def _follow(self) -> None:
+        self._changes.commit()
+        self._applied("changes", self._next())
+
+    def _alter(self) -> None:
+        self._place.steps.append(self._changes.alter())
+        self._follow()
+
+    def _come_again(self) -> None:
+        """Plans that the target holds."""
+        for plan in [self._plans[-1], self._random.choice(self._plans), self._plans[0]]:
+            self._place.steps.append(f"comes again: {plan[0]!r}")
+            self._place.apply(plan)
+            self._place.check(self._held)
+
+    def _leave(self) -> None:
+        """A plan is left in its midst, by a stream that was closed and by a program that ended."""
+        place = self._place
+        while True:
+            self._changes.commit()
+            (plan,) = plans = self._next()
+            if len(plan) > 1:
+                break
+            self._applied("changes", plans)
+        place.steps.append(f"left in its midst: {plan[0]!r}")
+        place.apply(plan[:1])
+        place.steps.append("opened again")
+        place.open_again()
+        place.check(self._held)
+        place.apply(plan[:1])
+        self._applied("left again, and then the same plan", [plan], stays_open=True)
+
+    def _miss(self) -> None:
+        """The second of two plans comes without the first one."""
+        self._changes.commit()
+        missed = self._changes.rows()
+        self._changes.commit()
+        one, two = self._next()
+        self._place.refuses(lambda: self._apply_all(two), "a plan whose predecessor is missing", self._held)
+        self._place.apply(one)
+        self._held = _Held(one[-1].plan_after, missed)
+        self._place.check(self._held)
+        self._applied("both", [two])
+
+    def _begin_anew(self) -> None:
+        """A state in the midst, which has changed in a way that the target did not see."""
+        self._changes.commit()
+        self._changes.commit()
+        self._applied("a state in the midst", self._full())
+
+    def _begin_empty(self) -> None:
+        """As it is where what comes next has expired, and the table is empty."""
+        assert self._held.position is not None
+        self._changes.empty()
+        self._changes.empty()
+        self._table.expire()
+        builder = self._table.builder().with_start(position=self._held.position).with_on_expired("full")
+        self._applied("a state in the midst that is empty", self._read(builder))
+
+    def _apply_all(self, plan: Iterable[BlockingBatch]) -> None:
+        for batch in plan:
+            self._place.target.apply(batch)
+
+    # ---- deaths ----
+
+    def _killed(self, what: str, find: Callable[[], list[list[BlockingBatch]]]) -> None:
+        """The target is killed at lines of its `apply`, and the plan comes again each time."""
+        place = self._place
+        code = getattr(type(place.target).apply, "__code__", None)
+        if code is None:
+            return
+        lines = 0
+        for step in ("its lines are counted", "it is killed at lines"):
+            self._changes.commit()
+            ((plan,), rows) = find(), self._changes.rows()
+            place.steps.append(f"{what}: {plan[0]!r}: {step}")
+            after = _Held(plan[-1].plan_after, rows)
+            for line in self._some(lines):
+                lines_of(code.co_filename, partial(self._apply_all, plan), until=line)
+                place.steps.append(f"killed at line {line} of those that apply runs, and opened again")
+                place.open_again()
+                place.check(self._held, after)
+                place.steps.pop()
+            lines = lines_of(code.co_filename, partial(self._apply_all, plan))
+            place.check(after)
+            self._held = after
+            self._plans.append(plan)
+
+    def _some(self, lines: int) -> list[int]:
+        """Some of the lines; the last ones, where all is saved, among them."""
+        every = range(1, lines + 1)
+        return sorted({*self._random.sample(every, min(lines, _KILLS)), *every[-_KILLS // 2 :]})
+
+    # ---- tables that are others ----
+
+    def _roll_back(self) -> None:
+        """To before what the target holds, and then on another way."""
+        position = self._held.position
+        assert position is not None
+        self._changes.commit()
+        self._applied("changes", self._next())
+        position, held = self._held.position, self._held
+        assert position is not None
+        self._table.table.rollback_to(position.snapshot - 2)
+        refused = self._place.refuses
+        refused(
+            lambda: replicate(self._table.builder(), self._place.target), "the position lies beyond the table", held
+        )
+        self._table.commit({"id": 1000})
+        start = Position(position.table, position.snapshot - 1)
+        for plan in self._read(self._table.builder().with_start(position=start)):
+            refused(partial(self._apply_all, plan), "the table was rolled back, and went on another way", held)
+
+    def _make_anew(self) -> None:
+        self._changes.make_anew()
+        self._changes.commit()
+        (plan, *_) = self._full()
+        self._place.refuses(lambda: self._apply_all(plan), "the table was made anew", self._held)
+
+
+def _difference(expected: Rows, found: Rows) -> tuple[Rows, Rows]:
+    """Rows that are missing, and rows that are too many."""
+    extra = [{name: value for name, value in row.items() if value is not None} for row in found]
+    missing = []
+    for row in expected:
+        wanted = {name: value for name, value in row.items() if value is not None}
+        if wanted in extra:
+            extra.remove(wanted)
+        else:
+            missing.append(wanted)
+    return missing, extra
+
+
+def _shown(rows: Rows) -> str:
+    if not rows:
+        return "none that is missing there"
+    return ", ".join(map(str, rows[:3])) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+
+
+def _text(position: Position | None) -> str:
+    return "None" if position is None else position.to_json()

@@ -1,0 +1,227 @@
+"""`check_target` finds what is wrong with a target, passes those that are right, and says where it looked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from commit_seed import commit_seed, some
+from pypaimon import CatalogFactory
+
+from pypaimon.streaming import DuckDBTarget, PaimonTarget, Position, is_to_apply, last_changes
+from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
+from pypaimon.streaming.testing import SmallTable, check_target
+
+
+class Store:
+    """What outlives a target: rows and a position, saved in one step, or in two by those that are wrong."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.columns: dict[int, str] = {}
+        self.position: Position | None = None
+
+
+class Right:
+    """A target as it should be: what a plan comes to is saved with the position behind it."""
+
+    def __init__(self, store: Store, keys: tuple[str, ...]) -> None:
+        self.store, self.keys = store, keys
+        self.rows: list[dict[str, Any]] = []
+        self.is_held = False
+
+    def position(self) -> Position | None:
+        return self.store.position
+
+    def apply(self, batch: AnyBatch) -> None:
+        if batch.is_first:
+            self.is_held = not self.takes(batch)
+            self.rows = self.begun()
+        if self.is_held:
+            return
+        if batch.begins_state:
+            self.rows = self.replaced()
+        self.follow_columns(batch)
+        if self.keys:
+            sets, gone = last_changes(batch, self.keys)
+            changed = {row["id"] for row in [*sets.to_pylist(), *self.removed(gone.to_pylist())]}
+            self.rows = [row for row in self.rows if row["id"] not in changed] + sets.to_pylist()
+        else:
+            self.rows += inserts(batch).to_pylist()
+        if batch.is_last or self.saves_each_batch:
+            self.save(batch)
+
+    saves_each_batch = False
+
+    def takes(self, batch: AnyBatch) -> bool:
+        return is_to_apply(batch, self.store.position)
+
+    def begun(self) -> list[dict[str, Any]]:
+        return list(self.store.rows)
+
+    def replaced(self) -> list[dict[str, Any]]:
+        return []
+
+    def removed(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return rows
+
+    def follow_columns(self, batch: AnyBatch) -> None:
+        names = {int(field.id): field.name for field in batch.schema.fields}
+        renamed = {old: names[number] for number, old in self.store.columns.items() if number in names}
+        self.rows = [{renamed.get(name, name): value for name, value in row.items()} for row in self.rows]
+        self.columns = names
+
+    def save(self, batch: AnyBatch) -> None:
+        # One statement, as a transaction is.
+        self.store.__dict__.update(rows=self.rows, columns=self.columns, position=batch.plan_after)
+
+
+class PositionFirst(Right):
+    def save(self, batch: AnyBatch) -> None:
+        self.store.position = batch.plan_after
+        self.store.__dict__.update(rows=self.rows, columns=self.columns)
+
+
+class RowsFirst(Right):
+    def save(self, batch: AnyBatch) -> None:
+        self.store.__dict__.update(rows=self.rows, columns=self.columns)
+        self.store.position = batch.plan_after
+
+
+class SavesEachBatch(Right):
+    saves_each_batch = True
+
+
+class TakesAll(Right):
+    """It passes over nothing, and refuses nothing."""
+
+    def takes(self, batch: AnyBatch) -> bool:
+        return True
+
+
+class TakesGaps(Right):
+    """It passes over what it holds, and refuses nothing."""
+
+    def takes(self, batch: AnyBatch) -> bool:
+        held = self.store.position
+        return held is None or batch.plan_after.table != held.table or batch.plan_after > held
+
+
+class KeepsWhatWasLeft(Right):
+    """What was applied of a plan that did not come to its end stays, if the program does."""
+
+    def begun(self) -> list[dict[str, Any]]:
+        return self.rows if self.rows else super().begun()
+
+
+class NeverReplaces(Right):
+    def replaced(self) -> list[dict[str, Any]]:
+        return self.rows
+
+
+class NeverDeletes(Right):
+    def removed(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return []
+
+
+class NeverRenames(Right):
+    def follow_columns(self, batch: AnyBatch) -> None:
+        self.columns = {}
+
+
+class BeginsAnew(Right):
+    """It has forgotten where it stands when it is opened again."""
+
+    def __init__(self, store: Store, keys: tuple[str, ...]) -> None:
+        super().__init__(store, keys)
+        store.position = None
+
+
+KEYED, APPENDED = ("id",), ()
+
+
+def check(kind: type[Right], keys: tuple[str, ...], seed: int) -> None:
+    stores: dict[str, Store] = {}
+    check_target(
+        lambda name: kind(stores.setdefault(name, Store()), keys),
+        lambda name: stores[name].rows,
+        keys=keys,
+        histories=1,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
+def test_a_target_that_is_right_passes(keys: tuple[str, ...]) -> None:
+    check(Right, keys, commit_seed())
+
+
+WRONG = [
+    (PositionFirst, KEYED, "killed at line"),
+    (RowsFirst, KEYED, "killed at line"),
+    (SavesEachBatch, KEYED, "found"),
+    (TakesAll, APPENDED, "found"),
+    (TakesGaps, KEYED, "expected an error; found none"),
+    (KeepsWhatWasLeft, APPENDED, "rows behind position"),
+    (NeverReplaces, KEYED, "rows behind position"),
+    (NeverDeletes, KEYED, "rows behind position"),
+    (NeverRenames, KEYED, "was renamed to"),
+    (BeginsAnew, KEYED, "found"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "message"),
+    some("wrong targets", WRONG, 5),
+    ids=lambda each: each.__name__ if isinstance(each, type) else None,
+)
+def test_a_target_that_is_wrong_is_found(kind: type[Right], keys: tuple[str, ...], message: str) -> None:
+    """With any seed; which one it was, and after which steps, is told."""
+    seed = commit_seed()
+    with pytest.raises(AssertionError, match=f"(?s){message}") as caught:
+        check(kind, keys, seed)
+    assert f"(seed={seed})" in str(caught.value)
+
+
+def opened(warehouse: str, keys: tuple[str, ...]) -> SmallTable:
+    """The table of a warehouse, which is made if it is not there."""
+    if not Path(warehouse, "db.db", "small").exists():
+        return SmallTable(warehouse, keys)
+    table = object.__new__(SmallTable)
+    table.__dict__.update(catalog=CatalogFactory.create({"warehouse": warehouse}), name="db.small")
+    return table
+
+
+def rows_of_duckdb(file: Path) -> list[dict[str, Any]]:
+    with duckdb.connect(str(file)) as database:
+        try:
+            return database.sql("SELECT * FROM copy").to_arrow_table().to_pylist()
+        except duckdb.CatalogException:
+            return []
+
+
+@pytest.mark.parametrize("keys", some("check_target DuckDB", [KEYED, APPENDED], 1))
+def test_a_table_of_duckdb_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    check_target(
+        lambda name: DuckDBTarget(duckdb.connect(str(tmp_path / name)), "copy", keys),
+        lambda name: rows_of_duckdb(tmp_path / name),
+        keys=keys,
+        histories=1,
+        seed=commit_seed(),
+    )
+
+
+@pytest.mark.by_commit(one_in=2)
+@pytest.mark.parametrize("keys", [KEYED, APPENDED])
+def test_a_table_of_paimon_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    """Its columns stay as they are, so those of its source do."""
+    check_target(
+        lambda name: PaimonTarget(opened(str(tmp_path / name), keys).table),
+        lambda name: opened(str(tmp_path / name), keys).rows(),
+        keys=keys,
+        schema_changes=False,
+        histories=1,
+        seed=commit_seed(),
+    )
