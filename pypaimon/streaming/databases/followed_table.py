@@ -16,6 +16,8 @@ from pypaimon.streaming.model.position import Phase, Position
 
 _LONGEST_INTERVAL = 30.0
 _SHARE_OF_QUIET = 8
+_IDLE_SNAPSHOTS = 16
+"""So many snapshots are kept of a table that has nothing to read."""
 _LATEST_KNOWN_SECONDS = 10.0
 """While a table has more than is read of it, it is asked so often what its latest snapshot is."""
 
@@ -83,6 +85,9 @@ class FollowedTable:
         if chunk is None:
             self._seen = _Seen(self._read_until(), now())
             self.keep_alive(now())
+            parts = self.driver.parts.known
+            if parts is not None and not self.chunks:
+                parts.directory.snapshots.let_go(_IDLE_SNAPSHOTS)
             self.rest()
         else:
             self._found_at = now()

@@ -11,6 +11,7 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder, identity_of
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import DatabaseNotExistException, TableNotExistException
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 Configure = Callable[[StreamReadBuilder], object]
@@ -32,6 +33,7 @@ class TablesOfDatabase:
         start: Arguments of `with_start` for the tables that are there at the start; none: the options of each.
         configure: Called with the builder of each table, in this order.
         of_table: Likewise, by name of the table.
+        manifests: Where manifests of all tables are kept, 64 MiB together.
     """
 
     catalog: Any
@@ -41,6 +43,7 @@ class TablesOfDatabase:
     start: Mapping[str, Any] = field(default_factory=dict)
     configure: tuple[Configure, ...] = ()
     of_table: Mapping[str, tuple[Configure, ...]] = field(default_factory=dict)
+    manifests: ManifestCache = field(default_factory=ManifestCache)
 
     def names(self) -> set[str]:
         """The tables that there are now, of those that match. One listing.
@@ -67,7 +70,7 @@ class TablesOfDatabase:
             return None
         if not hasattr(table, "table_schema"):
             raise UnsupportedTableError(f"{name} is no table of Paimon's own: {type(table).__name__}.")
-        TableDirectory.limit_requests(table, _MOST_REQUESTS)
+        TableDirectory.share(table, _MOST_REQUESTS, self.manifests)
         builder = StreamReadBuilder(table).with_on_schema_change("follow")
         for each in (*self.configure, *self.of_table.get(name, ())):
             each(builder)

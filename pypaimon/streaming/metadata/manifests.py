@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from cachetools import LRUCache
 
-from pypaimon.streaming.concurrency.forking import cache_lock, polars_works
+from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.index_manifests import IndexEntry, parse_index_manifest
+from pypaimon.streaming.metadata.manifest_cache import SMALL_BYTES, ManifestCache
 from pypaimon.streaming.metadata.manifest_tables import (
     ENTRY_SCHEMA,
     MANIFEST_SCHEMA,
@@ -27,9 +27,6 @@ from pypaimon.streaming.metadata.manifest_tables import (
     together,
 )
 
-# What a column takes beside its values, measured.
-_BYTES_PER_COLUMN = 1024
-_SMALL_BYTES = 16 << 10
 _FETCHED_BYTES = 32 << 20
 _Parsers = Mapping[str, Parser]
 _IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path"]
@@ -38,20 +35,19 @@ _IDENTIFIERS = ["partition", "bucket", "level", "file_name", "extra_files", "emb
 class ManifestReader:
     """Manifest lists, manifests and index manifests of one table, for all its branches.
 
-    The files are immutable and their names unique, so they are kept by name, up to `cache_bytes`: small ones as they
-    are stored, since decoded they take tens of times as much, others decoded. Thread-safe.
+    The files are immutable and their names unique, so they are kept: small ones as they are stored, since decoded they
+    take tens of times as much, others decoded. Thread-safe.
 
     Args:
         store: Where the files are.
         table_path: Root directory of the table. Branches keep their manifests there too.
-        cache_bytes: Bound of the cache, in bytes of memory.
+        cache: Where they are kept; None: one of its own, of 64 MiB.
     """
 
-    def __init__(self, store: Store, table_path: str, cache_bytes: int = 64 << 20) -> None:
+    def __init__(self, store: Store, table_path: str, cache: ManifestCache | None = None) -> None:
         self._store = store
         self._directory = f"{table_path.rstrip('/')}/manifest"
-        self._cache: LRUCache[str, pa.Table | bytes] = LRUCache(cache_bytes, getsizeof=_memory_of)
-        self._lock = cache_lock(self._cache)
+        self._cache = cache or ManifestCache()
 
     def through(self, store: Store) -> ManifestReader:
         """The same manifests, read through another store of the same files."""
@@ -108,7 +104,7 @@ class ManifestReader:
 
     def keep_written(self, name: str, data: bytes) -> None:
         """Take a manifest or manifest list that was written just now, so that it need not be read, if it is small."""
-        if len(data) <= _SMALL_BYTES:
+        if len(data) <= SMALL_BYTES:
             self._keep(name, data)
 
     def entries(
@@ -159,7 +155,7 @@ class ManifestReader:
         parsers = _parsers(manifests, schema)
         found = self._fetched(parsers, schema)
         for name, content in found.items():
-            if isinstance(content, bytes) and len(content) > _SMALL_BYTES:
+            if isinstance(content, bytes) and len(content) > SMALL_BYTES:
                 found[name] = self._decoded(name, content, parsers[name])
         names = manifests["file_name"].slice(0, first).to_pylist()
         small = {name: data for name in names if isinstance(data := found[name], bytes)}
@@ -180,8 +176,7 @@ class ManifestReader:
         return self._store.parse(self._path(name), parse_index_manifest)
 
     def _cached_bytes(self, name: str) -> bytes | None:
-        with self._lock.held:
-            content = self._cache.get(name)
+        content = self._cache.get(self._path(name))
         return content if isinstance(content, bytes) else None
 
     def _lists(self, parsers: _Parsers) -> dict[str, pa.Table]:
@@ -189,7 +184,7 @@ class ManifestReader:
 
     def _all_decoded(self, found: Mapping[str, pa.Table | bytes], parsers: _Parsers) -> dict[str, pa.Table]:
         """Several files decoded, small ones together."""
-        small = {name: data for name, data in found.items() if isinstance(data, bytes) and len(data) <= _SMALL_BYTES}
+        small = {name: data for name, data in found.items() if isinstance(data, bytes) and len(data) <= SMALL_BYTES}
         tables: dict[str, pa.Table] = {}
         if len(small) > 1:
             # What is wrong with one of them is found out one by one.
@@ -206,7 +201,7 @@ class ManifestReader:
             if data is None:
                 raise FileNotFoundError(self._path(name))
             found[name] = data
-            if len(data) <= _SMALL_BYTES:
+            if len(data) <= SMALL_BYTES:
                 self._keep(name, data)
         return {name: content for name, content in found.items() if content is not None}
 
@@ -215,7 +210,7 @@ class ManifestReader:
         if isinstance(content, pa.Table):
             return content
         table, read = self._store.parse_data(self._path(name), content, lambda data: (parser(data), data))
-        if len(read) > _SMALL_BYTES:
+        if len(read) > SMALL_BYTES:
             self._keep(name, table)
         elif read is not content:
             self._keep(name, read)
@@ -226,16 +221,13 @@ class ManifestReader:
 
     def _cached(self, name: str, schema: pa.Schema) -> pa.Table | bytes | None:
         """What is cached of a file, if it has these columns."""
-        with self._lock.held:
-            content = self._cache.get(name)
+        content = self._cache.get(self._path(name))
         if isinstance(content, pa.Table) and not set(schema.names) <= set(content.schema.names):
             return None
         return content
 
     def _keep(self, name: str, content: pa.Table | bytes) -> None:
-        with self._lock.held:
-            if _memory_of(content) <= self._cache.maxsize:
-                self._cache[name] = content
+        self._cache.keep(self._path(name), content)
 
 
 def _records(data: bytes) -> list[dict[str, Any]]:
@@ -262,15 +254,6 @@ def _parsers(manifests: pa.Table, schema: pa.Schema) -> _Parsers:
 
 def _with_columns(entries: pa.Table, schema: pa.Schema) -> pa.Table:
     return entries if entries.num_columns == len(schema) else entries.select(schema.names)
-
-
-def _memory_of(content: pa.Table | bytes) -> int:
-    """What a file counts in the cache: of a table with few rows most is not in its buffers; small files are few too."""
-    if isinstance(content, bytes):
-        return _SMALL_BYTES
-    size: int = content.get_total_buffer_size()
-    columns: int = content.num_columns
-    return size + columns * _BYTES_PER_COLUMN
 
 
 def without(entries: pa.Table, others: pa.Table, column: str = "file_name") -> pa.Table:

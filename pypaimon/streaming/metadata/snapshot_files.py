@@ -224,6 +224,12 @@ class SnapshotFiles:
             for number in [each for each in self._cache if each >= first]:
                 del self._cache[number]
 
+    def let_go(self, most: int) -> None:
+        """Drop what is cached, but for so many of the greatest ids."""
+        with self._lock.held:
+            for number in sorted(self._cache)[: max(0, len(self._cache) - most)]:
+                del self._cache[number]
+
     def fetch(self, numbers: Iterable[int], most: int | None = None) -> dict[int, Snapshot | None]:
         """These files, asked for at the same time unless cached; None for those that are missing.
 

@@ -57,6 +57,11 @@ class SnapshotManager:
         """The greatest id among the snapshots that are cached, None if none is. No request."""
         return self._snapshots.greatest_cached()
 
+    def let_go(self, most: int) -> None:
+        """Drop snapshots that are cached, but for so many of the latest; they are asked for again when needed."""
+        self._snapshots.let_go(most)
+        self._changelogs.let_go(most)
+
     def get_snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
         """As `try_get`, under pypaimon's name."""
         return self.try_get(snapshot_id)

@@ -13,6 +13,7 @@ from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import CorruptTableError, TableChangedError
 from pypaimon.streaming.internals import TableSchema, dynamic_options, on_branch
 from pypaimon.streaming.io.store import CONCURRENCY, Store
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
 
@@ -74,17 +75,24 @@ class TableDirectory:
             shared: _Shared = vars(table).setdefault(_SHARED, _Shared())
             if io_timeout not in shared:
                 store = Store(table.file_io, io_timeout, shared.most)
-                shared[io_timeout] = store, Deferred(partial(_manifest_reader, store, table.table_path))
+                shared[io_timeout] = store, Deferred(partial(_manifest_reader, store, table.table_path, shared.cache))
         store, manifests = shared[io_timeout]
         directory = TableDirectory(table, store.for_reader(), identity=identity)
         directory._manifests = manifests
         return directory
 
     @staticmethod
-    def limit_requests(table: Any, most: int) -> None:
-        """Have the directories of a handle that are made from here on ask for no more at the same time."""
+    def share(table: Any, most_requests: int, cache: ManifestCache) -> None:
+        """Have the directories of a handle that are made from here on be one of many.
+
+        Args:
+            table: pypaimon's table.
+            most_requests: Each asks for no more at the same time.
+            cache: Where manifests are kept, those of other tables too.
+        """
         with _shared_lock.held:
-            vars(table).setdefault(_SHARED, _Shared()).most = most
+            shared = vars(table).setdefault(_SHARED, _Shared())
+            shared.most, shared.cache = most_requests, cache
 
     @cached_property
     def manifests(self) -> ManifestReader:
@@ -254,10 +262,10 @@ class TableDirectory:
         return f"{self._home}/schema/{_SCHEMA_PREFIX}{schema_id}"
 
 
-def _manifest_reader(store: Store, table_path: str) -> ManifestReader:
+def _manifest_reader(store: Store, table_path: str, cache: ManifestCache | None = None) -> ManifestReader:
     from pypaimon.streaming.metadata.manifests import ManifestReader
 
-    return ManifestReader(store, table_path)
+    return ManifestReader(store, table_path, cache)
 
 
 class _Shared(dict[float, tuple[Store, Deferred["ManifestReader"]]]):
@@ -265,9 +273,11 @@ class _Shared(dict[float, tuple[Store, Deferred["ManifestReader"]]]):
 
     Attributes:
         most: Requests in flight at the same time, for each directory.
+        cache: Where manifests are kept; None: each reader of the handle keeps its own.
     """
 
     most: int = CONCURRENCY
+    cache: ManifestCache | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()

@@ -18,6 +18,7 @@ from s3_server import S3Server
 
 from pypaimon.streaming import BlockingDatabaseStream, TableAdded, TableDropped
 from pypaimon.streaming.databases.events import DatabaseEvent
+from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 LONG = bool(os.environ.get("SOAK"))
 TABLES = 1000 if LONG else 60
@@ -143,3 +144,25 @@ def test_an_object_store(server: S3Server, tmp_path: Path, monkeypatch: pytest.M
         assert set(reader.rows.values()) == {1} and len(reader.rows) == 7
         assert reader.most_threads <= MOST_THREADS
     assert [type(event) for event in told if event.table == "t2"] == [TableAdded, TableDropped, TableAdded]
+
+
+def test_tables_share_one_cache_of_manifests_and_let_their_snapshots_go(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    for name in "ab":
+        database.create(name)
+        for number in range(20):
+            database.write(name, number)
+    expected = {(name, number) for name in "ab" for number in range(20)}
+    with database.stream().with_start("earliest").open_sync() as stream:
+        Reader(stream).read_until(expected)
+        parts = [table.driver.parts.get() for table in stream._engine._tables.values()]
+        # With the look that finds nothing new.
+        while any(known_snapshots(each.directory) > 16 for each in parts):
+            threading.Event().wait(0.002)
+        first, second = (each.directory.manifests._cache for each in parts)
+        assert first is second and first.held_bytes > 0
+
+
+def known_snapshots(directory: TableDirectory) -> int:
+    found = directory.snapshots.get_snapshots_batch(range(1, 21), most=0)
+    return sum(snapshot is not None for snapshot in found.values())

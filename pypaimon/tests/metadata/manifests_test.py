@@ -27,9 +27,10 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.formats.binary_row import decode_rows
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.io.store import Store
-from pypaimon.streaming.metadata import manifest_tables, manifests
+from pypaimon.streaming.metadata import manifest_cache, manifest_tables, manifests
 from pypaimon.streaming.metadata.data_file_meta import DataFiles
 from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache, memory_of
 from pypaimon.streaming.metadata.manifest_tables import (
     ENTRY_SCHEMA,
     FILE_SCHEMA,
@@ -37,7 +38,7 @@ from pypaimon.streaming.metadata.manifest_tables import (
     list_parser,
     manifest_parser,
 )
-from pypaimon.streaming.metadata.manifests import ManifestReader, _memory_of, live
+from pypaimon.streaming.metadata.manifests import ManifestReader, live
 
 __all__ = ["decoder"]
 
@@ -412,7 +413,8 @@ def test_large_manifests_are_let_go_before_others_are_fetched(
 def test_statistics_are_decoded_where_they_are_wanted(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifests, "_SMALL_BYTES", 0)
+    for module in (manifests, manifest_cache):
+        monkeypatch.setattr(module, "SMALL_BYTES", 0)
     listed = _written(tmp_path, 2, 1)
     reader = ManifestReader(store, str(tmp_path))
     files = reader.entries(listed, FILE_SCHEMA)
@@ -426,16 +428,18 @@ def test_statistics_are_decoded_where_they_are_wanted(
 
 @pytest.mark.parametrize("small", [0, 1 << 20], ids=["decoded", "as stored"])
 def test_the_cache_is_bounded(tmp_path: Path, store: Store, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "_SMALL_BYTES", small)
+    for module in (manifests, manifest_cache):
+        monkeypatch.setattr(module, "SMALL_BYTES", small)
     listed = _written(tmp_path, 400, 400, 400)
-    size = small or _memory_of(ManifestReader(store, str(tmp_path)).entries(listed.slice(0, 1)))
-    reader = ManifestReader(store, str(tmp_path), cache_bytes=2 * size + size // 2)
+    size = small or memory_of(ManifestReader(store, str(tmp_path)).entries(listed.slice(0, 1)))
+    cache = ManifestCache(2 * size + size // 2)
+    reader = ManifestReader(store, str(tmp_path), cache=cache)
     for _ in range(2):
         reader.entries(listed)
-        assert sum(map(_memory_of, reader._cache.values())) <= 2 * size + size // 2
+        assert size <= cache.held_bytes <= 2 * size + size // 2
     reader.entries(listed.slice(2, 1))
     assert store.file_io.reads.count("m2") < 3
-    tiny = ManifestReader(store, str(tmp_path), cache_bytes=10)
+    tiny = ManifestReader(store, str(tmp_path), cache=ManifestCache(10))
     assert tiny.entries(listed).num_rows == 1200
 
 

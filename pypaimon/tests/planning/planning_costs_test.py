@@ -19,6 +19,7 @@ from tables import Table
 
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
@@ -58,7 +59,7 @@ class Costly:
         handle = self.table.handle()
         handle.file_io, handle.table_path = file_io, SCHEME + str(handle.table_path)
         store = Store(file_io)
-        directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache_bytes=0))
+        directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache=ManifestCache(0)))
         schema = handle.table_schema
         return SnapshotPlans(directory, schema, replace(options_of_table(schema), **options))
 

@@ -15,6 +15,7 @@ from table_model import Record
 
 from pypaimon.streaming import CorruptTableError
 from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -67,7 +68,7 @@ class Window:
         handle = self.table.handle()
         handle.file_io, handle.table_path = file_io, SCHEME + str(handle.table_path)
         store = Store(file_io, sleep=lambda seconds: None)
-        directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache_bytes=0))
+        directory = TableDirectory(handle, store, ManifestReader(store, handle.table_path, cache=ManifestCache(0)))
         return SnapshotPlans(directory, handle.table_schema, replace(options_of_table(handle.table_schema), **options))
 
 

@@ -23,6 +23,7 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
 )
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.options.between import between_of_arguments
 from pypaimon.streaming.options.start import Start, StartMode
@@ -182,7 +183,7 @@ class TestFilesAreMissing:
         lost = [table.path / "manifest" / table.snapshot(3)["changelogManifestList"]]
         for path in lost if manifest else table.path.glob("bucket-0/changelog-*"):
             path.unlink()
-        drive.planner._directory.manifests._cache.clear()
+        drive.planner._directory.manifests._cache = ManifestCache()
         drive.planner._plans.forget()
         expire_snapshots(table, 4)
         with pytest.raises(PositionExpiredError, match="Snapshot 3 has expired"):
@@ -287,7 +288,7 @@ class TestDataEvolution:
         handle = table.handle(file_io)
         between = between_of_arguments(0, 6, "auto", False)
         drive = Drive(handle, Start(StartMode.BETWEEN), between=between, limits=Limits(max_splits=1))
-        drive.directory.manifests = ManifestReader(drive.directory.store, handle.table_path, cache_bytes=0)
+        drive.directory.manifests = ManifestReader(drive.directory.store, handle.table_path, cache=ManifestCache(0))
         assert len(drive.run()) == 6
         asked = Counter(name for name in file_io.names() if name.startswith("manifest"))
         assert asked and set(asked.values()) == {1}

@@ -1,0 +1,55 @@
+"""`ManifestCache`: manifests and manifest lists that were read, up to so many bytes of memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cachetools import LRUCache
+
+from pypaimon.streaming.concurrency.forking import cache_lock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SMALL_BYTES = 16 << 10
+"""Smaller files are kept as they are stored."""
+# What a column takes beside its values, measured.
+_BYTES_PER_COLUMN = 1024
+
+
+class ManifestCache:
+    """Files by path, those that were used last; of one table, or of several that share it. Thread-safe.
+
+    Args:
+        most_bytes: Bound, in bytes of memory.
+    """
+
+    def __init__(self, most_bytes: int = 64 << 20) -> None:
+        self._cache: LRUCache[str, pa.Table | bytes] = LRUCache(most_bytes, getsizeof=memory_of)
+        self._lock = cache_lock(self._cache)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept now, in bytes of memory."""
+        with self._lock.held:
+            return int(self._cache.currsize)
+
+    def get(self, path: str) -> pa.Table | bytes | None:
+        """A file, decoded or as it is stored; None: it is not here."""
+        with self._lock.held:
+            return self._cache.get(path)
+
+    def keep(self, path: str, content: pa.Table | bytes) -> None:
+        """Take a file, unless it is too large."""
+        with self._lock.held:
+            if memory_of(content) <= self._cache.maxsize:
+                self._cache[path] = content
+
+
+def memory_of(content: pa.Table | bytes) -> int:
+    """What a file counts in the cache: of a table with few rows most is not in its buffers; small files are few too."""
+    if isinstance(content, bytes):
+        return SMALL_BYTES
+    size: int = content.get_total_buffer_size()
+    columns: int = content.num_columns
+    return size + columns * _BYTES_PER_COLUMN
