@@ -92,7 +92,10 @@ def follow_columns(
         StreamConfigError: Other columns are read than before, or the fields inside of one are others now.
     """
     wanted = Columns.of(batch, _described(connection, rows))
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} AS SELECT * FROM {rows} LIMIT 0")
+    # Not `AS SELECT ... LIMIT 0`: DuckDB 2.0 then does not find what is inserted in the same transaction, if it is more
+    # rows than a row group has.
+    columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in wanted.columns)
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
     if wanted == known:
         return wanted
     alter = _Alter(connection, table)

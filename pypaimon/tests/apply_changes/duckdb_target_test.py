@@ -352,6 +352,20 @@ def test_keys_that_are_null_are_keys(tmp_path: Path) -> None:
     assert held(database) == [(1, "a"), (2, "b"), (None, "d")]
 
 
+def test_a_first_plan_of_more_rows_than_a_row_group_has_is_found_again(plain: Table) -> None:
+    """In the transaction that makes the table."""
+    count = 130_000
+    plain.write(pa.table({"k": range(100, 100 + count), "v": ["v"] * count}, schema=COLUMN_TYPES))
+    database = duckdb.connect()
+    followed(database, stream(plain))
+    plain.write(pa.table({"k": range(100, 200), "v": ["later"] * 100}, schema=COLUMN_TYPES))
+    followed(database, stream(plain))
+    found = database.execute(
+        "SELECT count(*), min(k), max(k) FROM copy WHERE k >= 100 GROUP BY v ORDER BY v"
+    ).fetchall()
+    assert found == [(100, 100, 199), (count - 100, 200, 99 + count)]
+
+
 # ---- full states ----
 
 
