@@ -28,6 +28,7 @@ from benchmarks import (
     rust_peer,
     spark_runs,
     spark_source,
+    targets,
     writing,
 )
 
@@ -39,6 +40,7 @@ AREAS = {
     "latency": latency.figures,
     "writing": writing.figures,
     "compaction": compacting.figures,
+    "targets": targets.figures,
     "spark": spark_source.figures,
 }
 ROOT = Path(__file__).parent.parent

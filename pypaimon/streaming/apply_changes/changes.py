@@ -33,10 +33,22 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
     missing = [key for key in keys if key not in rows.schema.names]
     if missing or not keys:
         raise StreamConfigError(f"keys {list(keys)}: the batch has columns {rows.schema.names}")
-    numbered = rows.select(list(keys)).append_column(_ORDER, pa.array(range(rows.num_rows), pa.int64()))
-    last = numbered.group_by(list(keys)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"].sort()
-    sets = pc.is_in(kinds.take(last), value_set=_SETS)
-    return rows.take(last.filter(sets)), rows.take(last.filter(pc.invert(sets)))
+    if any(_differ(rows[key]) for key in keys):
+        last = None
+    else:
+        numbered = rows.select(list(keys)).append_column(_ORDER, pa.array(range(rows.num_rows), pa.int64()))
+        last = numbered.group_by(list(keys)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"].sort()
+    if last is not None and len(last) < rows.num_rows:
+        rows, kinds = rows.take(last), kinds.take(last)
+    sets = pc.is_in(kinds, value_set=_SETS)
+    if pc.all(sets).as_py():
+        return rows, rows.slice(0, 0)
+    return rows.filter(sets), rows.filter(pc.invert(sets))
+
+
+def _differ(column: pa.ChunkedArray) -> bool:
+    """Whether no two values are equal. Not knowing is False."""
+    return len(column) == 0 or (pa.types.is_integer(column.type) and len(column.unique()) == len(column))
 
 
 def inserts(batch: AnyBatch) -> pa.Table:

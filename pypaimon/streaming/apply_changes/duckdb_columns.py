@@ -74,7 +74,9 @@ class Columns:
 def follow_columns(
     connection: duckdb.DuckDBPyConnection, table: str, rows: str, batch: AnyBatch, known: Columns | None
 ) -> Columns:
-    """Make a table fit for rows: made if it is not there, columns renamed, dropped, widened and added as in Paimon.
+    """Make a table fit for rows: columns renamed, dropped, widened and added as in Paimon.
+
+    Where nothing was written before it is made, if it is not there.
 
     A column is told by the id of its field, as everywhere in Paimon: one that was dropped and added again is new.
 
@@ -92,12 +94,13 @@ def follow_columns(
         StreamConfigError: Other columns are read than before, or the fields inside of one are others now.
     """
     wanted = Columns.of(batch, _described(connection, rows))
-    # Not `AS SELECT ... LIMIT 0`: DuckDB 2.0 then does not find what is inserted in the same transaction, if it is more
-    # rows than a row group has.
-    columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in wanted.columns)
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
     if wanted == known:
         return wanted
+    if known is None:
+        # Not `AS SELECT ... LIMIT 0`: DuckDB 2.0 then does not find what is inserted in the same transaction, if it is
+        # more rows than a row group has.
+        columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in wanted.columns)
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
     alter = _Alter(connection, table)
     if known is not None:
         left = {int(field.id) for field in batch.schema.fields}

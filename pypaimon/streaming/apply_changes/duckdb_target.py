@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
 from pypaimon.streaming.apply_changes.duckdb_columns import Columns, follow_columns, quoted
-from pypaimon.streaming.apply_changes.saved_position import is_to_apply
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
 
@@ -41,21 +41,11 @@ class DuckDBTarget:
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str] = ()) -> None:
-        self._connection = connection
-        self._name = name
-        self._table = ".".join(map(quoted, name.split(".")))
-        self._keys = list(keys)
-        self._open = False
-        self._passes_over = False
-        self._columns: Columns | None = None
-        self._failed_before: Position | None = None
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (name VARCHAR, position VARCHAR)")
-        connection.execute(f"ALTER TABLE {_POSITIONS} ADD COLUMN IF NOT EXISTS columns VARCHAR")
+        self._plans = PlanTransactions(_DuckDBTable(connection, name, keys))
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone."""
-        saved = self._saved()
-        return None if saved is None else Position.from_json(saved[0])
+        return self._plans.position()
 
     def apply(self, batch: AnyBatch) -> None:
         """Apply a batch; with the last one of a plan it is saved.
@@ -68,107 +58,100 @@ class DuckDBTarget:
                 it is missing.
             TableChangedError: The Paimon table was rolled back since the position was saved.
         """
-        if not self._takes(batch):
-            return
+        self._plans.apply(batch)
+
+
+class _DuckDBTable:
+    """The table, and the row of positions beside it. The arguments are those of `DuckDBTarget`."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str]) -> None:
+        self._connection = connection
+        self._name = name
+        self._table = ".".join(map(quoted, name.split(".")))
+        self._keys = list(keys)
+        self._known: Columns | None = None
+        self._known_json: str | None = None
+        self._followed: tuple[TableSchema, pa.Schema] | None = None
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (name VARCHAR, position VARCHAR)")
+        connection.execute(f"ALTER TABLE {_POSITIONS} ADD COLUMN IF NOT EXISTS columns VARCHAR")
+
+    def saved(self) -> Saved | None:
+        query = f"SELECT position, columns FROM {_POSITIONS} WHERE name = ?"
+        found = self._connection.execute(query, [self._name]).fetchone()
+        return None if found is None or not self._exists() else Saved(*found)
+
+    def begin(self, saved: Saved | None) -> None:
+        columns = None if saved is None else saved.columns
+        if columns is None or columns != self._known_json:
+            self._known_json = columns
+            self._known = None if columns is None else Columns.from_json(columns)
+            self._followed = None
+        self._connection.execute("BEGIN")
+
+    def write(self, batch: AnyBatch) -> None:
         try:
-            if not self._open:
-                self._begin()
             self._write(batch)
-            if batch.is_last:
-                self._save(batch.plan_after)
-                self._connection.execute("COMMIT")
-                self._open = False
-                self._failed_before = None
-        except BaseException:
-            self._failed_before = batch.plan_after
-            self._take_back()
-            raise
         finally:
             # Whatever goes wrong with it must not hide the error that came before.
             with suppress(Exception):
                 for view in (_ROWS, _GONE):
                     self._connection.unregister(view)
 
-    def _begin(self) -> None:
-        saved = self._saved()
-        self._columns = None if saved is None or saved[1] is None else Columns.from_json(saved[1])
-        self._open = True
-        self._connection.execute("BEGIN")
+    def save(self, position: str, before: Saved | None) -> Saved | None:
+        saved = Saved(position, self._known_json)
+        if before is None:
+            self._connection.execute(f"DELETE FROM {_POSITIONS} WHERE name = ?", [self._name])
+            query = f"INSERT INTO {_POSITIONS} (name, position, columns) VALUES (?, ?, ?)"
+            self._connection.execute(query, [self._name, position, saved.columns])
+            return saved
+        given: list[str | None] = [position]
+        new = "position = ?"
+        if saved.columns != before.columns:
+            new, given = "position = ?, columns = ?", [position, saved.columns]
+        query = f"UPDATE {_POSITIONS} SET {new} WHERE name = ? AND position = ?"
+        found = self._connection.execute(query, [*given, self._name, before.position]).fetchone()
+        return saved if found == (1,) else None
 
-    def _takes(self, batch: AnyBatch) -> bool:
-        """Whether to apply a batch."""
-        if batch.is_first:
-            # A plan that was left before its end, for its stream was, comes again as a whole, or never.
-            self._take_back()
-            self._passes_over = False
-            saved = self.position()
-            if self._lies_beyond_a_failure(batch, saved):
-                raise self._gap()
-            try:
-                self._passes_over = not is_to_apply(batch, saved)
-            except PaimonStreamError:
-                self._failed_before = batch.plan_after
-                raise
-        elif not (self._open or self._passes_over):
-            raise self._gap()
-        return not self._passes_over
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
 
-    def _lies_beyond_a_failure(self, batch: AnyBatch, saved: Position | None) -> bool:
-        """Whether a plan before this one failed, and did not come again.
-
-        One whose COMMIT was interrupted may have been saved nevertheless.
-        """
-        before, failed = batch.plan_before, self._failed_before
-        if before is None or failed is None or batch.begins_state or before.table != failed.table:
-            return False
-        is_saved = saved is not None and saved.table == failed.table and saved >= failed
-        return before >= failed and not is_saved
-
-    @staticmethod
-    def _gap() -> StreamConfigError:
-        return StreamConfigError(
-            "A batch before this one was not applied, for there was an error. "
-            "Open a new stream with with_start(position=target.position())."
-        )
-
-    def _take_back(self) -> None:
-        if self._open:
-            self._open = False
-            # Where DuckDB has ended the transaction by itself, the error that made it do so is the one to see.
-            with suppress(Exception):
-                self._connection.execute("ROLLBACK")
+    def roll_back(self) -> None:
+        self._followed = None
+        self._connection.execute("ROLLBACK")
 
     def _write(self, batch: AnyBatch) -> None:
         sets, removals = last_changes(batch, self._keys) if self._keys else (inserts(batch), None)
-        rows = self._registered(_ROWS, sets)
-        self._columns = follow_columns(self._connection, self._table, rows, batch, self._columns)
+        self._connection.register(_ROWS, sets)
+        self._follow_columns(batch, sets.schema)
         if batch.begins_state:
             self._connection.execute(f"DELETE FROM {self._table}")
         elif removals is not None:
-            gone = self._registered(_GONE, pa.concat_tables([each.select(self._keys) for each in (sets, removals)]))
+            self._delete(sets, removals)
+        self._connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {_ROWS}")
+
+    def _follow_columns(self, batch: AnyBatch, schema: pa.Schema) -> None:
+        """Make the table fit, unless it was made so for rows just like these."""
+        if self._followed is not None and self._followed[0] is batch.schema and self._followed[1] == schema:
+            return
+        self._known = follow_columns(self._connection, self._table, _ROWS, batch, self._known)
+        self._known_json = self._known.to_json()
+        self._followed = batch.schema, schema
+
+    def _delete(self, sets: pa.Table, removals: pa.Table) -> None:
+        """Delete what has the key of a change."""
+        gone = _ROWS
+        keys = [each.select(self._keys) for each in (sets, removals)]
+        if removals.num_rows:
+            gone = _GONE
+            self._connection.register(gone, pa.concat_tables(keys))
+        names = ", ".join(map(quoted, self._keys))
+        if any(column.null_count for each in keys for column in each.columns):
             same = " AND ".join(
-                f"{self._table}.{quoted(key)} IS NOT DISTINCT FROM gone.{quoted(key)}" for key in self._keys
+                f"{self._table}.{key} IS NOT DISTINCT FROM gone.{key}" for key in map(quoted, self._keys)
             )
             self._connection.execute(f"DELETE FROM {self._table} USING {gone} AS gone WHERE {same}")
-        self._connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {rows}")
-
-    def _registered(self, view: str, rows: pa.Table) -> str:
-        self._connection.register(view, rows)
-        return view
-
-    def _save(self, position: Position) -> None:
-        columns = None if self._columns is None else self._columns.to_json()
-        self._connection.execute(f"DELETE FROM {_POSITIONS} WHERE name = ?", [self._name])
-        self._connection.execute(
-            f"INSERT INTO {_POSITIONS} (name, position, columns) VALUES (?, ?, ?)",
-            [self._name, position.to_json(), columns],
-        )
-
-    def _saved(self) -> tuple[str, str | None] | None:
-        """Position and columns; None where the table is gone, which then has to be filled from the start."""
-        query = f"SELECT position, columns FROM {_POSITIONS} WHERE name = ?"
-        found = self._connection.execute(query, [self._name]).fetchone()
-        return None if found is None or not self._exists() else (found[0], found[1])
+        else:
+            self._connection.execute(f"DELETE FROM {self._table} WHERE ({names}) IN (SELECT ({names}) FROM {gone})")
 
     def _exists(self) -> bool:
         import duckdb

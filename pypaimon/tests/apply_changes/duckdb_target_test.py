@@ -18,9 +18,10 @@ from tables import COLUMNS as COLUMN_TYPES
 from tables import Table
 
 from pypaimon.streaming import CorruptTableError, StreamConfigError, TableChangedError
-from pypaimon.streaming.apply_changes import DuckDBTarget
+from pypaimon.streaming.apply_changes import DuckDBTarget, replicate
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.model.position import Phase
+from pypaimon.streaming.testing import SmallTable
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ from duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
 from tables import COLUMNS as COLUMN_TYPES
 from copied_table import batches, stream
 from pypaimon import CatalogFactory
-from pypaimon.streaming.apply_changes import DuckDBTarget
+from pypaimon.streaming.apply_changes import DuckDBTarget, replicate
 from tables import Table
 
 class Dying:
@@ -83,7 +84,7 @@ class Dying:
         self._connection = connection
     def execute(self, query, *arguments):
         result = self._connection.execute(query, *arguments)
-        if query.startswith("INSERT INTO _paimon_positions") and '"snapshot":3' in arguments[0][1]:
+        if query.startswith("UPDATE _paimon_positions") and '"snapshot":3' in arguments[0][0]:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     def __getattr__(self, name):
@@ -364,6 +365,48 @@ def test_a_first_plan_of_more_rows_than_a_row_group_has_is_found_again(plain: Ta
         "SELECT count(*), min(k), max(k) FROM copy WHERE k >= 100 GROUP BY v ORDER BY v"
     ).fetchall()
     assert found == [(100, 100, 199), (count - 100, 200, 99 + count)]
+
+
+def test_what_others_have_saved_meanwhile_is_not_overwritten(plain: Table) -> None:
+    database = duckdb.connect()
+    target = followed(database, stream(plain), [])
+    plain.commit([30])
+    other = followed(database.cursor(), stream(plain), [])
+    before = held(database)
+    found = batches(stream(plain).with_start(position=at(plain, 4)))
+    with pytest.raises(StreamConfigError, match="others write to it"):
+        target.apply(found[0])
+    assert (held(database), target.position()) == (before, other.position())
+    replicate(stream(plain), target)
+    assert held(database) == rows_of(plain)
+
+
+def test_a_table_that_is_dropped_under_way_is_an_error_and_then_filled_anew(table: Table) -> None:
+    database = duckdb.connect()
+    target = followed(database, stream(table))
+    database.execute("DROP TABLE copy")
+    table.commit([("+U", 1, "later")])
+    with pytest.raises(duckdb.CatalogException):
+        for batch in batches(stream(table).with_start(position=at(table, 4))):
+            target.apply(batch)
+    assert target.position() is None
+    replicate(stream(table), target)
+    assert held(database) == rows_of(table)
+
+
+def test_several_columns_are_the_key(tmp_path: Path) -> None:
+    source = SmallTable(tmp_path, keys=("id", "number"))
+    source.commit(*({"id": key, "number": other, "name": "a"} for key in range(3) for other in range(3)))
+    database = duckdb.connect()
+    target = DuckDBTarget(database, "copy", ["id", "number"])
+    replicate(source.builder(), target)
+    old, new = ({"id": 1, "number": 2, "name": name} for name in ("a", "b"))
+    source.commit(("-U", old), ("+U", new), ("-D", {"id": 2, "number": 1, "name": "a"}))
+    source.commit(("+U", {"id": 0, "number": 0, "name": "c"}))
+    replicate(source.builder(), target)
+    found = database.sql("SELECT * FROM copy").to_arrow_table().to_pylist()
+    assert sorted(found, key=str) == sorted(source.rows(), key=str)
+    assert len(found) == 8
 
 
 # ---- full states ----
