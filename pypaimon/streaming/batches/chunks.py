@@ -74,6 +74,8 @@ class ChunkReader:
         self._given: pa.Schema | None = None
         self._given_rows = 0
         self._rows: _Rows | None = None
+        self._resumed: tuple[Position, int] | None = None
+        self._is_resumed = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -135,10 +137,25 @@ class ChunkReader:
         table = plan.position.table
         self._before = self._before and of_table(self._before, table)
         self._given_until = self._given_until and of_table(self._given_until, table)
-        self._plan, self._given, self._given_rows = plan, None, 0
+        resumed = self._resumed
+        self._is_resumed = resumed is not None and _are_same(plan.position, resumed[0])
+        self._plan, self._given = plan, None
+        self._given_rows = resumed[1] if self._is_resumed and resumed is not None else 0
+        if resumed is not None and plan.position >= resumed[0]:
+            # Plans without rows may come before it.
+            self._resumed = None
         # It stays so until there are rows: the first plans of a state may have none.
-        self._begins_state = self._begins_state or _begins_state(plan, self._before)
+        self._begins_state = not self._is_resumed and (self._begins_state or _begins_state(plan, self._before))
         return plan
+
+    def resume_after(self, behind: Position, rows: int) -> None:
+        """Leave out rows of a plan that another reader of this stream has given, if the plan comes as it did then.
+
+        Args:
+            behind: Position behind that plan; where another one goes beyond it, that is given wholly.
+            rows: How many were given.
+        """
+        self._resumed = behind, rows
 
     def close(self) -> None:
         """End at once, also a call that another thread is waiting in."""
@@ -156,7 +173,7 @@ class ChunkReader:
             if not batches:
                 raise
             last = False
-        first = self._given is None
+        first = self._given is None and not self._is_resumed
         if batches:
             self._given = batches[0].schema
         data = self._empty(plan) if self._given is None else pa.Table.from_batches(batches, self._given)
@@ -193,6 +210,10 @@ class ChunkReader:
             size += batch.nbytes
             self._rows.drop()
         return False
+
+
+def _are_same(one: Position, other: Position) -> bool:
+    return one.order() == other.order() and (one.phase, one.since) == (other.phase, other.since)
 
 
 def _begins_state(plan: Plan, before: Position | None) -> bool:

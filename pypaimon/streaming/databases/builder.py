@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.databases.engine import DatabaseEngine, EngineSettings, OnTableError
+from pypaimon.streaming.databases.engine import DatabaseEngine
+from pypaimon.streaming.databases.jobs import EngineSettings, OnTableError
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, DatabaseStream, OnEvent
 from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfDatabase

@@ -8,10 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from functools import partial
-from itertools import islice
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.builder.builder import StreamReadBuilder
@@ -27,11 +25,23 @@ from pypaimon.streaming.databases.events import (
     TableRenamed,
     TableSkipped,
 )
-from pypaimon.streaming.databases.followed_table import FollowedTable
-from pypaimon.streaming.databases.lag_meter import Standing, next_up
+from pypaimon.streaming.databases.followed_table import FollowedTable, begin_of
+from pypaimon.streaming.databases.jobs import (
+    Beginning,
+    Discovery,
+    EngineSettings,
+    Job,
+    KeepingAlive,
+    OnTableError,
+    Opening,
+    Telling,
+)
+from pypaimon.streaming.databases.known_tables import KnownTables, MissingError
+from pypaimon.streaming.databases.lag_meter import Standing
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.schedule import Schedule
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
+from pypaimon.streaming.databases.waiting_rows import WaitingRows
 from pypaimon.streaming.errors import (
     EndOfScan,
     PaimonStreamError,
@@ -40,11 +50,12 @@ from pypaimon.streaming.errors import (
     TablesFailedError,
     UnsupportedTableError,
 )
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.plan import PlanKind
 
 _LOG = StreamLog(__name__)
 _WORKERS = 4
-_MOST_CHUNKS = 64
 _TURN_SECONDS = 0.5
 """A table that has much to read leaves its worker to others after this time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -52,76 +63,6 @@ _KEEPING_ALIVE = 30.0
 """Seconds between two looks after saved progress."""
 _NEW_LOOK = 1.0
 """Seconds between two discoveries, where a table asks for one."""
-
-
-class OnTableError(Enum):
-    """What becomes of a table that meets an error which does not pass."""
-
-    PARK = "park"
-    RAISE = "raise"
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """How an engine runs.
-
-    Attributes:
-        discovery_seconds: Between two looks at which tables there are.
-        read_ahead_bytes: Reading pauses while so many bytes of rows wait, of all tables together.
-        batch_bytes: A plan with more bytes of rows comes as several chunks.
-        on_table_error: What becomes of a table that meets an error which does not pass.
-        is_bounded: Whether the streams end: which tables there are is asked once then.
-        places: Where an earlier stream stood, by name; None: there was none.
-    """
-
-    discovery_seconds: float
-    read_ahead_bytes: int
-    batch_bytes: int
-    on_table_error: OnTableError
-    is_bounded: bool
-    places: dict[str, TablePlace] | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Opening:
-    """A table that is to be opened: a new one, or one that may not be what it was."""
-
-    name: str
-    is_new: bool
-    attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Discovery:
-    """The look at which tables there are."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _KeepingAlive:
-    """The look after saved progress of tables that nobody reads for now."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Beginning:
-    """A table whose stream is to be made."""
-
-    name: str
-    identity: str
-    builder: StreamReadBuilder
-    is_new: bool
-    place: TablePlace | None = None
-
-
-Job = FollowedTable | _Opening | _Beginning | _Discovery | _KeepingAlive
-
-
-@dataclass(frozen=True, slots=True)
-class _Telling:
-    """An event, and what it changes in the moment in which it is told."""
-
-    event: DatabaseEvent
-    apply: Callable[[], object] = lambda: None
-
 
 Item = tuple[FollowedTable, BatchChunk] | DatabaseEvent
 
@@ -132,6 +73,9 @@ class DatabaseEngine:
     Who takes (`ready`, `peek`, `drop`) gets the chunks of a plan one after the other, then those of the next table that
     has any; only where a table fails in the midst of its plan, others come between. Events come before the chunks that
     they concern. What a table has delivered (`delivered`) is what a renamed one goes on behind.
+
+    A signal handler may raise in any line of who takes, so that its calls change one thing each, and what follows from
+    that is done on threads of the engine.
 
     Args:
         tables: Which tables there are.
@@ -147,29 +91,23 @@ class DatabaseEngine:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._schedule: Schedule[Job] = Schedule(_WORKERS)
-        self._discovery = _Discovery()
+        self._discovery = Discovery()
         self._threads = 0
         self._closed = False
         self._fatal: Exception | None = None
         self._waiting: Future[None] | None = None
         self._origin = Origin()
-        self._rounds = 0
-        self._tables: dict[str, FollowedTable] = {}
-        self._skipped: dict[str, str] = {}
-        self._failed: dict[str, Exception] = {}
-        self._opening: set[str] = set()
-        # Identities of tables that are not where they were, by name: they are found under another name, or dropped.
-        self._missing: dict[str, str] = {}
-        # Those that are dropped, which is not told yet.
-        self._leaving: set[str] = set()
-        self._places: dict[str, TablePlace] = dict(settings.places or {})
-        self._ready: deque[FollowedTable] = deque()
-        self._hand: FollowedTable | None = None
-        self._held: list[FollowedTable] = []
-        self._tellings: deque[_Telling] = deque()
-        self._bytes = 0
+        self._known = KnownTables(settings.places)
+        self._rows = WaitingRows(settings.read_ahead_bytes)
+        self._tellings: deque[Telling] = deque()
+        # What the caller has got, and the engine has not noted yet.
+        self._taken: Item | None = None
+        self._notes = IOPool(1, timeout=float("inf"), name="paimon-database-notes")
+        # Tables that a worker is at, and those of them that are to be looked at again then.
+        self._at_work: set[FollowedTable] = set()
+        self._again: set[FollowedTable] = set()
         self._schedule.put(self._discovery, self._clock.monotonic())
-        self._schedule.put(_KeepingAlive(), self._clock.monotonic() + _KEEPING_ALIVE)
+        self._schedule.put(KeepingAlive(), self._clock.monotonic() + _KEEPING_ALIVE)
 
     # ---- who takes ----
 
@@ -177,6 +115,8 @@ class DatabaseEngine:
         """Done as soon as `peek` has an answer."""
         with self._lock:
             self._start_workers()
+            if self._taken is not None and not self._closed:
+                self._notes.submit(self._note)
             if self._has_answer():
                 done: Future[None] = Future()
                 done.set_result(None)
@@ -199,83 +139,69 @@ class DatabaseEngine:
             fatal, self._fatal = self._fatal, None
             if fatal is not None:
                 raise fatal
+            if self._taken is not None:
+                return None
             if self._tellings:
                 return self._tellings[0].event
-            if self._hand is None and self._ready:
-                self._hand = self._ready.popleft()
-            if self._hand is not None and self._hand.chunks:
-                return self._in_hand(self._hand, self._hand.chunks[0])
+            head = self._rows.head()
+            if head is not None:
+                return self._in_hand(*head)
             if self._is_over():
-                if self.failed:
-                    raise TablesFailedError(self.failed)
+                if self._known.errors:
+                    raise TablesFailedError(self._known.errors)
                 raise EndOfScan("the streams of all tables have reached their ends")
             return None
 
     def drop(self, item: Item) -> None:
         """What was seen is the caller's now. Idempotent."""
-        with self._lock:
-            if isinstance(item, DatabaseEvent):
-                if self._tellings and self._tellings[0].event is item:
-                    self._tellings.popleft().apply()
-                return
-            table, chunk = item
-            if not table.chunks or table.chunks[0] is not chunk:
-                return
-            table.chunks.popleft()
-            table.schema = chunk.plan.schema
-            self._bytes -= size_of(chunk)
-            if self._hand is table and (chunk.last or (not table.chunks and table.is_stalled)):
-                self._leave(table)
-            self._make_room()
+        self._taken = item
+        # Where it is not noted for an interrupt, or since the engine is closed, `ready` sees to it.
+        with suppress(RuntimeError):
+            self._notes.submit(self._note)
 
     def delivered(self, table: FollowedTable, chunk: BatchChunk) -> None:
         """A chunk has reached the caller: its table goes on behind it, whatever happens. Idempotent."""
         with self._lock:
-            if self._tables.get(table.name) is table:
+            if self._known.followed.get(table.name) is table:
                 position = chunk.plan.position if chunk.last else chunk.before
-                self._places[table.name] = TablePlace(table.identity, position)
+                if position is not None:
+                    self._known.places[table.name] = TablePlace(table.identity, position)
+                table.was_handed_out(chunk)
 
     @property
     def places(self) -> dict[str, TablePlace]:
         """Where the stream stands in each table."""
         with self._lock:
-            return dict(self._places)
+            return dict(self._known.places)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The tables that are followed."""
         with self._lock:
-            return tuple(sorted(self._tables))
+            return tuple(sorted(self._known.followed))
 
     @property
     def failed(self) -> dict[str, Exception]:
         """The tables that are parked, with their errors."""
         with self._lock:
-            parked = {name: table.error for name, table in self._tables.items() if table.error is not None}
-            return {**self._failed, **parked}
+            return self._known.errors
 
     @property
     def is_listed(self) -> bool:
         """Whether it was found out by now which tables there are."""
         with self._lock:
-            return self._rounds > 0
+            return self._known.rounds > 0
 
     def standings(self) -> dict[str, Standing]:
         """Where the stream stands in each table, and in those that are about to be opened."""
         with self._lock:
-            found = {name: Standing(None) for name in self._opening}
-            found |= {name: Standing(None, error=error) for name, error in self._failed.items()}
-            for name, table in self._tables.items():
-                place = self._places.get(name)
-                position, is_empty = (None, False) if place is None else (place.position, place.was_empty)
-                found[name] = Standing(table, next_up(table, position), is_empty, table.error)
-            return found
+            return self._known.standings()
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of rows that were read and not yet taken."""
         with self._lock:
-            return self._bytes
+            return self._rows.bytes
 
     def retry(self, name: str) -> None:
         """Read a table again that is parked.
@@ -284,16 +210,23 @@ class DatabaseEngine:
             StreamConfigError: It is not.
         """
         with self._lock:
-            table = self._tables.get(name)
-            if self._failed.pop(name, None) is not None:
-                self._open_soon(_Opening(name, is_new=True))
+            table = self._known.followed.get(name)
+            if self._known.failed.pop(name, None) is not None:
+                self._known.opening.add(name)
+                self._soon(Opening(name, is_new=True))
             elif table is not None and table.error is not None:
                 table.error = None
                 self._tell(TableRecovered(name))
-                self._schedule.put(table, self._clock.monotonic(), busy=True)
+                self._see_to(table)
             else:
                 raise StreamConfigError(f"retry: {name!r} is not parked.")
-            self._changed.notify()
+            self._wake()
+
+    def could_not_save(self, table: FollowedTable, error: Exception) -> None:
+        """Progress of a table cannot be saved, for good: it has been dropped or made anew, or it is parked."""
+        with self._lock:
+            if self._known.is_followed(table) and table.error is None:
+                self._suspect(table, error)
 
     def close(self) -> None:
         """End at once; what was read is thrown away. Idempotent; does nothing in a process that was forked."""
@@ -301,26 +234,27 @@ class DatabaseEngine:
             return
         with self._lock:
             self._closed = True
-            tables = list(self._tables.values())
+            tables = list(self._known.followed.values())
             self._changed.notify_all()
             self._wake()
+        self._notes.close()
         for table in tables:
             table.close()
 
     # ---- with the lock held ----
 
     def _has_answer(self) -> bool:
-        if self._closed or self._fatal is not None or self._tellings:
+        if self._closed or self._fatal is not None:
             return True
-        if self._hand is not None:
-            return bool(self._hand.chunks)
-        return bool(self._ready) or self._is_over()
+        if self._taken is not None:
+            return False
+        return bool(self._tellings) or self._rows.head() is not None or self._is_over()
 
     def _is_over(self) -> bool:
         """Whether nothing more can come: all streams have ended, or are parked."""
-        if not (self._settings.is_bounded and self._rounds) or self._opening or self._missing or self._ready:
+        if not self._settings.is_bounded or not self._known.is_settled or self._rows.has_ready or self._tellings:
             return False
-        return all(each.is_ended or each.error is not None for each in self._tables.values())
+        return all(each.is_over for each in self._known.followed.values())
 
     def _in_hand(self, table: FollowedTable, chunk: BatchChunk) -> Item:
         """A chunk, or before it that its schema is another one."""
@@ -328,75 +262,65 @@ class DatabaseEngine:
         if old is None or old.id == new.id:
             return table, chunk
         event = SchemaChanged(table.name, old, new)
-        self._tellings.appendleft(_Telling(event, lambda: setattr(table, "schema", new)))
+        self._tellings.appendleft(Telling(event, lambda: setattr(table, "schema", new)))
         return event
 
     def _wake(self) -> None:
-        """Wake who waits for an answer, if there is one."""
+        """See to what follows from a change: tables that have room now, and who waits for an answer or for work."""
+        self._rows.pick()
+        for table in self._rows.going_on(_WORKERS):
+            self._schedule.put(table, self._clock.monotonic(), busy=True)
+        self._changed.notify_all()
         if self._waiting is not None and self._has_answer():
             waiting, self._waiting = self._waiting, None
             waiting.set_result(None)
 
     def _tell(self, event: DatabaseEvent, apply: Callable[[], object] = lambda: None) -> None:
-        self._tellings.append(_Telling(event, apply))
+        self._tellings.append(Telling(event, apply))
 
     def _tell_dropped(self, name: str) -> None:
-        self._leaving.add(name)
+        self._known.is_leaving(name)
         self._tell(TableDropped(name), partial(self._forget, name))
 
-    def _leave(self, table: FollowedTable) -> None:
-        """Its plan is not in hand any more; it comes again after the others."""
-        self._hand = None
-        if table.chunks:
-            self._ready.append(table)
+    def _see_to(self, table: FollowedTable, pause: float = 0.0, *, busy: bool = True) -> None:
+        """Have a table looked at."""
+        self._rows.unhold(table)
+        self._schedule.put(table, self._clock.monotonic() + pause, busy=busy)
 
-    def _make_room(self) -> None:
-        """Have some tables go on that were held, if there is room; others follow when those were seen to."""
-        hand = self._hand
-        if self._has_room():
-            going_on = list(islice((each for each in self._held if self._has_room_for(each)), _WORKERS))
-        else:
-            going_on = [hand] if hand is not None and hand in self._held and self._has_room_for(hand) else []
-        for table in going_on:
-            self._held.remove(table)
-            self._schedule.put(table, self._clock.monotonic(), busy=True)
-            self._changed.notify()
-
-    def _has_room(self) -> bool:
-        return not self._bytes or self._bytes < self._settings.read_ahead_bytes
-
-    def _has_room_for(self, table: FollowedTable) -> bool:
-        """Whether a chunk of a table may be read; of that in hand always one."""
-        if table is self._hand and not table.chunks:
-            return True
-        return self._has_room() and len(table.chunks) < _MOST_CHUNKS
-
-    def _open_soon(self, opening: _Opening, pause: float = 0.0) -> None:
-        self._opening.add(opening.name)
-        self._schedule.put(opening, self._clock.monotonic() + pause)
+    def _soon(self, job: Opening | Beginning | Discovery, pause: float = 0.0) -> None:
+        self._schedule.put(job, self._clock.monotonic() + pause)
         self._changed.notify()
 
-    def _discover_soon(self, pause: float) -> None:
-        self._schedule.put(self._discovery, self._clock.monotonic() + pause)
-        self._changed.notify()
+    def _suspect(self, table: FollowedTable, why: Exception) -> None:
+        """It may have been dropped, renamed or made anew: what there is now decides."""
+        table.suspicion = why
+        self._schedule.remove(table)
+        self._rows.unhold(table)
+        self._rows.pass_over(table)
+        self._soon(self._discovery, _NEW_LOOK if table.failures else 0.0)
 
-    def _forget(self, name: str) -> TablePlace | None:
-        """Have nothing to do with a table any more; where the stream stood in it, None if nowhere."""
-        self._leaving.discard(name)
-        table = self._tables.pop(name, None)
+    def _forget(self, name: str) -> tuple[FollowedTable | None, TablePlace | None]:
+        """Have nothing to do with a table any more; what it was, and where the stream stood in it."""
+        table, place = self._known.forget(name)
         if table is not None:
             self._schedule.remove(table)
-            self._bytes -= sum(map(size_of, table.chunks))
-            table.chunks.clear()
-            self._held = [each for each in self._held if each is not table]
-            self._ready = deque(each for each in self._ready if each is not table)
-            if self._hand is table:
-                self._hand = None
+            self._rows.forget(table)
             table.close()
-            self._make_room()
-        return self._places.pop(name, None)
+        return table, place
 
-    # ---- workers ----
+    # ---- threads ----
+
+    def _note(self) -> None:
+        """Go on behind what the caller has got."""
+        with self._lock:
+            item, self._taken = self._taken, None
+            if isinstance(item, DatabaseEvent):
+                if self._tellings and self._tellings[0].event is item:
+                    self._tellings.popleft().apply()
+            elif item is not None and self._rows.take(*item):
+                table, chunk = item
+                table.schema = chunk.plan.schema
+            self._wake()
 
     def _start_workers(self) -> None:
         while self._threads < _WORKERS and not self._closed:
@@ -415,9 +339,7 @@ class DatabaseEngine:
             finally:
                 with self._lock:
                     self._schedule.done(busy=busy)
-                    self._make_room()
                     self._wake()
-                    self._changed.notify()
 
     def _next_job(self) -> tuple[Job, bool] | None:
         with self._lock:
@@ -433,11 +355,11 @@ class DatabaseEngine:
     def _do(self, job: Job) -> None:
         if isinstance(job, FollowedTable):
             self._look(job)
-        elif isinstance(job, _Opening):
+        elif isinstance(job, Opening):
             self._open(job)
-        elif isinstance(job, _Beginning):
+        elif isinstance(job, Beginning):
             self._begin_reading(job)
-        elif isinstance(job, _KeepingAlive):
+        elif isinstance(job, KeepingAlive):
             self._keep_alive(job)
         else:
             self._discover()
@@ -446,16 +368,39 @@ class DatabaseEngine:
 
     def _look(self, table: FollowedTable) -> None:
         """Read on in a table, until nothing new is there, no room is left, or others are to have their turn."""
+        with self._lock:
+            if table in self._at_work:
+                self._again.add(table)
+                return
+            self._at_work.add(table)
+        has_more = False
+        try:
+            has_more = self._reads_on(table)
+        finally:
+            with self._lock:
+                self._at_work.discard(table)
+                if table in self._again:
+                    self._again.discard(table)
+                    has_more = True
+                if has_more and self._known.is_followed(table) and table.error is None:
+                    self._rows.hold(table)
+
+    def _reads_on(self, table: FollowedTable) -> bool:
+        """Whether there may be more, at once."""
         until = self._clock.monotonic() + _TURN_SECONDS
         while self._may_go_on(table):
             if not self._has_found(table):
-                return
+                return False
             if self._clock.monotonic() >= until:
                 break
         table.look_for_latest(self._clock.monotonic)
         # Before anybody else may have it.
         table.rest()
-        self._put_back(table)
+        return True
+
+    def _may_go_on(self, table: FollowedTable) -> bool:
+        with self._lock:
+            return not self._closed and self._known.is_followed(table) and self._rows.has_room_for(table)
 
     def _has_found(self, table: FollowedTable) -> bool:
         """Take one look; without a chunk it is seen to when the next one is taken."""
@@ -471,170 +416,70 @@ class DatabaseEngine:
             return False
         with self._lock:
             table.failures = 0
-            if not self._is_followed(table):
+            if self._closed or self._known.followed.get(table.name) is not table:
                 return False
-            if chunk is None:
+            if chunk is not None:
+                # Also of one that is suspect by now: if it is what it was, it has been read up to here.
+                self._rows.add(table, chunk)
+                self._stand_at_begin(table, chunk)
+                self._wake()
+                return True
+            if self._known.is_followed(table):
                 self._stand_where_it_is(table)
                 now = self._clock.monotonic()
-                self._schedule.put(table, now + table.idle_seconds(now, random.random()))
-                return False
-            table.chunks.append(chunk)
-            self._bytes += size_of(chunk)
-            if table is not self._hand and table not in self._ready:
-                self._ready.append(table)
-            self._wake()
-            return True
-
-    def _may_go_on(self, table: FollowedTable) -> bool:
-        with self._lock:
-            return self._is_followed(table) and self._has_room_for(table)
-
-    def _put_back(self, table: FollowedTable) -> None:
-        with self._lock:
-            if self._is_followed(table):
-                self._held.append(table)
-                self._make_room()
+                self._see_to(table, table.idle_seconds(now, random.random()), busy=False)
+            return False
 
     def _stand_where_it_is(self, table: FollowedTable) -> None:
         """With the lock held: nothing is left to hand out, and the stream has perhaps passed over what had no rows."""
-        if self._is_followed(table) and not table.chunks:
+        if not self._closed and self._known.is_followed(table) and not table.chunks:
             position = table.driver.position
-            self._places[table.name] = TablePlace(table.identity, position, was_empty=position is None)
+            self._known.places[table.name] = TablePlace(table.identity, position, was_empty=position is None)
 
-    def _is_followed(self, table: FollowedTable) -> bool:
-        return not self._closed and self._tables.get(table.name) is table and table.suspicion is None
+    def _stand_at_begin(self, table: FollowedTable, chunk: BatchChunk) -> None:
+        """With the lock held: the start was found, and would be another one for who comes later. A state would not."""
+        place = self._known.places.get(table.name)
+        begin = begin_of(chunk)
+        if place is not None and place.position is None and begin is not None and chunk.plan.kind is not PlanKind.FULL:
+            self._known.places[table.name] = TablePlace(table.identity, begin)
 
     def _on_error(self, table: FollowedTable, error: Exception) -> None:
         with self._lock:
-            if not self._is_followed(table):
+            if self._closed or not self._known.is_followed(table):
                 return
-            if self._hand is table and not table.chunks:
-                # Others need not wait for it.
-                self._hand = None
             if isinstance(error, PaimonStreamError) and error.retriable:
+                pause = _pause(table.failures)
                 table.failures += 1
-                pause = min(_FIRST_PAUSE * 2 ** (table.failures - 1), _LONGEST_PAUSE) * (0.5 + random.random() / 2)
+                # Others need not wait for it.
+                self._rows.pass_over(table)
                 text = "reading it failed (attempt %(attempt)d) and is tried again after a pause: %(error)s"
                 _LOG.warning("waits_out", text, table=table.name, attempt=table.failures, error=str(error))
-                self._schedule.put(table, self._clock.monotonic() + pause)
+                self._see_to(table, pause, busy=False)
                 return
-            # It may have been dropped, renamed or made anew: what there is now decides.
-            table.suspicion = error
-            self._discover_soon(_NEW_LOOK if table.failures else 0.0)
+            self._suspect(table, error)
 
     def _park(self, name: str, error: Exception, table: FollowedTable | None) -> None:
         """With the lock held: leave a table alone until `retry`."""
         if table is None:
-            self._failed[name] = error
+            self._known.failed[name] = error
         else:
             table.error = error
+            self._rows.pass_over(table)
         _LOG.warning("table_parked", "it is not read any more: %(error)s", table=name, error=str(error))
         self._tell(TableFailed(name, error))
         if self._settings.on_table_error is OnTableError.RAISE:
             self._fatal = error
 
-    def _keep_alive(self, job: _KeepingAlive) -> None:
+    def _keep_alive(self, job: KeepingAlive) -> None:
         """Of all tables: one that waits for room, or for its turn, may do so for long. Its next look tells errors."""
         with self._lock:
-            tables = list(self._tables.values())
+            tables = list(self._known.followed.values())
             self._schedule.put(job, self._clock.monotonic() + _KEEPING_ALIVE)
         for table in tables:
             with suppress(PaimonStreamError):
                 table.keep_alive(self._clock.monotonic())
 
     # ---- which tables there are ----
-
-    def _open(self, opening: _Opening) -> None:
-        name = opening.name
-        try:
-            builder = self._of_database.builder(name)
-            identity = None if builder is None else self._of_database.identity(builder)
-        except UnsupportedTableError as error:
-            with self._lock:
-                self._opening.discard(name)
-                self._skipped[name] = str(error)
-                self._tell(TableSkipped(name, str(error)))
-        except Exception as error:  # noqa: BLE001 - it stays with its table
-            self._on_open_error(opening, error)
-        else:
-            self._on_opened(opening, builder, identity)
-
-    def _on_open_error(self, opening: _Opening, error: Exception) -> None:
-        with self._lock:
-            if isinstance(error, PaimonStreamError) and error.retriable:
-                pause = min(_FIRST_PAUSE * 2**opening.attempt, _LONGEST_PAUSE) * (0.5 + random.random() / 2)
-                self._open_soon(replace(opening, attempt=opening.attempt + 1), pause)
-                return
-            self._opening.discard(opening.name)
-            table = self._tables.get(opening.name)
-            if not isinstance(error, TableChangedError):  # dropped in this moment: the next discovery tells
-                self._park(opening.name, error, table)
-
-    def _on_opened(self, opening: _Opening, builder: StreamReadBuilder | None, identity: str | None) -> None:
-        """Go on to what a name stands for now: a new table, a renamed one, the same one, or another one."""
-        name = opening.name
-        with self._lock:
-            known, place = self._tables.get(name), self._places.get(name)
-            if builder is None or identity is None:
-                self._opening.discard(name)
-                return
-            if known is not None and known.identity == identity:
-                self._opening.discard(name)
-                self._go_on_with(known)
-                return
-            former = self._former_name(identity) if place is None else None
-            is_another = place is not None and place.identity != identity
-            if is_another:
-                self._tell_dropped(name)
-            event: DatabaseEvent = TableAdded(name) if former is None else TableRenamed(name, former)
-            beginning = _Beginning(name, identity, builder, opening.is_new or is_another)
-            self._tell(event, partial(self._begin, beginning, former or name))
-
-    def _former_name(self, identity: str) -> str | None:
-        """The name under which a table was followed that is new under another one; None: it is new, for all we know.
-
-        Tables that were made in the same millisecond have one identity: which of them it is nobody can tell.
-        """
-        same = [name for name, missing in self._missing.items() if missing == identity]
-        if len(same) != 1:
-            return None
-        del self._missing[same[0]]
-        return same[0]
-
-    def _begin(self, beginning: _Beginning, former: str) -> None:
-        """In the moment in which it is told that a table is followed, and so known what was delivered of it."""
-        place = self._forget(former)
-        if place is not None and place.identity == beginning.identity:
-            beginning = replace(beginning, place=place, is_new=beginning.is_new or place.was_empty)
-        self._schedule.put(beginning, self._clock.monotonic())
-        self._changed.notify()
-
-    def _begin_reading(self, beginning: _Beginning) -> None:
-        name = beginning.name
-        try:
-            self._of_database.begin(beginning.builder, beginning.place, is_new=beginning.is_new)
-            now = self._clock.monotonic()
-            size = self._settings.batch_bytes
-            table = FollowedTable(name, beginning.identity, beginning.builder, size, now)
-        except Exception as error:  # noqa: BLE001 - it stays with its table
-            self._on_open_error(_Opening(name, beginning.is_new), error)
-            return
-        with self._lock:
-            self._opening.discard(name)
-            self._tables[name] = table
-            self._places[name] = beginning.place or TablePlace(beginning.identity)
-            self._schedule.put(table, now, busy=True)
-            self._changed.notify()
-            if self._closed:
-                table.close()
-
-    def _go_on_with(self, table: FollowedTable) -> None:
-        """It is the table that it was: it goes on, or what made it suspect stands."""
-        suspicion, table.suspicion = table.suspicion, None
-        if isinstance(suspicion, _MissingError):
-            self._schedule.put(table, self._clock.monotonic(), busy=True)
-        elif suspicion is not None:
-            self._park(table.name, suspicion, table)
 
     def _discover(self) -> None:
         try:
@@ -643,54 +488,139 @@ class DatabaseEngine:
             self._on_discovery_error(error)
             return
         with self._lock:
-            self._rounds += 1
-            self._drop_missing(names)
-            self._find_missing(names)
-            followed = {name for name, table in self._tables.items() if table.suspicion is None}
-            for name in sorted(names - followed - self._skipped.keys() - self._failed.keys() - self._opening):
-                is_new = self._rounds > 1 or (self._settings.places is not None and name not in self._settings.places)
-                self._open_soon(_Opening(name, is_new))
-            for name in self._skipped.keys() - names:
-                del self._skipped[name]
-            if self._missing:
-                self._discover_soon(_NEW_LOOK)
-            elif not self._settings.is_bounded:
-                self._discover_soon(self._settings.discovery_seconds)
-
-    def _find_missing(self, names: set[str]) -> None:
-        """Note the tables that are not where they were."""
-        for name, place in self._places.items():
-            table = self._tables.get(name)
-            if name in names or name in self._opening | self._leaving or name in self._missing:
-                continue
-            if table is not None:
-                table.suspicion = table.suspicion or _MissingError(name)
-                self._schedule.remove(table)
-            self._missing[name] = place.identity
-
-    def _drop_missing(self, names: set[str]) -> None:
-        """Tables that were missing before this look, too: unless what came meanwhile may be one of them."""
-        for name in list(self._missing):
-            if name in names or not self._opening:
-                del self._missing[name]
-            if name not in names and not self._opening:
+            listed = self._known.listed(names)
+            for name in listed.dropped:
                 self._tell_dropped(name)
+            for table in listed.suspects:
+                self._schedule.remove(table)
+                self._rows.unhold(table)
+                self._rows.pass_over(table)
+            for opening in listed.openings:
+                self._soon(opening)
+            if self._known.has_missing:
+                self._soon(self._discovery, _NEW_LOOK)
+            elif not self._settings.is_bounded:
+                self._soon(self._discovery, self._settings.discovery_seconds)
 
     def _on_discovery_error(self, error: Exception) -> None:
         with self._lock:
             passes = isinstance(error, PaimonStreamError) and error.retriable
-            if not passes and not self._rounds:
+            if not passes and not self._known.rounds:
                 self._fatal = error
             else:
                 text = "the tables of the database could not be listed, which is tried again: %(error)s"
                 _LOG.warning("discovery_failed", text, error=str(error))
-            self._discover_soon(min(_LONGEST_PAUSE, self._settings.discovery_seconds))
+            self._soon(self._discovery, min(_LONGEST_PAUSE, self._settings.discovery_seconds))
+
+    def _open(self, opening: Opening) -> None:
+        name = opening.name
+        try:
+            builder = self._of_database.builder(name)
+            identity = None if builder is None else self._of_database.identity(builder)
+        except UnsupportedTableError as error:
+            with self._lock:
+                self._known.opening.discard(name)
+                self._known.skipped[name] = str(error)
+                self._tell(TableSkipped(name, str(error)))
+        except Exception as error:  # noqa: BLE001 - it stays with its table
+            with self._lock:
+                if isinstance(error, PaimonStreamError) and error.retriable:
+                    self._soon(replace(opening, attempt=opening.attempt + 1), _pause(opening.attempt))
+                elif isinstance(error, TableChangedError):
+                    self._on_gone(name)
+                else:
+                    self._known.opening.discard(name)
+                    self._park(name, error, self._known.followed.get(name))
+        else:
+            with self._lock:
+                if builder is None or identity is None:
+                    self._on_gone(name)
+                else:
+                    self._known.is_there(name)
+                    self._on_opened(opening, builder, identity)
+
+    def _on_gone(self, name: str) -> None:
+        """With the lock held: it is listed, but there is none. One that was followed may have another name by now."""
+        if self._known.is_gone(name):
+            self._soon(self._discovery)
+
+    def _on_opened(self, opening: Opening, builder: StreamReadBuilder, identity: str) -> None:
+        """With the lock held: what a name stands for now: a new table, a renamed one, the same one, or another one."""
+        name, known = opening.name, self._known
+        table, place = known.followed.get(name), known.places.get(name)
+        if table is not None and table.identity == identity:
+            known.opening.discard(name)
+            self._go_on_with(table)
+            return
+        is_another = place is not None and place.identity != identity
+        former = known.former_name(identity) if place is None else None
+        may_be_renamed = place is None and former is None and opening.is_new and known.is_elsewhere(name, identity)
+        if not opening.is_sure and (is_another or may_be_renamed):
+            # A listing in the midst of renamings shows names from before and after; the next one tells.
+            if is_another:
+                known.is_replaced(name)
+            self._soon(replace(opening, is_sure=True), 1.5 * _NEW_LOOK)
+            self._soon(self._discovery)
+            return
+        if is_another:
+            self._tell_dropped(name)
+        event: DatabaseEvent = TableAdded(name) if former is None else TableRenamed(name, former)
+        is_new = opening.is_new or is_another or opening.is_sure
+        self._tell(event, partial(self._begin, Beginning(name, identity, builder, is_new), former or name))
+
+    def _begin(self, beginning: Beginning, former: str) -> None:
+        """Once it is told that a table is followed, and so known what was delivered of it."""
+        table, place = self._forget(former)
+        if place is not None and place.identity == beginning.identity:
+            is_new = beginning.is_new if place.position is None and not place.was_empty else place.was_empty
+            beginning = replace(beginning, place=place, is_new=is_new)
+            if table is not None:
+                beginning = replace(beginning, schema=table.schema, cut=table.cut)
+        # From here on a restart would know it as one that is read from its first row, or goes on.
+        place = beginning.place or TablePlace(beginning.identity, was_empty=beginning.is_new)
+        self._known.places[beginning.name] = place
+        self._soon(beginning)
+
+    def _begin_reading(self, beginning: Beginning) -> None:
+        name = beginning.name
+        try:
+            table = self._begun(beginning)
+        except Exception as error:  # noqa: BLE001 - it stays with its table
+            with self._lock:
+                if isinstance(error, PaimonStreamError) and error.retriable:
+                    self._soon(replace(beginning, attempt=beginning.attempt + 1), _pause(beginning.attempt))
+                else:
+                    self._known.opening.discard(name)
+                    self._park(name, error, None)
+            return
+        with self._lock:
+            self._known.opening.discard(name)
+            self._known.followed[name] = table
+            self._see_to(table)
+            if self._closed:
+                table.close()
+
+    def _begun(self, beginning: Beginning) -> FollowedTable:
+        place, cut = beginning.place, beginning.cut
+        if cut is not None:
+            place = TablePlace(beginning.identity, cut.begin)
+        self._of_database.begin(beginning.builder, place, is_new=beginning.is_new)
+        now, size = self._clock.monotonic(), self._settings.batch_bytes
+        table = FollowedTable(beginning.name, beginning.identity, beginning.builder, size, now)
+        table.schema = beginning.schema
+        if cut is not None:
+            table.resume_in(cut)
+        return table
+
+    def _go_on_with(self, table: FollowedTable) -> None:
+        """With the lock held: it is the table that it was: it goes on, or what made it suspect stands."""
+        suspicion, table.suspicion = table.suspicion, None
+        if isinstance(suspicion, MissingError):
+            self._see_to(table)
+        elif suspicion is not None:
+            self._park(table.name, suspicion, table)
 
 
-class _MissingError(Exception):
-    """A table is not where it was."""
-
-
-def size_of(chunk: BatchChunk) -> int:
-    """Bytes of its rows."""
-    return 0 if chunk.data is None else int(chunk.data.nbytes)
+def _pause(attempt: int) -> float:
+    """Seconds until what may pass is tried again; half of it is chance."""
+    return min(_FIRST_PAUSE * (1 << min(attempt, 10)), _LONGEST_PAUSE) * (0.5 + random.random() / 2)

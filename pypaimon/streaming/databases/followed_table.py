@@ -12,6 +12,7 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder, opened_chunks
 from pypaimon.streaming.databases.lag import TableLag
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.model.plan import PlanKind
 from pypaimon.streaming.model.position import Phase, Position
 
 _LONGEST_INTERVAL = 30.0
@@ -20,6 +21,21 @@ _IDLE_SNAPSHOTS = 16
 """So many snapshots are kept of a table that has nothing to read."""
 _LATEST_KNOWN_SECONDS = 10.0
 """While a table has more than is read of it, it is asked so often what its latest snapshot is."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutPlan:
+    """A plan of which a part was handed out.
+
+    Attributes:
+        begin: Where it begins.
+        behind: Position behind it.
+        rows: How many were handed out.
+    """
+
+    begin: Position
+    behind: Position
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,7 @@ class FollowedTable:
         suspicion: Why it may not be the table any more that it was: the next discovery decides. None: nothing.
         is_ended: Whether its stream has reached its end.
         schema: Of the last chunk that was handed out; None before the first.
+        cut: The plan of which only a part was handed out; None: there is none.
     """
 
     def __init__(self, name: str, identity: str, builder: StreamReadBuilder, batch_bytes: int, now: float) -> None:
@@ -62,6 +79,8 @@ class FollowedTable:
         self.suspicion: Exception | None = None
         self.is_ended = False
         self.schema: TableSchema | None = None
+        self.cut: CutPlan | None = None
+        self._handed_out: BatchChunk | None = None
         self._found_at = now
         self._seen: _Seen | None = None
 
@@ -69,6 +88,11 @@ class FollowedTable:
     def is_stalled(self) -> bool:
         """Whether what it has begun to hand out does not go on for now."""
         return bool(self.failures) or self.error is not None or self.suspicion is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing comes of it any more, for all that is known."""
+        return self.error is not None or (self.is_ended and self.suspicion is None)
 
     def look(self, now: Callable[[], float]) -> BatchChunk | None:
         """What comes next of it; None: nothing new is there. Its threads have gone then, as after an error.
@@ -92,6 +116,23 @@ class FollowedTable:
         else:
             self._found_at = now()
         return chunk
+
+    def was_handed_out(self, chunk: BatchChunk) -> None:
+        """A chunk has reached the caller. Idempotent."""
+        if chunk is self._handed_out:
+            return
+        self._handed_out = chunk
+        begin = begin_of(chunk)
+        if chunk.last or begin is None:
+            self.cut = None
+        else:
+            before = 0 if self.cut is None or chunk.first else self.cut.rows
+            rows = 0 if chunk.data is None else chunk.data.num_rows
+            self.cut = CutPlan(begin, chunk.plan.position, before + rows)
+
+    def resume_in(self, cut: CutPlan) -> None:
+        """Leave out what was handed out of the first plan under another name. Before the first look."""
+        self._reader.resume_after(cut.behind, cut.rows)
 
     def rest(self) -> None:
         """Let its threads go until the next look."""
@@ -168,3 +209,21 @@ class FollowedTable:
         parts = self.driver.parts.known
         if parts is not None and parts.progress is not None:
             parts.progress.keep_alive(now)
+
+
+_PHASES = {
+    PlanKind.FULL: Phase.FULL,
+    PlanKind.DELTA: Phase.FOLLOW,
+    PlanKind.CHANGELOG: Phase.FOLLOW,
+    PlanKind.OVERWRITE: Phase.FOLLOW,
+}
+
+
+def begin_of(chunk: BatchChunk) -> Position | None:
+    """Where the plan of a chunk begins; None: at the start of the stream, of several snapshots."""
+    plan = chunk.plan
+    if chunk.before is not None or plan.position.phase is Phase.RANGE:
+        return chunk.before
+    # Plans of other kinds do not name the first of their snapshots.
+    phase = _PHASES.get(plan.kind)
+    return None if phase is None else Position(plan.position.table, plan.snapshot_id, None, phase)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pypaimon.streaming.concurrency.clock import Clock
-from pypaimon.streaming.databases.followed_table import FollowedTable
+from pypaimon.streaming.databases.followed_table import FollowedTable, begin_of
 from pypaimon.streaming.databases.lag import DatabaseLag, TableLag
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.model.plan import PlanKind
-from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.position import Position
 
 _AT_ONCE = 8
 """Tables that are asked at the same time."""
@@ -41,18 +40,7 @@ def next_up(table: FollowedTable, position: Position | None) -> Position | None:
     """
     if position is not None or not table.chunks:
         return position
-    chunk = table.chunks[0]
-    plan = chunk.plan
-    if chunk.before is not None or plan.position.phase is not Phase.FOLLOW:
-        return chunk.before or plan.position
-    phase = {
-        PlanKind.FULL: Phase.FULL,
-        PlanKind.DELTA: Phase.FOLLOW,
-        PlanKind.CHANGELOG: Phase.FOLLOW,
-        PlanKind.OVERWRITE: Phase.FOLLOW,
-    }.get(plan.kind)
-    # Others are of several snapshots, the first of which they do not name.
-    return None if phase is None else Position(plan.position.table, plan.snapshot_id, None, phase)
+    return begin_of(table.chunks[0])
 
 
 def database_lag(standings: dict[str, Standing], clock: Clock, *, is_listed: bool, fresh: bool) -> DatabaseLag:

@@ -19,8 +19,9 @@ from pypaimon.streaming.databases.followed_table import FollowedTable
 from pypaimon.streaming.databases.lag import DatabaseLag
 from pypaimon.streaming.databases.lag_meter import database_lag
 from pypaimon.streaming.databases.position import DatabasePosition
-from pypaimon.streaming.errors import EndOfScan
+from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.io.io_pool import IOPool, spawn_detached
+from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.handover import Handover
 
@@ -128,8 +129,8 @@ class _DatabaseLoop(Generic[B]):
             self._engine.delivered(*hand)
             self._engine.drop(hand)
             table, chunk = hand
-            if chunk is not self._confirmed and table.driver.commit_mode is CommitMode.AUTO:
-                yield from self._commit(table, chunk)
+            if chunk is not self._confirmed:
+                yield from self._confirm(table, chunk)
         while not (self._over or self._handover.has_item):
             yield self._sleeper.until_done(self._engine.ready(), self._is_stopped)
             if self._is_stopped():
@@ -153,19 +154,50 @@ class _DatabaseLoop(Generic[B]):
         # A plan without rows.
         self._engine.delivered(table, chunk)
         self._engine.drop(item)
-        if table.driver.commit_mode is CommitMode.AUTO:
-            yield from self._commit(table, chunk)
+        yield from self._confirm(table, chunk)
 
     def _tell(self, event: DatabaseEvent) -> Waits[None]:
         on_event = self._on_event
         if on_event is not None:
             yield Wait(lambda: on_event(event), lambda: _awaited(on_event(event)))
 
+    def _confirm(self, table: FollowedTable, chunk: BatchChunk) -> Waits[None]:
+        """What the caller was given is confirmed, if that is not left to it. An error that stays is the table's own."""
+        behind = _behind(chunk)
+        if behind is not None and table.driver.commit_mode is CommitMode.AUTO:
+            yield self._saving(table, behind)
+        self._confirmed = chunk
+
+    def _saving(self, table: FollowedTable, position: Position) -> Wait[None]:
+        def block() -> None:
+            try:
+                table.scan.commit(position)
+            except PaimonStreamError as error:
+                self._on_unsaved(table, error)
+
+        async def awaitable() -> None:
+            try:
+                await table.scan.commit_async(position)
+            except PaimonStreamError as error:
+                self._on_unsaved(table, error)
+
+        return Wait(block, awaitable)
+
+    def _on_unsaved(self, table: FollowedTable, error: PaimonStreamError) -> None:
+        if error.retriable:
+            raise error
+        self._engine.could_not_save(table, error)
+
     def _commit(self, table: FollowedTable, chunk: BatchChunk) -> Waits[None]:
-        position = chunk.plan.position if chunk.last else chunk.before
+        position = _behind(chunk)
         if position is not None:
             yield Wait(lambda: table.scan.commit(position), lambda: table.scan.commit_async(position))
         self._confirmed = chunk
+
+
+def _behind(chunk: BatchChunk) -> Position | None:
+    """Where its table goes on behind a chunk: in the midst of a plan before that."""
+    return chunk.plan.position if chunk.last else chunk.before
 
 
 async def _awaited(answer: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder, identity_of
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import DatabaseNotExistException, TableNotExistException
+from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
@@ -50,9 +52,11 @@ class TablesOfDatabase:
 
         Raises:
             StreamConfigError: There is no such database.
+            StoreError: The store failed (retriable).
         """
         try:
-            found = self.catalog.list_tables(self.database)
+            with _translating(self.database):
+                found = self.catalog.list_tables(self.database)
         except DatabaseNotExistException as error:
             raise StreamConfigError(f"There is no database '{self.database}' in this catalog.") from error
         return {name for name in found if self._matches(name)}
@@ -63,9 +67,11 @@ class TablesOfDatabase:
         Raises:
             UnsupportedTableError: It cannot be streamed.
             StreamConfigError: What `configure` asks for does not suit it.
+            StoreError: The store failed (retriable).
         """
         try:
-            table = self.catalog.get_table(f"{self.database}.{name}")
+            with _translating(name):
+                table = self.catalog.get_table(f"{self.database}.{name}")
         except TableNotExistException:
             return None
         if not hasattr(table, "table_schema"):
@@ -105,3 +111,18 @@ class TablesOfDatabase:
         return (self.include is None or self.include.fullmatch(name) is not None) and (
             self.exclude is None or self.exclude.fullmatch(name) is None
         )
+
+
+@contextmanager
+def _translating(what: str) -> Iterator[None]:
+    """Raise what a store comes to as our error: pypaimon's catalogs give what their client of it raises."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__
+        found = None if cause is None else translated(what, cause)
+        if found is None or isinstance(found, FileNotFoundError):
+            raise
+        raise found from error

@@ -53,9 +53,60 @@ class Database:
         """A table of the same content, quickly; it has the same identity."""
         shutil.copytree(self.home / name, self.home / new)
 
-    def stream(self, **arguments: Any) -> DatabaseStreamBuilder:
+    def table(self, name: str) -> Any:
+        return self.catalog.get_table(f"db.{name}")
+
+    def stream(self, catalog: Any | None = None, **arguments: Any) -> DatabaseStreamBuilder:
         """Of all tables, asked for often."""
-        return stream_database(self.catalog, "db", **arguments).with_poll_interval_ms(10).with_discovery_interval(0.05)
+        return (
+            stream_database(catalog or self.catalog, "db", **arguments)
+            .with_poll_interval_ms(10)
+            .with_discovery_interval(0.05)
+        )
+
+
+class Doors:
+    """A catalog that does not show everything at once, and whose tables are read through files of the test.
+
+    Args:
+        catalog: Of pypaimon.
+        files: What its tables are read through; None: as they are.
+
+    Attributes:
+        fail_once: What the next table that is asked for comes to; None: nothing.
+    """
+
+    def __init__(self, catalog: Any, files: Any | None = None) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._hidden: list[str] = []
+        self.fail_once: Exception | None = None
+
+    def hide_once(self, name: str) -> None:
+        """Have one listing lack a table."""
+        self._hidden.append(name)
+
+    @property
+    def is_hidden(self) -> int:
+        """How many tables the next listing lacks."""
+        return len(self._hidden)
+
+    def list_tables(self, database: str) -> list[str]:
+        names = self._catalog.list_tables(database)
+        hidden, self._hidden = self._hidden, []
+        return [name for name in names if name not in hidden]
+
+    def get_table(self, identifier: Any) -> Any:
+        error, self.fail_once = self.fail_once, None
+        if error is not None:
+            raise error
+        table = self._catalog.get_table(identifier)
+        if self._files is not None:
+            table.file_io = self._files
+        return table
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
 
 
 def keys(batch: Any) -> list[int]:
