@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes import DictTarget as DictTarget
     from pypaimon.streaming.apply_changes import DuckDBTarget as DuckDBTarget
     from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
+    from pypaimon.streaming.apply_changes import PostgresTarget as PostgresTarget
+    from pypaimon.streaming.apply_changes import SQLiteTarget as SQLiteTarget
     from pypaimon.streaming.apply_changes import Target as Target
     from pypaimon.streaming.apply_changes import apply_to_dict as apply_to_dict
     from pypaimon.streaming.apply_changes import is_to_apply as is_to_apply
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import StreamConfigError as StreamConfigError
     from pypaimon.streaming.errors import TableChangedError as TableChangedError
     from pypaimon.streaming.errors import TablesFailedError as TablesFailedError
+    from pypaimon.streaming.errors import TargetError as TargetError
     from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
     from pypaimon.streaming.group_streams.assignment import Assignment as Assignment
     from pypaimon.streaming.group_streams.batch import BlockingGroupBatch as BlockingGroupBatch
@@ -125,6 +128,8 @@ _EXPORTS = {
         "DictTarget",
         "DuckDBTarget",
         "PaimonTarget",
+        "PostgresTarget",
+        "SQLiteTarget",
         "Target",
         "apply_to_dict",
         "copy_stream",
@@ -176,6 +181,7 @@ _EXPORTS = {
         "StreamConfigError",
         "TableChangedError",
         "TablesFailedError",
+        "TargetError",
         "UnsupportedTableError",
     ),
     "group_streams.assignment": ("Assignment",),

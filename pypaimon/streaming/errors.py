@@ -175,6 +175,10 @@ class IOTimeoutError(StoreError, TimeoutError):
     """A request did not come back within the IO timeout. Nothing was lost: the next call asks again."""
 
 
+class TargetError(PaimonStreamError):
+    """A database to which a stream is applied refused, or was not there; nothing of the plan is saved."""
+
+
 class EndOfScan(Exception):
     """The stream reached its bound, or was stopped; there is nothing more to plan."""
 

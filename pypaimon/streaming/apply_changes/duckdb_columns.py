@@ -2,73 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, follow, quoted
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
-
-
-def quoted(name: str) -> str:
-    """A name as it stands in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column that rows are written to.
-
-    Attributes:
-        field_id: Id of the field of the Paimon table; None for a column that is none.
-        name: What it is called.
-        type: Its type in DuckDB.
-        inside: Ids of the fields inside of it, by their paths.
-    """
-
-    field_id: int | None
-    name: str
-    type: str
-    inside: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns that were written to.
-
-    Attributes:
-        highest_field_id: The highest id of any field of the Paimon table at that time: greater ones came later.
-        columns: The columns.
-    """
-
-    highest_field_id: int
-    columns: tuple[Column, ...]
-
-    def to_json(self) -> str:
-        """What `from_json` reads."""
-        columns = [[each.field_id, each.name, each.type, each.inside] for each in self.columns]
-        return json.dumps({"highest": self.highest_field_id, "columns": columns})
-
-    @staticmethod
-    def from_json(text: str) -> Columns:
-        """Read what `to_json` wrote."""
-        value = json.loads(text)
-        return Columns(value["highest"], tuple(Column(*each) for each in value["columns"]))
-
-    @staticmethod
-    def of(batch: AnyBatch, described: Sequence[tuple[str, str]]) -> Columns:
-        """The columns of a batch, whose names and types in DuckDB are given."""
-        fields = {field.name: field for field in batch.schema.fields}
-        columns = []
-        for name, kind in described:
-            field = fields.get(name)
-            inside = {} if field is None else dict(_inside(field.type, ""))
-            columns.append(Column(None if field is None else int(field.id), name, kind, inside))
-        return Columns(int(batch.schema.highest_field_id), tuple(columns))
 
 
 def follow_columns(
@@ -77,8 +18,6 @@ def follow_columns(
     """Make a table fit for rows: columns renamed, dropped, widened and added as in Paimon.
 
     Where nothing was written before it is made, if it is not there.
-
-    A column is told by the id of its field, as everywhere in Paimon: one that was dropped and added again is new.
 
     Args:
         connection: The database.
@@ -94,74 +33,27 @@ def follow_columns(
         StreamConfigError: Other columns are read than before, or the fields inside of one are others now.
     """
     wanted = Columns.of(batch, _described(connection, rows))
-    if wanted == known:
-        return wanted
-    if known is None:
-        # Not `AS SELECT ... LIMIT 0`: DuckDB 2.0 then does not find what is inserted in the same transaction, if it is
-        # more rows than a row group has.
-        columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in wanted.columns)
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
-    alter = _Alter(connection, table)
-    if known is not None:
-        left = {int(field.id) for field in batch.schema.fields}
-        dropped = [each for each in known.columns if each.field_id is not None and each.field_id not in left]
-        new = {each.field_id: each for each in wanted.columns if each.field_id is not None}
-        kept = [(each, new[each.field_id]) for each in known.columns if each.field_id in new]
-        _check(known, wanted, dropped, kept)
-        for column in dropped:
-            alter.drop(column.name)
-        alter.rename({old.name: now.name for old, now in kept})
-        for old, now in kept:
-            if old.type != now.type:
-                alter.change_type(now)
-    present = alter.names()
-    for column in wanted.columns:
-        if column.name.lower() not in present:
-            alter.add(column)
+    follow(_DuckDBAlter(connection, table), batch, wanted, known)
     return wanted
 
 
-def _check(known: Columns, wanted: Columns, dropped: list[Column], kept: list[tuple[Column, Column]]) -> None:
-    """What the rows that are there cannot follow is refused."""
-    before, now = {each.field_id for each in known.columns}, {each.field_id for each in wanted.columns}
-    for column in known.columns:
-        if column not in dropped and column.field_id not in now:
-            raise _unfollowed(f"column '{column.name}' was read before, and is not now")
-    for column in wanted.columns:
-        if column.field_id not in before and (column.field_id or 0) <= known.highest_field_id:
-            raise _unfollowed(f"column '{column.name}' was not read before")
-    for old, new in kept:
-        if not old.inside.items() <= new.inside.items():
-            raise _unfollowed(f"fields inside of column '{new.name}' were renamed or dropped")
-
-
-def _unfollowed(what: str) -> StreamConfigError:
-    return StreamConfigError(
-        f"The table of DuckDB cannot follow: {what}. Read the columns that were read before, or drop the table: its "
-        "position() is None then, and a stream from the state on fills it anew."
-    )
-
-
-def _inside(kind: Any, path: str) -> Iterator[tuple[str, int]]:
-    """The fields inside of a type, with their ids."""
-    for field in getattr(kind, "fields", ()):
-        yield f"{path}.{field.name}", int(field.id)
-        yield from _inside(field.type, f"{path}.{field.name}")
-    for part in ("element", "key", "value"):
-        if hasattr(kind, part):
-            yield from _inside(getattr(kind, part), f"{path}[{part}]")
-
-
-class _Alter:
-    """ALTER TABLE of one table."""
+class _DuckDBAlter:
+    """Changes of one table."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
         self._connection = connection
         self._table = table
 
-    def names(self) -> set[str]:
-        """Names of the columns, in lower case: DuckDB does not tell them by case."""
-        return {name.lower() for name, _ in _described(self._connection, self._table)}
+    def create(self, columns: Sequence[Column]) -> None:
+        # Not `AS SELECT ... LIMIT 0`: DuckDB 2.0 then does not find what is inserted in the same transaction, if it is
+        # more rows than a row group has.
+        listed = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({listed})")
+
+    def lacks(self, columns: Sequence[Column]) -> list[Column]:
+        # DuckDB does not tell names by case.
+        present = {name.lower() for name, _ in _described(self._connection, self._table)}
+        return [column for column in columns if column.name.lower() not in present]
 
     def drop(self, name: str) -> None:
         self._execute(f"DROP COLUMN IF EXISTS {quoted(name)}")
@@ -172,13 +64,8 @@ class _Alter:
     def change_type(self, column: Column) -> None:
         self._execute(f"ALTER COLUMN {quoted(column.name)} TYPE {column.type}")
 
-    def rename(self, names: dict[str, str]) -> None:
-        """Rename columns, which may swap their names."""
-        changed = {old: new for old, new in names.items() if old != new}
-        for old in changed:
-            self._execute(f"RENAME COLUMN {quoted(old)} TO {quoted(f'_paimon_{old}')}")
-        for old, new in changed.items():
-            self._execute(f"RENAME COLUMN {quoted(f'_paimon_{old}')} TO {quoted(new)}")
+    def rename(self, old: str, new: str) -> None:
+        self._execute(f"RENAME COLUMN {quoted(old)} TO {quoted(new)}")
 
     def _execute(self, change: str) -> None:
         self._connection.execute(f"ALTER TABLE {self._table} {change}")

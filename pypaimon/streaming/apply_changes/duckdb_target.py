@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
-from pypaimon.streaming.apply_changes.duckdb_columns import Columns, follow_columns, quoted
+from pypaimon.streaming.apply_changes.duckdb_columns import follow_columns
+from pypaimon.streaming.apply_changes.followed_columns import Columns, quoted
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.late_modules import LateModule

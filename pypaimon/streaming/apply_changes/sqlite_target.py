@@ -1,0 +1,112 @@
+"""`SQLiteTarget`: a table of SQLite that follows a stream exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from pypaimon.streaming.apply_changes.adbc_table import AdbcTable, Execute
+from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.apply_changes.followed_columns import Column, quoted
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.position import Position
+
+
+class SQLiteTarget:
+    """A table of SQLite that follows a stream exactly once.
+
+    The rows of a plan and the position after it are saved in one transaction: a program that dies goes on at
+    `position()` with nothing lost and nothing twice, also without keys. `replicate(builder, target)` begins there.
+
+    A full state replaces all rows of the table. Columns that are added, renamed, widened or dropped in Paimon are so
+    here. Booleans are 0 and 1; decimals, dates and times are text, as SQLite has no types for them (times as ISO 8601,
+    those with a time zone in UTC). A NaN, which SQLite takes for NULL, is refused.
+
+    Args:
+        connection: Of `adbc_driver_sqlite.dbapi` (extra `sqlite`), without autocommit; nobody else may use it
+            meanwhile.
+        name: The table; made by the first batch if it is not there.
+        keys: Columns of the key; none: rows are appended, and deletes are refused.
+
+    Raises:
+        StreamConfigError: The connection commits by itself.
+        TargetError: The database refuses.
+    """
+
+    def __init__(self, connection: Any, name: str, keys: Sequence[str] = ()) -> None:
+        self._plans = PlanTransactions(AdbcTable(connection, name, keys, _SQLite()))
+
+    def position(self) -> Position | None:
+        """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone."""
+        return self._plans.position()
+
+    def apply(self, batch: AnyBatch) -> None:
+        """Apply a batch; with the last one of a plan it is saved.
+
+        An error takes back what was applied of the plan: open a new stream at `position()` then.
+
+        Raises:
+            StreamConfigError: A key column is missing, there are deletes but no keys, other columns are read than
+                before, a number is NaN, others have saved a position, or the batch does not go on where the table
+                stands.
+            UnsupportedTableError: A column has a type that the target cannot hold.
+            TableChangedError: The Paimon table was rolled back since the position was saved.
+            TargetError: The database refuses: it is locked, its disk is full, or whatever the message says.
+        """
+        self._plans.apply(batch)
+
+
+class _SQLite:
+    """What SQLite does in its own way."""
+
+    system = "SQLite"
+    parameters = ("?", "?", "?")
+
+    def column_type(self, kind: pa.DataType) -> str | None:
+        if types.is_boolean(kind) or types.is_signed_integer(kind):
+            return "INTEGER"
+        if types.is_floating(kind):
+            return "REAL"
+        if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+            return "BLOB"
+        texts = (types.is_string, types.is_large_string, types.is_date32, types.is_timestamp)
+        return "TEXT" if any(each(kind) for each in (*texts, types.is_time, types.is_decimal)) else None
+
+    def fitted(self, rows: pa.Table) -> pa.Table:
+        for number, field in enumerate(rows.schema):
+            column = rows.column(number)
+            if types.is_time(field.type) or types.is_decimal(field.type):
+                rows = rows.set_column(number, field.name, column.cast(pa.string()))
+            elif types.is_floating(field.type) and pc.any(pc.is_nan(column)).as_py():
+                raise StreamConfigError(
+                    f"column '{field.name}' holds NaN, which SQLite takes for NULL: leave the rows out with "
+                    "with_filter(...), or the column with with_projection(...)"
+                )
+        return rows
+
+    def exists(self, execute: Execute, table: str) -> bool:
+        return bool(self.columns(execute, table))
+
+    def columns(self, execute: Execute, table: str) -> set[str]:
+        schema, _, name = table.rpartition(".")
+        return {str(row[1]) for row in execute(f"PRAGMA {schema + '.' if schema else ''}table_info({name})")}
+
+    def change_type(self, execute: Execute, table: str, column: Column) -> None:
+        """By way of another column: SQLite changes no types."""
+        old, new = quoted(column.name), quoted(f"_paimon_{column.name}")
+        execute(f"ALTER TABLE {table} ADD COLUMN {new} {column.type}")
+        execute(f"UPDATE {table} SET {new} = CAST({old} AS {column.type})")
+        execute(f"ALTER TABLE {table} DROP COLUMN {old}")
+        execute(f"ALTER TABLE {table} RENAME COLUMN {new} TO {old}")
+
+    def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool) -> str:
+        equal = " IS " if has_nulls else " = "
+        same = " AND ".join(f"held.{key}{equal}gone.{key}" for key in keys)
+        # The order of a CROSS JOIN stays, so that the index of the table is asked for each key.
+        rows = f"SELECT held.rowid FROM {gone} AS gone CROSS JOIN {table} AS held WHERE {same}"
+        return f"DELETE FROM {table} WHERE rowid IN ({rows})"
