@@ -32,6 +32,8 @@ class Dialect(Protocol):
     """What it is called."""
     parameters: tuple[str, str, str]
     """The first three parameters of a statement."""
+    locking: str
+    """What stands behind a SELECT so that nobody else changes what it finds, and it finds what they have committed."""
 
     def column_type(self, kind: pa.DataType) -> str | None:
         """The type of a column; None where it has none."""
@@ -132,9 +134,7 @@ class AdbcTable:
                 query = f"INSERT INTO {_POSITIONS} (name, position, columns) VALUES ({first}, {second}, {third})"
                 self._execute(query, self._name, position, saved.columns)
                 return saved
-            # It locks the row, so that what is found is what others have committed.
-            self._execute(f"UPDATE {_POSITIONS} SET name = name WHERE name = {first}", self._name)
-            found = self._found()
+            found = self._found(self._dialect.locking)
             if found is None or found[0] != before.position:
                 return None
             query = f"UPDATE {_POSITIONS} SET position = {first}, columns = {second} WHERE name = {third}"
@@ -171,8 +171,8 @@ class AdbcTable:
                 "of it: replicate(...) goes on where the table stands."
             )
 
-    def _found(self) -> tuple[Any, ...] | None:
-        query = f"SELECT position, columns FROM {_POSITIONS} WHERE name = {self._dialect.parameters[0]}"
+    def _found(self, locking: str = "") -> tuple[Any, ...] | None:
+        query = f"SELECT position, columns FROM {_POSITIONS} WHERE name = {self._dialect.parameters[0]} {locking}"
         return next(iter(self._execute(query, self._name)), None)
 
     def _follow_columns(self, batch: AnyBatch, schema: pa.Schema) -> None:

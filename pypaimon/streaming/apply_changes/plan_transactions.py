@@ -67,7 +67,10 @@ class PlanTransactions:
 
     def position(self) -> Position | None:
         """Where to go on; None: the table holds nothing yet, or is gone."""
-        return _position(self._table.saved())
+        saved = self._table.saved()
+        if not self._open:
+            self._saved = saved
+        return _position(saved)
 
     def apply(self, batch: AnyBatch) -> None:
         """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
@@ -113,13 +116,15 @@ class PlanTransactions:
         self._saved = saved
 
     def _takes(self, batch: AnyBatch, position: Position | None) -> bool:
-        if self._lies_beyond_a_failure(batch, position):
-            raise _gap()
         try:
-            return is_to_apply(batch, position)
+            if self._lies_beyond_a_failure(batch, position):
+                raise _gap()
+            is_new = is_to_apply(batch, position)
         except PaimonStreamError:
+            self._saved = None
             self._failed_before = batch.plan_after
             raise
+        return is_new
 
     def _lies_beyond_a_failure(self, batch: AnyBatch, position: Position | None) -> bool:
         """Whether a plan before this one failed, and did not come again.

@@ -79,6 +79,7 @@ class _Postgres:
 
     system = "PostgreSQL"
     parameters = ("$1", "$2", "$3")
+    locking = "FOR UPDATE"
 
     def column_type(self, kind: pa.DataType) -> str | None:
         if types.is_decimal128(kind):

@@ -66,6 +66,8 @@ class _SQLite:
 
     system = "SQLite"
     parameters = ("?", "?", "?")
+    locking = ""
+    """None is needed: who writes is alone."""
 
     def column_type(self, kind: pa.DataType) -> str | None:
         if types.is_boolean(kind) or types.is_signed_integer(kind):

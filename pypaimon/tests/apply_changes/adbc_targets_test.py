@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -182,6 +185,64 @@ def test_what_others_have_saved_meanwhile_is_not_overwritten(database: Database,
         target.apply(next(iter(stream)))
     replicate(source.builder(), target)
     assert in_order(database.rows("copy")) == in_order(source.rows())
+
+
+@both
+def test_targets_of_one_table_take_turns(database: Database, tmp_path: Path) -> None:
+    """What one has saved, the other one finds where a stream begins."""
+    source = SmallTable(tmp_path / "w", keys=())
+    with database.connect() as connection:
+        targets = database.opened(keys=()), database.opened(keys=(), connection=connection)
+        for number in range(4):
+            source.commit({"id": number})
+            replicate(source.builder(), targets[number % 2])
+    assert [row["id"] for row in in_order(database.rows("copy"))] == [0, 1, 2, 3]
+
+
+_DIES = """
+import os, signal, sys
+from importlib import import_module
+from pypaimon.streaming import PostgresTarget, SQLiteTarget, replicate, stream_read_builder
+from pypaimon import CatalogFactory
+
+name, place, warehouse, table = sys.argv[1:]
+connection = import_module(f"adbc_driver_{name}.dbapi").connect(place)
+
+class Dying:
+    def __init__(self):
+        self.commits = 0
+    def commit(self):
+        self.commits += 1
+        if self.commits == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        connection.commit()
+    def __getattr__(self, name):
+        return getattr(connection, name)
+
+source = CatalogFactory.create({"warehouse": warehouse}).get_table("db.small")
+target = (SQLiteTarget if name == "sqlite" else PostgresTarget)(Dying(), table)
+builder = stream_read_builder(source).with_start(snapshot_id=1, full=True).with_catch_up("replay")
+replicate(builder.with_end(latest=True), target)
+"""
+
+
+@pytest.mark.by_commit(one_in=2)
+@both
+def test_whoever_is_killed_before_its_commit_goes_on_exactly_once(
+    database: Database, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The first commit makes the table of positions, and the second one is that of the state."""
+    source = SmallTable(tmp_path / "w", keys=())
+    for number in range(3):
+        source.commit({"id": number})
+    is_sqlite = database.target is SQLiteTarget
+    place = str(tmp_path / "copy.sqlite") if is_sqlite else request.getfixturevalue("address")
+    arguments = ["sqlite" if is_sqlite else "postgresql", place, str(tmp_path / "w"), database.named("copy")]
+    killed = subprocess.run([sys.executable, "-c", _DIES, *arguments], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert [row["id"] for row in database.rows("copy")] == [0]
+    replicate(source.builder(), database.opened(keys=()))
+    assert [row["id"] for row in in_order(database.rows("copy"))] == [0, 1, 2]
 
 
 def test_a_connection_that_commits_by_itself_is_refused(address: str) -> None:

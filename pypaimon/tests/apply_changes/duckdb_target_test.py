@@ -381,6 +381,16 @@ def test_what_others_have_saved_meanwhile_is_not_overwritten(plain: Table) -> No
     assert held(database) == rows_of(plain)
 
 
+def test_targets_of_one_table_take_turns(plain: Table) -> None:
+    """What one has saved, the other one finds where a stream begins."""
+    database = duckdb.connect()
+    targets = [DuckDBTarget(each, "copy") for each in (database, database.cursor())]
+    for number in range(4):
+        plain.commit([100 + number])
+        replicate(stream(plain), targets[number % 2])
+    assert held(database) == rows_of(plain)
+
+
 def test_a_table_that_is_dropped_under_way_is_an_error_and_then_filled_anew(table: Table) -> None:
     database = duckdb.connect()
     target = followed(database, stream(table))
