@@ -7,7 +7,7 @@ from typing import Any
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.writing.files.file_options import target_file_bytes
+from pypaimon.streaming.writing.files.file_options import small_file_bytes, target_file_bytes
 
 _NO_HOUR = -1
 
@@ -112,10 +112,10 @@ class CompactionOptions:
             options.boolean("compaction.force-rewrite-all-files", False),
             options.boolean("compaction.force-up-level-0", False),
             target,
-            int(target * _ratio(options, "compaction.small-file-ratio", 0.7)),
+            small_file_bytes(options, target),
             number("compaction.min.file-num", 5, 1),
             options.size_bytes("source.split.open-file-cost", 4 << 20),
-            _ratio(options, "compaction.delete-ratio-threshold", 0.2),
+            options.number("compaction.delete-ratio-threshold", 0.2),
         )
 
 
@@ -128,13 +128,3 @@ def _off_peak(options: OptionValues) -> OffPeak | None:
     assert start is not None
     assert end is not None
     return OffPeak(start, end, ratio)
-
-
-def _ratio(options: OptionValues, key: str, default: float) -> float:
-    text = options.text(key)
-    if text is None:
-        return default
-    try:
-        return float(text)
-    except ValueError:
-        raise StreamConfigError(f"'{key}': expected a number, got {text!r}.") from None

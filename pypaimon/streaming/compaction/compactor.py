@@ -26,6 +26,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
+from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
 
 _COMMIT_PARTS = 256
 """A commit is made once so many parts have been compacted, or as many bytes as suit the workers."""
@@ -232,6 +233,8 @@ class _Run:
         told = [_told(self._table, each, replaced) for each, replaced in made]
         try:
             index = self._with_vectors(made)
+            messages = [replaced.message(each.bucket) for each, replaced in made if replaced.before]
+            messages = merged_changelogs(self._table, messages)
         except FileNotFoundError as error:
             self._discard(made)
             self._void(error, [each for each, _ in made])
@@ -240,7 +243,6 @@ class _Run:
         except BaseException:
             self._discard(made)
             raise
-        messages = [replaced.message(each.bucket) for each, replaced in made if replaced.before]
         if not messages:
             return
         try:

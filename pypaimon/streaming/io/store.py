@@ -313,6 +313,10 @@ class Store:
         with suppress(FileNotFoundError):
             self._one("delete", path, self._writes.delete)
 
+    def begin_delete(self, path: str) -> BegunCall[None]:
+        """As `delete`, asked for at once, and if there is no such file the call says so: see `begin_call`."""
+        return self.begin_call("delete", path, self._writes.delete)
+
     def call(self, kind: str, subject: str, request: Callable[[str], T]) -> T:
         """Any other request that fails by `OSError`, timed out, retried and counted as those to the store.
 

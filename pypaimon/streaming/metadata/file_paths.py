@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -93,8 +94,22 @@ class ByteRange:
     format: str
 
 
+def merged_changelog_name(unique: UUID, bucket: int, first: int, format_: str, part: tuple[int, int] | None) -> str:
+    """The name by which a manifest has a part of a merged changelog file; see `merged_changelog_range`.
+
+    Args:
+        unique: Of the file.
+        bucket: The bucket in whose directory the file lies: that of the part at offset 0.
+        first: Length of that part, in bytes.
+        format_: Format of the parts.
+        part: Offset and length of any other part; None: the one at offset 0, by whose name the file is there.
+    """
+    within = "" if part is None else f"-{part[0]}-{part[1]}"
+    return f"compacted-changelog-{unique}${bucket}-{first}{within}.cc-{format_}"
+
+
 def merged_changelog_range(path: str) -> ByteRange | None:
-    """Where the bytes of a changelog file are that Flink merged with others (`cc-<format>`); None for any other file.
+    """Where the bytes of a changelog file are that was merged with others (`cc-<format>`); None for any other file.
 
     The recorded path may be a fake one: then the real file lies in the folder of another bucket beside it.
     The names: docs/java-semantics.md#files.

@@ -73,6 +73,16 @@ class OptionValues:
             raise _unreadable(key, value, "true or false")
         return found
 
+    def number(self, key: str, default: float) -> float:
+        """A number, with a fraction or without."""
+        value = self.text(key)
+        if value is None:
+            return default
+        try:
+            return float(value.strip())
+        except ValueError:
+            raise _unreadable(key, value, "a number") from None
+
     def integer(self, *keys: str) -> int | None:
         """A whole number."""
         value = self.text(*keys)

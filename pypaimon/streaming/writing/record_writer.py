@@ -18,12 +18,14 @@ from pypaimon.streaming.options.table_traits import (
 )
 from pypaimon.streaming.write_internals import BucketMode, CommitMessage
 from pypaimon.streaming.writing.blob_sources import blob_sources
+from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
 from pypaimon.streaming.writing.files.append_bucket import AppendBucket, PostponedBucket
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
 from pypaimon.streaming.writing.files.keyed_bucket import MOST_FLUSH_BYTES, KeyedBucket
+from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
 from pypaimon.streaming.writing.files.system_columns import Records
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.write_state import WriteState, write_state
@@ -109,17 +111,22 @@ class RecordWriter:
         """Finish the files: pypaimon's commit messages, which own them from now on.
 
         Raises:
-            StoreError: A file cannot be written; the other ones still belong to the writer.
+            StoreError: A file cannot be written; none is left but those that still belong to the writer.
         """
         self._open.clear()
         for bucket in self._buckets.values():
             bucket.end_files()
         taken = [(self._places[key], bucket.take()) for key, bucket in self._buckets.items()]
-        return [
+        messages = [
             CommitMessage(partition=partition, bucket=number, new_files=data, changelog_files=changelog)
             for (partition, number), (data, changelog) in taken
             if data or changelog
         ]
+        try:
+            return merged_changelogs(self._table, messages)
+        except BaseException:
+            discard(self._table, messages)
+            raise
 
     def close(self) -> None:
         """Forget everything; to be called after `prepare` or `abort`."""

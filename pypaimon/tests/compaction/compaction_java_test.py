@@ -36,3 +36,23 @@ def test_java_goes_on_after_our_compactions(java: LiveJava, tmp_path: Path, kind
     assert latest is not None
     reply = java.call("read", options={"scan.mode": "from-snapshot", "scan.snapshot-id": str(latest.id - 2)})
     assert reply["end"] == "waiting", reply
+
+
+def test_java_expires_what_was_merged_and_keeps_the_rows(java: LiveJava, tmp_path: Path) -> None:
+    options = {"changelog-producer": "lookup", "precommit-compact": "true", "bucket": "3"}
+    shared = Shared(java, tmp_path, keyed=True, **options)
+    for turn in range(6):
+        shared.javas(*((key, f"java {turn}") for key in range(turn, turn + 9)))
+        assert compact(shared.table, full=True).snapshots
+        shared.check()
+    assert len(merged(shared)) == 6
+    last = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
+    shared.java.call("expire", options=last)
+    shared.check()
+    assert len(merged(shared)) == 1
+
+
+def merged(shared: Shared) -> list[Path]:
+    root = Path(str(shared.table.table_path))
+    assert not list(root.rglob("changelog-*.parquet"))
+    return list(root.rglob("compacted-changelog-*"))

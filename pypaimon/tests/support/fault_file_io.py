@@ -150,10 +150,11 @@ class _Put(io.BytesIO):
         super().__init__()
         self._put = put
 
-    def __exit__(self, *exception: object) -> None:
-        data = self.getvalue()
-        super().close()
-        self._put(data)
+    def close(self) -> None:
+        if not self.closed:
+            data = self.getvalue()
+            super().close()
+            self._put(data)
 
 
 def local(path: str) -> str:

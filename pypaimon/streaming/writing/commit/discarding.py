@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
-from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.file_paths import FilePaths, merged_changelog_range
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
@@ -24,7 +24,7 @@ def discard(table: Any, messages: Sequence[Any]) -> None:
         messages: Its commit messages.
     """
     directory = TableDirectory.of(table)
-    for path in _paths(table, messages):
+    for path in dict.fromkeys(_paths(table, messages)):
         with suppress(PaimonStreamError, OSError):
             directory.store.delete(path)
 
@@ -52,7 +52,8 @@ def _paths(table: Any, messages: Sequence[Any]) -> Iterator[str]:
         compacted = [file for file in message.compact_after if file.file_name not in moved]
         for file in (*message.new_files, *message.changelog_files, *compacted, *message.compact_changelog_files):
             path = file.physical_path() or str(paths.data_file(home, message.bucket, file.file_name))
-            yield path
+            part = merged_changelog_range(path)
+            yield path if part is None else part.path
             yield from (f"{path.rpartition('/')[0]}/{name}" for name in file.extra_files or ())
         for entry in (*message.index_adds, *message.compact_index_adds):
             file = entry.index_file

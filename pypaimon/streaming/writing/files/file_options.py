@@ -142,6 +142,11 @@ def target_file_bytes(options: OptionValues, keyed: bool) -> int:
     return options.size_bytes("target-file-size", (128 if keyed else 256) << 20)
 
 
+def small_file_bytes(options: OptionValues, target: int) -> int:
+    """Below how many bytes compaction takes files for small, where files become `target` bytes large."""
+    return int(target * options.number("compaction.small-file-ratio", 0.7))
+
+
 def _kind(
     options: OptionValues, table: Any, format_: str, compression: str, prefix: str, stats: str | None
 ) -> FileKind:

@@ -1,0 +1,196 @@
+"""`merged_changelogs`: small changelog files of several buckets as parts of one (`precommit-compact`).
+
+As Flink's `ChangelogCompactCoordinateOperator` and `ChangelogCompactTask`; the layout: docs/java-semantics.md#files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+from uuid import uuid4
+
+from pypaimon.streaming.errors import PaimonStreamError, StoreError
+from pypaimon.streaming.formats.binary_row_encoding import encoded_row
+from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.io.new_object import NewObject
+from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.io.store import Store
+from pypaimon.streaming.metadata.file_paths import merged_changelog_name
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.writing.files.file_options import small_file_bytes, target_file_bytes
+
+_OPTION, _FORMER_OPTION = "precommit-compact", "changelog.precommit-compact"
+_BUFFER = "changelog.precommit-compact.buffer-size"
+_FIELDS = ("changelog_files", "compact_changelog_files")
+_READ_BYTES = 32 << 20
+"""Bytes of files that are in memory at the same time, if none is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file that becomes a part of another one, with what the parts of one file have in common."""
+
+    partition: bytes
+    bucket: int
+    file: DataFileMeta
+
+    @property
+    def path(self) -> str:
+        return str(self.file.file_path)
+
+    @property
+    def size(self) -> int:
+        return int(self.file.file_size)
+
+    @property
+    def format(self) -> str:
+        return str(self.file.file_name).rpartition(".")[2]
+
+
+def merged_changelogs(table: Any, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+    """Put small changelog files of a commit together, if the table has `precommit-compact`.
+
+    Those of a partition and format become one file, as far as it is not larger than files of tables without a primary
+    key become. Taken are files that compaction of such tables takes for small, and that fit into the buffer of the
+    option. Each part stays a whole file of its format: of its metadata only the name, and where it lies, changes.
+    Changelogs of rows and those of compactions are kept apart.
+
+    Args:
+        table: pypaimon's table.
+        messages: Of files that no snapshot names yet.
+
+    Returns:
+        What is to be committed in their place.
+
+    Raises:
+        StoreError: A file cannot be read or written. The files of `messages` are there as they were.
+        StreamConfigError: An option cannot be read.
+    """
+    options = OptionValues(table.options.options.to_map())
+    if not options.boolean(_OPTION, options.boolean(_FORMER_OPTION, False)):
+        return list(messages)
+    merging = _Merging(TableDirectory.of(table).store)
+    try:
+        for field in _FIELDS:
+            for parts in _groups(table, options, messages, field):
+                merging.merge(parts)
+    except BaseException:
+        merging.undo()
+        raise
+    merging.delete_parts()
+    return [
+        replace(message, **{field: merging.renamed(getattr(message, field)) for field in _FIELDS})
+        for message in messages
+    ]
+
+
+def _groups(table: Any, options: OptionValues, messages: Sequence[CommitMessage], field: str) -> Iterator[list[_Part]]:
+    """Parts of each file that is to be made, those of a bucket side by side."""
+    target = target_file_bytes(options, keyed=False)
+    small = min(small_file_bytes(options, target), options.size_bytes(_BUFFER, 128 << 20))
+    parts = [
+        _Part(encoded_row(message.partition, table.partition_keys_fields), message.bucket, file)
+        for message in messages
+        for file in getattr(message, field)
+        if file.file_size < small
+    ]
+    parts.sort(key=lambda part: (part.partition, part.format, part.bucket))
+    for _, alike in groupby(parts, key=lambda part: (part.partition, part.format)):
+        group: list[_Part] = []
+        for part in alike:
+            group.append(part)
+            if sum(each.size for each in group) >= target:
+                yield group
+                group = []
+        yield group
+
+
+def _read_at_once(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """Parts that fit into memory together."""
+    read: list[_Part] = []
+    size = 0
+    for part in parts:
+        if read and size + part.size > _READ_BYTES:
+            yield read
+            read, size = [], 0
+        read.append(part)
+        size += part.size
+    yield read
+
+
+class _Merging:
+    """Makes files out of parts, in one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._made: list[str] = []
+        self._parts: list[_Part] = []
+        self._renamed: dict[str, DataFileMeta] = {}
+
+    def merge(self, parts: Sequence[_Part]) -> None:
+        """Make one file, unless it would have one part."""
+        if len(parts) < 2:
+            return
+        first, unique, offset = parts[0], uuid4(), 0
+        for part in parts:
+            within = (offset, part.size) if offset else None
+            name = merged_changelog_name(unique, first.bucket, first.size, first.format, within)
+            outside = first.file.external_path is not None
+            path = f"{_directory((first if outside else part).path)}/{name}"
+            self._renamed[part.file.file_name] = replace(
+                part.file, file_name=name, external_path=path if outside else None, file_path=path
+            )
+            offset += part.size
+        self._write(str(self._renamed[first.file.file_name].file_path), parts)
+        self._parts += parts
+
+    def renamed(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+        """The files of a message as they are now."""
+        return [self._renamed.get(file.file_name, file) for file in files]
+
+    def undo(self) -> None:
+        """Delete what was made."""
+        self._delete(self._made)
+
+    def delete_parts(self) -> None:
+        """Delete the files that are parts of others now."""
+        self._delete([part.path for part in self._parts])
+
+    def _write(self, path: str, parts: Sequence[_Part]) -> None:
+        self._made.append(path)
+        try:
+            stream = self._store.open_new(path)
+            try:
+                for data in self._contents(parts):
+                    stream.write(data)
+            except BaseException:
+                end = stream.abandon if isinstance(stream, NewObject) else stream.close
+                end()
+                raise
+            stream.close()
+        except OSError as error:
+            raise translated(path, error) from error
+
+    def _contents(self, parts: Sequence[_Part]) -> Iterator[bytes]:
+        """The bytes of each part."""
+        for read in _read_at_once(parts):
+            for part, data in zip(read, self._store.read_many([part.path for part in read]), strict=True):
+                if data is None or len(data) != part.size:
+                    raise StoreError(f"{part.path} is not there as it was written a moment ago.")
+                yield data
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        """Delete files as far as that succeeds: what is left is in no snapshot."""
+        begun = [self._store.begin_delete(path) for path in paths]
+        for each in begun:
+            with suppress(PaimonStreamError, OSError):
+                each()
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
