@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes import DictTarget as DictTarget
     from pypaimon.streaming.apply_changes import DuckDBTarget as DuckDBTarget
     from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
+    from pypaimon.streaming.apply_changes import ParquetTarget as ParquetTarget
     from pypaimon.streaming.apply_changes import PostgresTarget as PostgresTarget
     from pypaimon.streaming.apply_changes import SQLiteTarget as SQLiteTarget
     from pypaimon.streaming.apply_changes import Target as Target
@@ -128,6 +129,7 @@ _EXPORTS = {
         "DictTarget",
         "DuckDBTarget",
         "PaimonTarget",
+        "ParquetTarget",
         "PostgresTarget",
         "SQLiteTarget",
         "Target",

@@ -12,6 +12,7 @@ from pypaimon.streaming.apply_changes.copy_stream import copy_stream, copy_strea
 from pypaimon.streaming.apply_changes.dicts import DictTarget, apply_to_dict
 from pypaimon.streaming.apply_changes.duckdb_target import DuckDBTarget
 from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
+from pypaimon.streaming.apply_changes.parquet_target import ParquetTarget
 from pypaimon.streaming.apply_changes.postgres_target import PostgresTarget
 from pypaimon.streaming.apply_changes.replicate import Target, replicate, replicate_async
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
@@ -22,6 +23,7 @@ __all__ = [
     "DictTarget",
     "DuckDBTarget",
     "PaimonTarget",
+    "ParquetTarget",
     "PostgresTarget",
     "SQLiteTarget",
     "Target",

@@ -1,0 +1,195 @@
+"""`ParquetTarget`: a directory of Parquet files that follows a stream of inserts exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
+from pypaimon.streaming.apply_changes.followed_columns import Columns
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
+from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
+from pypaimon.streaming.model.position import Position
+
+_POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first"
+_PREFIX, _SUFFIX = "plan-", ".parquet"
+
+
+class ParquetTarget:
+    """A directory of Parquet files that follows a stream of inserts exactly once: one file for each plan.
+
+    A file appears when its plan is whole, with the position after it in its metadata: a program that dies goes on at
+    `position()` with nothing lost and nothing twice. `replicate(builder, target)` begins there. The files are
+    `plan-000000000001.parquet` and so on; what else lies in the directory is left alone.
+
+    A full state replaces what is there: the earlier files go once its first one is there, so that for a moment both
+    are. Columns that are added are so in the files from then on; one that was renamed, dropped or given another type is
+    refused, as are updates and deletes.
+
+    Args:
+        directory: On a local disk; made if it is not there. One program writes to it at a time.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self._plans = PlanTransactions(_ParquetFiles(Path(directory)))
+
+    def position(self) -> Position | None:
+        """Where to go on, `with_start(position=...)`; None: there are no files yet."""
+        return self._plans.position()
+
+    def apply(self, batch: AnyBatch) -> None:
+        """Apply a batch; with the last one of a plan its file is there.
+
+        An error takes back what was written of the plan: open a new stream at `position()` then.
+
+        Raises:
+            StreamConfigError: There are updates or deletes, columns are others than before, others have written files,
+                or the batch does not go on where the files stand.
+            UnsupportedTableError: Parquet has no type for a column.
+            TableChangedError: The Paimon table was rolled back since the position was saved.
+            TargetError: A file cannot be read or written, such as on a disk that is full.
+        """
+        self._plans.apply(batch)
+
+
+class _ParquetFiles:
+    """The files of a directory, a plan each."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._writer: pq.ParquetWriter | None = None
+        self._path = directory
+        self._columns: Columns | None = None
+        self._begins_state = False
+        self._number = self._first = 0
+        with self._translated():
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def saved(self) -> Saved | None:
+        """What the newest file tells. Files that a later state has replaced go."""
+        with self._translated():
+            newest = self._newest()
+            if newest is None:
+                return None
+            found = self._metadata(newest)
+            self._remove_before(int(found[_FIRST]))
+            return Saved(found[_POSITION], found[_COLUMNS])
+
+    def begin(self, saved: Saved | None) -> None:
+        """Begin a file, which nobody sees yet. What a program that died has left goes."""
+        self._columns = None if saved is None or saved.columns is None else Columns.from_json(saved.columns)
+        self._begins_state = saved is None
+        with self._translated():
+            for left in self._directory.glob(f".{_PREFIX}*"):
+                left.unlink()
+        self._path = self._directory / f".{_PREFIX}{uuid4()}"
+
+    def write(self, batch: AnyBatch) -> None:
+        """Write the rows of a batch."""
+        rows = inserts(batch)
+        wanted = Columns.of(batch, [(field.name, str(field.type)) for field in rows.schema])
+        if batch.begins_state:
+            self._begins_state = True
+        elif self._columns is not None:
+            _check(self._columns, wanted)
+        self._columns = wanted
+        with self._translated():
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path, rows.schema)
+            self._writer.write_table(rows)
+
+    def save(self, position: str, before: Saved | None) -> Saved | None:
+        """End the file; None: others have written files."""
+        assert self._writer is not None and self._columns is not None
+        with self._translated():
+            newest = self._newest()
+            there = None if newest is None else self._metadata(newest)
+            if (None if there is None else there[_POSITION]) != (None if before is None else before.position):
+                return None
+            number = 1 if newest is None else newest + 1
+            first = str(number) if there is None or self._begins_state else there[_FIRST]
+            columns = self._columns.to_json()
+            self._writer.add_key_value_metadata({_POSITION: position, _COLUMNS: columns, _FIRST: first})
+            self._writer.close()
+            self._writer = None
+            _to_disk(self._path)
+        self._number, self._first = number, int(first)
+        return Saved(position, columns)
+
+    def commit(self) -> None:
+        """Have the file appear under its name, which nobody else may have taken."""
+        with self._translated():
+            os.link(self._path, self._file(self._number))
+            self._path.unlink()
+            _to_disk(self._directory)
+            self._remove_before(self._first)
+
+    def roll_back(self) -> None:
+        """Remove the file."""
+        writer, self._writer = self._writer, None
+        with suppress(Exception):
+            if writer is not None:
+                writer.close()
+        self._path.unlink(missing_ok=True)
+
+    def _file(self, number: int) -> Path:
+        return self._directory / f"{_PREFIX}{number:012}{_SUFFIX}"
+
+    def _numbers(self) -> list[int]:
+        names = [path.name for path in self._directory.glob(f"{_PREFIX}*{_SUFFIX}")]
+        return [int(digits) for name in names if (digits := name[len(_PREFIX) : -len(_SUFFIX)]).isdigit()]
+
+    def _newest(self) -> int | None:
+        return max(self._numbers(), default=None)
+
+    def _metadata(self, number: int) -> dict[str, str]:
+        path = self._file(number)
+        found = {key.decode(): value.decode() for key, value in (pq.read_metadata(path).metadata or {}).items()}
+        if not {_POSITION, _COLUMNS, _FIRST} <= found.keys():
+            raise StreamConfigError(f"{path} was not written by ParquetTarget: give it a directory of its own.")
+        return found
+
+    def _remove_before(self, first: int) -> None:
+        for number in self._numbers():
+            if number < first:
+                self._file(number).unlink()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of files as one of ours."""
+        try:
+            yield
+        except pa.ArrowNotImplementedError as error:
+            raise UnsupportedTableError(f"Parquet files cannot hold a column: {error}. Leave it out.") from error
+        except (OSError, pa.ArrowInvalid) as error:
+            raise TargetError(
+                f"Parquet files in {self._directory}: {error}. Nothing of the plan is there; replicate(...) goes on "
+                "where the files stand."
+            ) from error
+
+
+def _check(known: Columns, wanted: Columns) -> None:
+    """Files that are there cannot follow a column that is another one now."""
+    now = {column.field_id: column for column in wanted.columns}
+    for column in known.columns:
+        found = now.get(column.field_id)
+        if found is None or (found.name, found.type) != (column.name, column.type):
+            raise StreamConfigError(
+                f"column '{column.name}' of type {column.type} is not what the files hold any more. Begin anew in "
+                "another directory, or read the columns that were read before."
+            )
+
+
+def _to_disk(path: Path) -> None:
+    """Have it outlive a machine that stops."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

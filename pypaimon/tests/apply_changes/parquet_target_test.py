@@ -1,0 +1,104 @@
+"""A directory of Parquet files holds what an append table holds: one file for each plan, exactly once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from commit_seed import commit_seed
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import ParquetTarget, StreamConfigError, TargetError, replicate
+from pypaimon.streaming.testing import SmallTable, check_target
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    return [row for path in sorted(directory.glob("plan-*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SmallTable:
+    """An append table of two commits."""
+    table = SmallTable(tmp_path / "w", keys=())
+    for number in range(2):
+        table.commit({"id": number, "name": f"n{number}"})
+    return table
+
+
+def test_it_is_right(tmp_path: Path) -> None:
+    check_target(
+        lambda name: ParquetTarget(tmp_path / name),
+        lambda name: rows_of(tmp_path / name),
+        keys=(),
+        schema_changes=False,
+        histories=1,
+        seed=commit_seed(),
+    )
+
+
+def test_a_plan_is_a_file_and_what_else_is_there_stays(source: SmallTable, tmp_path: Path) -> None:
+    directory = tmp_path / "copy"
+    directory.mkdir()
+    directory.joinpath("README").write_text("mine")
+    for number in range(2, 4):
+        replicate(source.builder(), ParquetTarget(directory))
+        source.commit({"id": number})
+    position = replicate(source.builder(), ParquetTarget(directory))
+    assert sorted(row["id"] for row in rows_of(directory)) == [0, 1, 2, 3]
+    plans = [f"plan-{number:012}.parquet" for number in (1, 2, 3)]
+    assert sorted(path.name for path in directory.iterdir()) == ["README", *plans]
+    assert pq.read_metadata(directory / plans[-1]).metadata[b"paimon.position"].decode() == position.to_json()
+
+
+def test_a_column_is_added_and_one_that_is_renamed_is_refused(source: SmallTable, tmp_path: Path) -> None:
+    directory = tmp_path / "copy"
+    replicate(source.builder(), ParquetTarget(directory))
+    source.alter(SchemaChange.add_column("more", AtomicType("STRING")))
+    source.commit({"id": 2, "more": "m"})
+    before = replicate(source.builder(), ParquetTarget(directory))
+    assert rows_of(directory)[-1]["more"] == "m"
+    source.alter(SchemaChange.rename_column("name", "title"))
+    source.commit({"id": 3, "title": "t"})
+    with pytest.raises(StreamConfigError, match=r"column 'name' .* is not what the files hold"):
+        replicate(source.builder(), ParquetTarget(directory))
+    assert ParquetTarget(directory).position() == before
+    assert not list(directory.glob(".plan-*"))
+
+
+def test_updates_and_deletes_are_refused(tmp_path: Path) -> None:
+    source, directory = SmallTable(tmp_path / "w"), tmp_path / "copy"
+    source.commit({"id": 1})
+    replicate(source.builder(), ParquetTarget(directory))
+    source.commit(("-D", {"id": 1}))
+    with pytest.raises(StreamConfigError, match="cannot be appended"):
+        replicate(source.builder(), ParquetTarget(directory))
+    assert [row["id"] for row in rows_of(directory)] == [1]
+
+
+def test_a_file_that_is_damaged_and_one_of_others_are_told(source: SmallTable, tmp_path: Path) -> None:
+    directory = tmp_path / "copy"
+    replicate(source.builder(), ParquetTarget(directory))
+    (path,) = directory.glob("plan-*")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    with pytest.raises(TargetError, match=r"goes on where the files stand"):
+        replicate(source.builder(), ParquetTarget(directory))
+    path.write_bytes(whole)
+    pq.write_table(pq.read_table(path).replace_schema_metadata(), directory / "plan-000000000002.parquet")
+    with pytest.raises(StreamConfigError, match=r"plan-000000000002\.parquet was not written by ParquetTarget"):
+        ParquetTarget(directory).position()
+
+
+def test_what_others_have_written_meanwhile_stays(source: SmallTable, tmp_path: Path) -> None:
+    directory = tmp_path / "copy"
+    target = ParquetTarget(directory)
+    replicate(source.builder(), target)
+    source.commit({"id": 2})
+    behind = source.builder().with_start(position=target.position())
+    replicate(source.builder(), ParquetTarget(directory))
+    with behind.open_sync() as stream, pytest.raises(StreamConfigError, match="others write to it"):
+        target.apply(next(iter(stream)))
+    assert sorted(row["id"] for row in rows_of(directory)) == [0, 1, 2]
