@@ -61,6 +61,8 @@ _TURN_SECONDS = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _KEEPING_ALIVE = 30.0
 """Seconds between two looks after saved progress."""
+_MOST_LOOKS = 40
+"""So often a table waits until it is known of others what they are."""
 _NEW_LOOK = 1.0
 """Seconds between two discoveries, where a table asks for one."""
 
@@ -415,7 +417,7 @@ class DatabaseEngine:
             self._on_error(table, error)
             return False
         with self._lock:
-            table.failures = 0
+            table.failures, table.is_doubted = 0, False
             if self._closed or self._known.followed.get(table.name) is not table:
                 return False
             if chunk is not None:
@@ -547,19 +549,25 @@ class DatabaseEngine:
     def _on_opened(self, opening: Opening, builder: StreamReadBuilder, identity: str) -> None:
         """With the lock held: what a name stands for now: a new table, a renamed one, the same one, or another one."""
         name, known = opening.name, self._known
-        table, place = known.followed.get(name), known.places.get(name)
+        table, place = known.followed.get(name), known.place(name)
         if table is not None and table.identity == identity:
             known.opening.discard(name)
             self._go_on_with(table)
             return
         is_another = place is not None and place.identity != identity
-        former = known.former_name(identity) if place is None else None
-        may_be_renamed = place is None and former is None and opening.is_new and known.is_elsewhere(name, identity)
-        if not opening.is_sure and (is_another or may_be_renamed):
-            # A listing in the midst of renamings shows names from before and after; the next one tells.
+        former = known.former_name(identity) if place is None or opening.is_sure else None
+        elsewhere = known.elsewhere(name, identity) if place is None and former is None and opening.is_new else []
+        others = known.undecided(name) if is_another else known.opening.intersection(elsewhere)
+        is_clear = opening.is_sure and (not others or opening.looks >= _MOST_LOOKS)
+        if (is_another or elsewhere) and not is_clear:
+            # A listing in the midst of renamings shows names from before and after; the next one tells. Whether one
+            # was renamed and another one came in its place tells only who opens that.
             if is_another:
                 known.is_replaced(name)
-            self._soon(replace(opening, is_sure=True), 1.5 * _NEW_LOOK)
+            for other in elsewhere if not opening.is_sure else []:
+                if other not in known.opening:
+                    self._soon(known.new_opening(other))
+            self._soon(replace(opening, looks=opening.looks + 1), 1.5 * _NEW_LOOK)
             self._soon(self._discovery)
             return
         if is_another:
@@ -615,9 +623,13 @@ class DatabaseEngine:
     def _go_on_with(self, table: FollowedTable) -> None:
         """With the lock held: it is the table that it was: it goes on, or what made it suspect stands."""
         suspicion, table.suspicion = table.suspicion, None
-        if isinstance(suspicion, MissingError):
+        if suspicion is None:
+            return
+        if isinstance(suspicion, MissingError) or not table.is_doubted:
+            # It may have been elsewhere for a moment.
+            table.is_doubted = not isinstance(suspicion, MissingError)
             self._see_to(table)
-        elif suspicion is not None:
+        else:
             self._park(table.name, suspicion, table)
 
 
