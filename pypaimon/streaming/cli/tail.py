@@ -18,6 +18,7 @@ from pypaimon.streaming.cli.rows import FORMATS, row_writer
 from pypaimon.streaming.cli.settings import configure, save_progress, stream_options
 from pypaimon.streaming.cli.tables import TableSource, on_table
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
+from pypaimon.streaming.cli.tail_group import check_alone, tail_group
 from pypaimon.streaming.cli.tail_tables import tail_tables
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -36,6 +37,7 @@ Examples:
   paimon-stream tail db.orders --start 2h --until-latest --format json | jq .amount
   paimon-stream tail db.orders --until-latest --format arrow > orders.arrows
   paimon-stream tail db.orders --start earliest -n 10
+  paimon-stream tail db.orders --group loaders --format json
   paimon-stream tail 'db.orders_*' --exclude '.*_old' --start latest --format json
 """
 )
@@ -65,6 +67,8 @@ Examples:
     multiple=True,
     help="A directory in which blobs may lie. [default: the file system of the table]",
 )
+@click.option("--group", metavar="ID", help="Share the table with the other members of this group.")
+@click.option("--member", metavar="NAME", help="Name of this member, with --group. [default: one of its own]")
 @click.option("--retry", is_flag=True, help="Wait out errors that may pass, for as long as they last.")
 @click.option("--poll", type=click.FloatRange(0.01), metavar="SECONDS", help="Pause between polls. [default: 1]")
 def tail(
@@ -82,6 +86,8 @@ def tail(
     on_expired: OnExpiredWord | None,
     unmatched: UnmatchedWord,
     blob_places: tuple[str, ...],
+    group: str | None,
+    member: str | None,
     retry: bool,
     poll: float | None,
 ) -> None:
@@ -94,10 +100,18 @@ def tail(
     'db.orders_*' stands for the tables that it matches, those that come later too: a first column, `_table` in json,
     says of which table a row is. An error of one table ends that one alone (exit code 1), and what may pass is always
     waited out.
+
+    With --group this is one of the processes that share the table: it prints what it has of it, goes on where a member
+    before has confirmed, and leaves the group when it ends.
     """
+    if group is not None:
+        others = {"--consumer-id": consumer_id, "--until-latest": until_latest, "--commits": commits, "--retry": retry}
+        check_alone({**others, "--include": include, "--exclude": exclude})
+    elif member is not None:
+        raise click.UsageError("--member goes with --group")
     pattern = TablesOfPattern.of(source, include, exclude)
     if pattern is not None:
-        of_one_table = {"--filter": filter_text, "--columns": columns, "--commits": commits}
+        of_one_table = {"--filter": filter_text, "--columns": columns, "--commits": commits, "--group": group}
         tail_tables(
             pattern,
             of_one_table,
@@ -123,6 +137,9 @@ def tail(
         builder.with_on_expired(on_expired)
     if poll is not None:
         builder.with_poll_interval_ms(max(1, round(poll * 1000)))
+    if group is not None:
+        tail_group(builder, group, member, form=form, most=most, batch_bytes=_BATCH_BYTES)
+        return
     save_progress(builder, consumer_id)
     schema = builder.new_read().schema
     schema = with_fields(schema) if commits else schema
