@@ -28,6 +28,7 @@ def source(tmp_path: Path) -> SmallTable:
     return table
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_it_is_right(tmp_path: Path) -> None:
     check_target(
         lambda name: ParquetTarget(tmp_path / name),
