@@ -54,6 +54,9 @@ class Dialect(Protocol):
     def change_type(self, execute: Execute, table: str, column: Column) -> None:
         """Give a column another type."""
 
+    def index(self, name: str, table: str, keys: Sequence[str]) -> str:
+        """The statement that makes an index of a table, if there is none of its name; all names are quoted."""
+
     def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool) -> str:
         """The statement that deletes the rows of a table whose keys are in another one; all names are quoted."""
 
@@ -183,8 +186,8 @@ class AdbcTable:
         is_new = self._known is None
         follow(_AdbcAlter(self._execute, self._table, self._dialect), batch, wanted, self._known)
         if is_new and self._keys:
-            keys, index = ", ".join(map(quoted, self._keys)), quoted(f"_paimon_{self._name}_keys")
-            self._execute(f"CREATE INDEX IF NOT EXISTS {index} ON {self._table} ({keys})")
+            name = f"_paimon_{self._name.rpartition('.')[2]}_keys"
+            self._execute(self._dialect.index(quoted(name), self._table, list(map(quoted, self._keys))))
         self._known, self._followed = wanted, (batch.schema, schema)
 
     def _type(self, field: pa.Field) -> str:

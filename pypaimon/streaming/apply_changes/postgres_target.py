@@ -104,6 +104,9 @@ class _Postgres:
         name = quoted(column.name)
         execute(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {column.type} USING {name}::{column.type}")
 
+    def index(self, name: str, table: str, keys: Sequence[str]) -> str:
+        return f"CREATE INDEX IF NOT EXISTS {name} ON {table} ({', '.join(keys)})"
+
     def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool) -> str:
         # Nulls are equal, which no index knows.
         equal = " IS NOT DISTINCT FROM " if has_nulls else " = "

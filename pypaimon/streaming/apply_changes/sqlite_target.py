@@ -30,7 +30,7 @@ class SQLiteTarget:
     Args:
         connection: Of `adbc_driver_sqlite.dbapi` (extra `sqlite`), without autocommit; nobody else may use it
             meanwhile.
-        name: The table; made by the first batch if it is not there.
+        name: The table, with or without its database (`main.orders`); made by the first batch if it is not there.
         keys: Columns of the key; none: rows are appended, and deletes are refused.
 
     Raises:
@@ -105,6 +105,11 @@ class _SQLite:
         execute(f"UPDATE {table} SET {new} = CAST({old} AS {column.type})")
         execute(f"ALTER TABLE {table} DROP COLUMN {old}")
         execute(f"ALTER TABLE {table} RENAME COLUMN {new} TO {old}")
+
+    def index(self, name: str, table: str, keys: Sequence[str]) -> str:
+        """The database of the table stands before the name of the index."""
+        database, dot, alone = table.rpartition(".")
+        return f"CREATE INDEX IF NOT EXISTS {database}{dot}{name} ON {alone} ({', '.join(keys)})"
 
     def delete(self, table: str, gone: str, keys: Sequence[str], has_nulls: bool) -> str:
         equal = " IS " if has_nulls else " = "

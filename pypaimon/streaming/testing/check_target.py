@@ -66,6 +66,8 @@ def check_target(
     try:
         _check(make_target, read_rows, bool(keys), schema_changes, histories, drawn)
     finally:
+        # The last targets go now, not in the midst of what comes next.
+        gc.collect()
         if not was_frozen:
             gc.unfreeze()
 

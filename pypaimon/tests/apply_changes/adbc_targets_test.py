@@ -6,6 +6,7 @@ import datetime as dt
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -27,8 +28,6 @@ from pypaimon.streaming import (
     replicate,
 )
 from pypaimon.streaming.testing import SmallTable, check_target
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*was not explicitly close.*:ResourceWarning")
 
 KEYED, APPENDED = ("id",), ()
 
@@ -66,6 +65,12 @@ class Database:
                 return []
             return list(cursor.fetch_arrow_table().to_pylist())
 
+    def let_go(self, name: str, keys: tuple[str, ...]) -> Any:
+        """A target of a connection that is closed when it is let go."""
+        target = self.target(connection := self.connect(), self.named(name), keys)
+        weakref.finalize(target, connection.close)
+        return target
+
     def opened(self, name: str = "copy", keys: tuple[str, ...] = KEYED, connection: Any = None) -> Any:
         """A target."""
         return self.target(connection or self.connection, self.named(name), keys)
@@ -97,7 +102,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 )
 def test_it_is_right(database: Database, keys: tuple[str, ...]) -> None:
     check_target(
-        lambda name: database.opened(name, keys, database.connect()),
+        lambda name: database.let_go(name, keys),
         database.rows,
         keys=keys,
         histories=1,
@@ -286,6 +291,19 @@ def test_a_connection_that_is_lost_is_told_and_another_one_goes_on(tmp_path: Pat
         replicate(source.builder(), PostgresTarget(other, "lost", KEYED))
         cursor.execute("SELECT id FROM lost ORDER BY id")
         assert cursor.fetchall() == [(1,), (2,)]
+    connection.close()
+
+
+def test_a_table_with_its_database_named(tmp_path: Path) -> None:
+    source = SmallTable(tmp_path / "w")
+    source.commit({"id": 1}, {"id": 2})
+    with adbc_sqlite.connect(str(tmp_path / "main.sqlite")) as connection, connection.cursor() as cursor:
+        target = SQLiteTarget(connection, "main.copy", KEYED)
+        replicate(source.builder(), target)
+        source.commit(("-D", {"id": 1}))
+        replicate(source.builder(), target)
+        cursor.execute("SELECT id FROM main.copy")
+        assert cursor.fetchall() == [(2,)]
 
 
 def test_a_table_in_a_schema(tmp_path: Path, address: str) -> None:
