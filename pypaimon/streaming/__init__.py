@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from pypaimon.streaming.databases.batches import TableBatch as TableBatch
     from pypaimon.streaming.databases.builder import DatabaseStreamBuilder as DatabaseStreamBuilder
     from pypaimon.streaming.databases.builder import stream_database as stream_database
+    from pypaimon.streaming.databases.copy import DatabaseTarget as DatabaseTarget
+    from pypaimon.streaming.databases.copy import copy_database as copy_database
+    from pypaimon.streaming.databases.duckdb_database import DuckDBDatabase as DuckDBDatabase
     from pypaimon.streaming.databases.events import DatabaseEvent as DatabaseEvent
     from pypaimon.streaming.databases.events import SchemaChanged as SchemaChanged
     from pypaimon.streaming.databases.events import TableAdded as TableAdded
@@ -156,6 +159,8 @@ _EXPORTS = {
     "consumers.consumer_manager": ("ConsumerInfo", "ConsumerManager", "list_consumers"),
     "databases.batches": ("BlockingTableBatch", "TableBatch"),
     "databases.builder": ("DatabaseStreamBuilder", "stream_database"),
+    "databases.copy": ("DatabaseTarget", "copy_database"),
+    "databases.duckdb_database": ("DuckDBDatabase",),
     "databases.events": (
         "DatabaseEvent",
         "SchemaChanged",

@@ -6,39 +6,30 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
-from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, follow, quoted
+from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, quoted
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
 
 
-def follow_columns(
-    connection: duckdb.DuckDBPyConnection, table: str, rows: str, batch: AnyBatch, known: Columns | None
-) -> Columns:
-    """Make a table fit for rows: columns renamed, dropped, widened and added as in Paimon.
+def columns_of(connection: duckdb.DuckDBPyConnection, rows: str, batch: AnyBatch) -> Columns:
+    """The columns of a batch, with their types in DuckDB.
 
-    Where nothing was written before it is made, if it is not there.
+    Args:
+        connection: The database.
+        rows: A view of the rows.
+        batch: They are of this batch.
+    """
+    return Columns.of(batch, described(connection, rows))
+
+
+class DuckDBAlter:
+    """Changes of one table.
 
     Args:
         connection: The database.
         table: The table, quoted.
-        rows: A view of the rows.
-        batch: They are of this batch.
-        known: The columns that were written to before; None: none was.
-
-    Returns:
-        The columns that are written to from now on.
-
-    Raises:
-        StreamConfigError: Other columns are read than before, or the fields inside of one are others now.
     """
-    wanted = Columns.of(batch, _described(connection, rows))
-    follow(_DuckDBAlter(connection, table), batch, wanted, known)
-    return wanted
-
-
-class _DuckDBAlter:
-    """Changes of one table."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
         self._connection = connection
@@ -52,7 +43,7 @@ class _DuckDBAlter:
 
     def lacks(self, columns: Sequence[Column]) -> list[Column]:
         # DuckDB does not tell names by case.
-        present = {name.lower() for name, _ in _described(self._connection, self._table)}
+        present = {name.lower() for name, _ in described(self._connection, self._table)}
         return [column for column in columns if column.name.lower() not in present]
 
     def drop(self, name: str) -> None:
@@ -71,6 +62,7 @@ class _DuckDBAlter:
         self._connection.execute(f"ALTER TABLE {self._table} {change}")
 
 
-def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> list[tuple[str, str]]:
+def described(connection: duckdb.DuckDBPyConnection, relation: str) -> list[tuple[str, str]]:
+    """The names and types of the columns of a table or view."""
     found = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     return [(str(name), str(kind)) for name, kind, *_ in found]

@@ -63,3 +63,12 @@ def started_for_copy(builder: StreamReadBuilder, copied: Position | None) -> Str
     started = builder.copy()
     started._given = replace(given, start=start, consumer=consumer)
     return started
+
+
+def begin_as_copy(builder: StreamReadBuilder) -> None:
+    """Have a builder itself begin with the state of its table, as `started_for_copy`; a start may yet be set.
+
+    Raises:
+        StreamConfigError: See `started_for_copy`.
+    """
+    builder._given = started_for_copy(builder, None)._given

@@ -10,12 +10,14 @@ from enum import Enum
 from typing import Any, Literal
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.copied_start import begin_as_copy
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine import DatabaseEngine
+from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.databases.jobs import EngineSettings, OnTableError
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, DatabaseStream, OnEvent
-from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfDatabase
+from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfDatabase, matches
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.arguments import at_least, choice
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
@@ -197,6 +199,27 @@ class DatabaseStreamBuilder:
         """As `open`, for a plain `with` and `for`."""
         engine = self._engine(read_ahead_bytes, batch_bytes)
         return BlockingDatabaseStream(self._database, engine, self._on_event, self._clock)
+
+    def _for_copy(self, position: DatabasePosition, on_event: OnEvent) -> DatabaseStreamBuilder:
+        """Another builder, whose stream begins where a copy stands, and with the state of what that does not hold.
+
+        Args:
+            position: Where it stands. Tables of it that do not match are passed over.
+            on_event: Called before what the builder calls with each event.
+        """
+        told = self._on_event
+
+        def tell(event: DatabaseEvent) -> None:
+            on_event(event)
+            if told is not None:
+                told(event)
+
+        tables = {name: place for name, place in position.tables.items() if matches(name, self._include, self._exclude)}
+        held = DatabasePosition(position.database, tables)
+        copied = self.copy().with_start("latest-full").with_position(held).on_event(tell).for_each(begin_as_copy)
+        for name in self._of_table:
+            copied.for_table(name, begin_as_copy)
+        return copied
 
     def _engine(self, read_ahead_bytes: int, batch_bytes: int) -> DatabaseEngine:
         if self._has_consumer and self._position is None and self._start.get("mode", "latest-full") != "latest-full":

@@ -228,7 +228,17 @@ class DatabaseEngine:
         """Progress of a table cannot be saved, for good: it has been dropped or made anew, or it is parked."""
         with self._lock:
             if self._known.is_followed(table) and table.error is None:
+                # To look at it once more would change nothing.
+                table.is_doubted = True
                 self._suspect(table, error)
+
+    def park(self, name: str, error: Exception) -> None:
+        """What a table gives cannot be used: as `could_not_save`."""
+        with self._lock:
+            table = self._known.followed.get(name)
+            if table is not None:
+                self.could_not_save(table, error)
+                self._wake()
 
     def close(self) -> None:
         """End at once; what was read is thrown away. Idempotent; does nothing in a process that was forked."""

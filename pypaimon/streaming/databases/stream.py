@@ -103,6 +103,17 @@ class _DatabaseLoop(Generic[B]):
         """
         self._engine.retry(table)
 
+    def park(self, table: str, error: Exception) -> None:
+        """Read a table no more, for its rows are of no use: until `retry`, or until another one has its name.
+
+        What was read of it before still comes. From any thread; does nothing where it is not read any more.
+
+        Args:
+            table: Its name.
+            error: Told as `TableFailed`, and in `failed`.
+        """
+        self._engine.park(table, error)
+
     def stop(self) -> None:
         """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes."""
         self._stopping = True

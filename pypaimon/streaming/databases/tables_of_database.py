@@ -59,7 +59,7 @@ class TablesOfDatabase:
                 found = self.catalog.list_tables(self.database)
         except DatabaseNotExistException as error:
             raise StreamConfigError(f"There is no database '{self.database}' in this catalog.") from error
-        return {name for name in found if self._matches(name)}
+        return {name for name in found if matches(name, self.include, self.exclude)}
 
     def builder(self, name: str) -> StreamReadBuilder | None:
         """The builder of a table, without its start; None: it is gone.
@@ -107,10 +107,11 @@ class TablesOfDatabase:
         """Which table it is; see `TablePlace`."""
         return identity_of(builder)
 
-    def _matches(self, name: str) -> bool:
-        return (self.include is None or self.include.fullmatch(name) is not None) and (
-            self.exclude is None or self.exclude.fullmatch(name) is None
-        )
+
+def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str] | None) -> bool:
+    """Whether the whole name of a table matches what is to be followed."""
+    is_in = include is None or include.fullmatch(name) is not None
+    return is_in and (exclude is None or exclude.fullmatch(name) is None)
 
 
 @contextmanager

@@ -1,0 +1,216 @@
+"""`CopiedTable`: a table of a database that is copied to DuckDB, and the row beside it that says what it holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pypaimon.streaming.apply_changes.duckdb_columns import DuckDBAlter, described
+from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable, is_there
+from pypaimon.streaming.apply_changes.followed_columns import Alter, Column, Columns, quoted
+from pypaimon.streaming.apply_changes.plan_transactions import Saved
+from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.model.position import Position
+
+if TYPE_CHECKING:
+    import duckdb  # type: ignore[import-not-found, unused-ignore]
+
+_NAMES = "_paimon_tables"
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
+_TIMES = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS")
+
+
+class CopiedTables:
+    """Which tables of a schema of DuckDB are copies, of what, and where each stands.
+
+    Args:
+        connection: The database; nobody else uses it meanwhile.
+        schema: Its schema, which is made if it is not there; with its database before a dot where that is not the
+            current one.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, schema: str) -> None:
+        self.connection = connection
+        parts = schema.split(".")
+        if len(parts) == 1:
+            (current,) = connection.execute("SELECT current_database()").fetchall()[0]
+            parts = [str(current), schema]
+        self.schema = ".".join(map(quoted, parts))
+        self.rows = f"{self.schema}.{_NAMES}"
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.rows} "
+            "(name VARCHAR, source VARCHAR, position VARCHAR, columns VARCHAR, is_dropped BOOLEAN)"
+        )
+
+    def positions(self, source: str) -> dict[str, Position]:
+        """Where the copies of the tables of a database stand that are not dropped there."""
+        query = f"SELECT name, position FROM {self.rows} WHERE source = ? AND NOT is_dropped"
+        found = self.connection.execute(query, [source]).fetchall()
+        return {name: Position.from_json(text) for name, text in found if self.is_there(name)}
+
+    def row(self, name: str) -> tuple[str, Saved, bool] | None:
+        """Of what database a table is a copy, what is saved of it, and whether it is dropped there."""
+        query = f"SELECT source, position, columns, is_dropped FROM {self.rows} WHERE name = ?"
+        found = self.connection.execute(query, [name]).fetchone()
+        return None if found is None else (found[0], Saved(found[1], found[2]), bool(found[3]))
+
+    def place(self, name: str) -> str:
+        """A table of the schema, quoted."""
+        return f"{self.schema}.{quoted(name)}"
+
+    def is_there(self, name: str) -> bool:
+        """Whether there is a table or view of that name."""
+        return is_there(self.connection, self.place(name))
+
+    def refuse_another(self, name: str, source: str) -> None:
+        """Refuse a table or view that is none of this copy's.
+
+        Raises:
+            StreamConfigError: It is one.
+        """
+        row = self.row(name)
+        if row is None and self.is_there(name):
+            raise StreamConfigError(
+                f"there is a table {self.place(name)} already that was not copied here: rename or drop it, leave the "
+                "table out with exclude, or give the copy a schema of its own"
+            )
+        if row is not None and row[0] != source:
+            raise StreamConfigError(
+                f"{self.place(name)} is a copy of a table of database '{row[0]}': give each database a schema of its "
+                "own"
+            )
+
+
+class CopiedTable(DuckDBTable):
+    """One table of them, for the transactions of its plans.
+
+    Args:
+        tables: Where it lies.
+        source: The database that it is copied from.
+        name: Its name, here and there.
+        identity: Which table of the source it is: one of the same name that was another one is replaced.
+        keys: Columns of the key; none: rows are appended.
+        drop_columns: Columns that are dropped in the source are dropped here; else they stay, and are null.
+    """
+
+    def __init__(
+        self,
+        tables: CopiedTables,
+        source: str,
+        name: str,
+        identity: str,
+        keys: Sequence[str],
+        *,
+        drop_columns: bool,
+    ) -> None:
+        self._tables = tables
+        self._source = source
+        self._identity = identity
+        self._drop_columns = drop_columns
+        super().__init__(tables.connection, name, keys, tables.schema)
+
+    def saved(self) -> Saved | None:
+        row = self._tables.row(self._name)
+        if row is None or row[2] or row[0] != self._source or not self._exists():
+            return None
+        return row[1] if Position.from_json(row[1].position).table == self._identity else None
+
+    def begin(self, saved: Saved | None) -> None:
+        if saved is None:
+            self._tables.refuse_another(self._name, self._source)
+        super().begin(saved)
+        if saved is None:
+            # What another table of this name has left.
+            self._connection.execute(f"DROP TABLE IF EXISTS {self._table}")
+
+    def save(self, position: str, before: Saved | None) -> Saved | None:
+        rows, saved = self._tables.rows, Saved(position, self._known_json)
+        if before is None:
+            self._connection.execute(f"DELETE FROM {rows} WHERE name = ?", [self._name])
+            given = [self._name, self._source, position, saved.columns]
+            self._connection.execute(f"INSERT INTO {rows} VALUES (?, ?, ?, ?, false)", given)
+            return saved
+        found = self._connection.execute(
+            f"UPDATE {rows} SET position = ?, columns = ? WHERE name = ? AND source = ? AND position = ?",
+            [position, saved.columns, self._name, self._source, before.position],
+        ).fetchone()
+        return saved if found == (1,) else None
+
+    def _make_positions(self) -> None:
+        """They are of all tables, and there."""
+
+    def _alter(self) -> Alter:
+        return _CopyAlter(self._connection, self._table, self._known, drops=self._drop_columns)
+
+
+class _CopyAlter(DuckDBAlter):
+    """Changes of a copy: columns that are dropped stay, perhaps, and none is narrowed."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, table: str, known: Columns | None, *, drops: bool
+    ) -> None:
+        super().__init__(connection, table)
+        self._drops = drops
+        self._types = {} if known is None else {column.field_id: column.type for column in known.columns}
+
+    def drop(self, name: str) -> None:
+        kind = self._present().get(name.lower())
+        super().drop(name)
+        if kind is not None and not self._drops:
+            # What was in it is gone in the source.
+            self._execute(f"ADD COLUMN {quoted(name)} {kind}")
+
+    def lacks(self, columns: Sequence[Column]) -> list[Column]:
+        new = [column for column in columns if column.field_id not in self._types]
+        for column in new:
+            if self._types and column.name.lower() in self._present():
+                # One that was dropped, and stayed; this one is another.
+                super().drop(column.name)
+        return super().lacks(columns)
+
+    def rename(self, old: str, new: str) -> None:
+        if old.lower() != new.lower() and new.lower() in self._present():
+            super().drop(new)
+        super().rename(old, new)
+
+    def change_type(self, column: Column) -> None:
+        old = self._types[column.field_id]
+        if not _holds_all(old, column.type):
+            raise TargetError(
+                f"column '{column.name}' was narrowed from {old} to {column.type}, which a copy does not follow: drop "
+                "the table of the copy, and the next run fills it anew"
+            )
+        super().change_type(column)
+
+    def _present(self) -> dict[str, str]:
+        return {name.lower(): kind for name, kind in described(self._connection, self._table)}
+
+
+def _holds_all(old: str, new: str) -> bool:
+    """Whether a type of DuckDB holds all values of another one, as Paimon gives them after the change."""
+    if old == new:
+        return True
+    if old in _WHOLE:
+        digits = _digits(new)
+        if digits is not None:
+            return digits[0] - digits[1] >= _DIGITS[old]
+        if new in _WHOLE:
+            return _WHOLE.index(new) > _WHOLE.index(old)
+        return new in ("FLOAT", "DOUBLE", "VARCHAR")
+    if old == "FLOAT":
+        return new == "DOUBLE"
+    if old in _TIMES and new in _TIMES:
+        return _TIMES.index(new) > _TIMES.index(old)
+    before, after = _digits(old), _digits(new)
+    if before is not None and after is not None:
+        return after[1] >= before[1] and after[0] - after[1] >= before[0] - before[1]
+    # What is inside of a row, an array or a map is DuckDB's to check.
+    return (old.startswith(("STRUCT", "MAP")) or old.endswith("]")) and new != "VARCHAR"
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    return None if found is None else (int(found[1]), int(found[2]))

@@ -1,0 +1,270 @@
+"""A schema of DuckDB holds what a database holds: exactly once, whatever happens to tables and to programs."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import dying_copy
+import pyarrow as pa
+import pytest
+from databases import Database
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import (
+    DatabaseEvent,
+    DuckDBDatabase,
+    StreamConfigError,
+    TableFailed,
+    TablesFailedError,
+    TargetError,
+    copy_database,
+    stream_read_builder,
+    stream_write_builder,
+)
+
+KILLS = 200 if os.environ.get("SOAK") else 3
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "w")
+
+
+@pytest.fixture
+def connection() -> Any:
+    return duckdb.connect()
+
+
+def copied(database: Database, connection: Any, told: list[DatabaseEvent] | None = None, **settings: Any) -> None:
+    """Copy until the latest snapshots."""
+    target = DuckDBDatabase(connection, "copy", **settings)
+    events = [] if told is None else told
+    copy_database(
+        database.catalog, "db", target, configure=lambda stream: stream.with_end(latest=True).on_event(events.append)
+    )
+
+
+def rows_of(database: Database, name: str) -> list[tuple[Any, ...]]:
+    """What a table holds."""
+    with stream_read_builder(database.table(name)).with_end(latest=True).open_sync() as stream:
+        return sorted((tuple(row.values()) for batch in stream for row in batch.rows.to_pylist()), key=str)
+
+
+def held(connection: Any, name: str) -> list[tuple[Any, ...]]:
+    return sorted(connection.execute(f'SELECT * FROM "copy"."{name}"').fetchall(), key=str)
+
+
+def names(connection: Any) -> set[str]:
+    query = "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'copy' AND table_name NOT LIKE '_paimon%'"
+    return {name for (name,) in connection.execute(query).fetchall()}
+
+
+def alter(database: Database, name: str, *changes: Any) -> None:
+    database.catalog.alter_table(f"db.{name}", list(changes))
+
+
+def write(database: Database, name: str, **columns: list[Any]) -> None:
+    table = database.table(name)
+    with stream_write_builder(table).open_sync() as writer:
+        writer.write(pa.table(columns))
+        writer.commit()
+
+
+def test_tables_that_come_change_and_go(database: Database, connection: Any) -> None:
+    database.create("plain", 1, 2)
+    database.create("keyed", 1, 2, keyed=True, bucket="1")
+    database.create("gone", 3)
+    database.create("old", 4)
+    copied(database, connection)
+    assert names(connection) == {"plain", "keyed", "gone", "old"}
+    database.write("plain", 3)
+    database.write("keyed", 2, 9)
+    database.rename("old", "new")
+    database.write("new", 5)
+    database.drop("gone")
+    database.drop("plain")
+    database.create("plain", 7)
+    copied(database, connection)
+    for name in ("plain", "keyed", "new"):
+        assert held(connection, name) == rows_of(database, name)
+    assert names(connection) == {"plain", "keyed", "gone", "new"}
+    assert held(connection, "gone") == [(3,)]
+    database.create("gone", 8)
+    database.rename("new", "newer")
+    database.drop("keyed")
+    copied(database, connection, on_drop="drop")
+    assert names(connection) == {"plain", "gone", "newer"}
+    assert (held(connection, "gone"), held(connection, "newer")) == ([(8,)], [(4,), (5,)])
+
+
+def test_a_table_takes_the_name_of_one_that_is_gone(database: Database, connection: Any) -> None:
+    database.create("a", 1)
+    database.create("b", 2)
+    copied(database, connection)
+    database.drop("b")
+    copied(database, connection)
+    for name in ("b", "B"):
+        database.rename("a" if name == "b" else "b", name)
+        database.write(name, 3)
+        copied(database, connection)
+        assert names(connection) == {name}
+        assert held(connection, name) == rows_of(database, name)
+
+
+def test_columns_are_followed(database: Database, connection: Any) -> None:
+    database.create("t", keyed=True, bucket="1")
+    alter(database, "t", *(SchemaChange.add_column(name, AtomicType("INT")) for name in ("a", "b", "c")))
+    write(database, "t", k=[1], a=[1], b=[2], c=[3])
+    copied(database, connection)
+    alter(database, "t", SchemaChange.update_column_type("a", AtomicType("BIGINT")))
+    alter(database, "t", SchemaChange.rename_column("b", "e"), SchemaChange.drop_column("c"))
+    alter(database, "t", SchemaChange.add_column("d", AtomicType("STRING")))
+    write(database, "t", k=[2], a=[1 << 40], e=[5], d=["x"])
+    copied(database, connection)
+    query = "SELECT k, a, e, d, c FROM copy.t ORDER BY k"
+    assert connection.execute(query).fetchall() == [(1, 1, 2, None, None), (2, 1 << 40, 5, "x", None)]
+    alter(database, "t", SchemaChange.add_column("c", AtomicType("STRING")))
+    write(database, "t", k=[3], a=[1], e=[1], d=["y"], c=["z"])
+    copied(database, connection)
+    assert connection.execute("SELECT k, c FROM copy.t ORDER BY k").fetchall() == [(1, None), (2, None), (3, "z")]
+    alter(database, "t", SchemaChange.drop_column("c"), SchemaChange.drop_column("d"))
+    write(database, "t", k=[4], a=[1], e=[1])
+    copied(database, connection, drop_columns=True)
+    assert held(connection, "t") == rows_of(database, "t")
+
+
+def test_a_column_that_is_narrowed_parks_its_table(database: Database, connection: Any) -> None:
+    for name in ("t", "good"):
+        database.create(name)
+    alter(database, "t", SchemaChange.add_column("v", AtomicType("DOUBLE")))
+    write(database, "t", k=[1], v=[1.5])
+    copied(database, connection)
+    alter(database, "t", SchemaChange.update_column_type("v", AtomicType("INT")))
+    write(database, "t", k=[2], v=[2])
+    database.write("good", 1)
+    told: list[DatabaseEvent] = []
+    with pytest.raises(TablesFailedError, match="narrowed from DOUBLE to INTEGER") as raised:
+        copied(database, connection, told)
+    assert isinstance(raised.value.errors["t"], TargetError)
+    assert [event.table for event in told if isinstance(event, TableFailed)] == ["t"]
+    assert (held(connection, "t"), held(connection, "good")) == ([(1, 1.5)], [(1,)])
+    connection.execute("DROP TABLE copy.t")
+    copied(database, connection)
+    assert held(connection, "t") == rows_of(database, "t")
+
+
+def test_a_table_that_the_copy_has_not_made_is_never_touched(database: Database, connection: Any) -> None:
+    connection.execute("CREATE SCHEMA copy")
+    connection.execute("CREATE TABLE copy.mine AS SELECT 42 AS k")
+    for name in ("mine", "other"):
+        database.create(name, 1)
+    with pytest.raises(TablesFailedError, match="not copied here") as raised:
+        copied(database, connection)
+    assert set(raised.value.errors) == {"mine"} and isinstance(raised.value.errors["mine"], StreamConfigError)
+    database.drop("mine")
+    database.rename("other", "mine")
+    for _ in range(2):
+        with pytest.raises(TablesFailedError, match="not copied here"):
+            copied(database, connection)
+    assert (held(connection, "mine"), held(connection, "other")) == ([(42,)], [(1,)])
+    target = DuckDBDatabase(connection, "copy")
+    database.catalog.create_database("second", True)
+    database.catalog.create_table("second.other", database.table("mine").table_schema.to_schema(), False)
+    assert target.begin("second").tables == {}
+
+
+def test_tables_that_do_not_match_any_more_are_left_as_they_are(database: Database, connection: Any) -> None:
+    for name in "ab":
+        database.create(name, 1)
+    copied(database, connection)
+    target = DuckDBDatabase(connection, "copy", on_drop="drop")
+    database.write("b", 2)
+    copy_database(database.catalog, "db", target, include="a", configure=lambda stream: stream.with_end(latest=True))
+    assert (held(connection, "a"), held(connection, "b")) == ([(1,)], [(1,)])
+    copied(database, connection)
+    assert held(connection, "b") == [(1,), (2,)]
+
+
+class _Changes:
+    """Random changes of the tables of a database."""
+
+    def __init__(self, database: Database, seed: int) -> None:
+        self._database = database
+        self._random = random.Random(seed)
+        self._columns: dict[str, list[str]] = {}
+        self._made = 0
+        for _ in range(3):
+            self._create()
+
+    @property
+    def tables(self) -> list[str]:
+        return sorted(self._columns)
+
+    def change(self) -> None:
+        """Some rows everywhere, and something else at one table."""
+        name = self._random.choice(self.tables)
+        what = self._random.choice([self._create, self._drop, self._rename, self._replace, self._add, self._take])
+        if len(self._columns) < 2:
+            what = self._create
+        elif len(self._columns) > 5:
+            what = self._drop
+        what(*(() if what == self._create else (name,)))
+        for each in self.tables:
+            self._write(each)
+
+    def _create(self, name: str | None = None) -> None:
+        self._made += 1
+        name = name or f"t{self._made}"
+        self._columns[name] = ["k"]
+        options = {"keyed": True, "bucket": "1"} if self._made % 2 else {}
+        self._database.create(name, *range(self._made % 3), **options)
+
+    def _drop(self, name: str) -> None:
+        self._database.drop(name)
+        del self._columns[name]
+
+    def _replace(self, name: str) -> None:
+        self._drop(name)
+        self._create(name)
+
+    def _rename(self, name: str) -> None:
+        self._made += 1
+        self._database.rename(name, f"t{self._made}")
+        self._columns[f"t{self._made}"] = self._columns.pop(name)
+
+    def _add(self, name: str) -> None:
+        self._made += 1
+        alter(self._database, name, SchemaChange.add_column(f"c{self._made}", AtomicType("BIGINT")))
+        self._columns[name].append(f"c{self._made}")
+
+    def _take(self, name: str) -> None:
+        if len(self._columns[name]) > 1:
+            alter(self._database, name, SchemaChange.drop_column(self._columns[name].pop()))
+
+    def _write(self, name: str) -> None:
+        columns = {each: [self._random.randrange(50) for _ in range(5)] for each in self._columns[name]}
+        write(self._database, name, **columns)
+
+
+def test_killed_at_any_statement_a_copy_goes_on_exactly_once(database: Database, tmp_path: Path) -> None:
+    seed = int(os.environ.get("SEED", "7"))
+    changes, chance = _Changes(database, seed), random.Random(seed)
+    file, killed = tmp_path / "db.duckdb", 0
+    for number in range(KILLS):
+        changes.change()
+        ended = dying_copy.run(tmp_path / "w", file, chance.randrange(3, 90))
+        assert ended in (0, -signal.SIGKILL)
+        killed += ended != 0
+        if number % 10 == 2:
+            with duckdb.connect(str(file)) as connection:
+                copied(database, connection, drop_columns=True)
+                for name in changes.tables:
+                    assert held(connection, name) == rows_of(database, name), (seed, number, name)
+    assert killed
+    print(f"{killed} of {KILLS} were killed")
