@@ -61,8 +61,6 @@ _TURN_SECONDS = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _KEEPING_ALIVE = 30.0
 """Seconds between two looks after saved progress."""
-_MOST_LOOKS = 40
-"""So often a table waits until it is known of others what they are."""
 _NEW_LOOK = 1.0
 """Seconds between two discoveries, where a table asks for one."""
 
@@ -228,8 +226,6 @@ class DatabaseEngine:
         """Progress of a table cannot be saved, for good: it has been dropped or made anew, or it is parked."""
         with self._lock:
             if self._known.is_followed(table) and table.error is None:
-                # To look at it once more would change nothing.
-                table.is_doubted = True
                 self._suspect(table, error)
 
     def park(self, name: str, error: Exception) -> None:
@@ -427,7 +423,7 @@ class DatabaseEngine:
             self._on_error(table, error)
             return False
         with self._lock:
-            table.failures, table.is_doubted = 0, False
+            table.failures = 0
             if self._closed or self._known.followed.get(table.name) is not table:
                 return False
             if chunk is not None:
@@ -559,25 +555,19 @@ class DatabaseEngine:
     def _on_opened(self, opening: Opening, builder: StreamReadBuilder, identity: str) -> None:
         """With the lock held: what a name stands for now: a new table, a renamed one, the same one, or another one."""
         name, known = opening.name, self._known
-        table, place = known.followed.get(name), known.place(name)
+        table, place = known.followed.get(name), known.places.get(name)
         if table is not None and table.identity == identity:
             known.opening.discard(name)
             self._go_on_with(table)
             return
         is_another = place is not None and place.identity != identity
-        former = known.former_name(identity) if place is None or opening.is_sure else None
-        elsewhere = known.elsewhere(name, identity) if place is None and former is None and opening.is_new else []
-        others = known.undecided(name) if is_another else known.opening.intersection(elsewhere)
-        is_clear = opening.is_sure and (not others or opening.looks >= _MOST_LOOKS)
-        if (is_another or elsewhere) and not is_clear:
-            # A listing in the midst of renamings shows names from before and after; the next one tells. Whether one
-            # was renamed and another one came in its place tells only who opens that.
+        former = known.former_name(identity) if place is None else None
+        may_be_renamed = place is None and former is None and opening.is_new and known.is_elsewhere(name, identity)
+        if not opening.is_sure and (is_another or may_be_renamed):
+            # A listing in the midst of renamings shows names from before and after; the next one tells.
             if is_another:
                 known.is_replaced(name)
-            for other in elsewhere if not opening.is_sure else []:
-                if other not in known.opening:
-                    self._soon(known.new_opening(other))
-            self._soon(replace(opening, looks=opening.looks + 1), 1.5 * _NEW_LOOK)
+            self._soon(replace(opening, is_sure=True), 1.5 * _NEW_LOOK)
             self._soon(self._discovery)
             return
         if is_another:
@@ -633,13 +623,9 @@ class DatabaseEngine:
     def _go_on_with(self, table: FollowedTable) -> None:
         """With the lock held: it is the table that it was: it goes on, or what made it suspect stands."""
         suspicion, table.suspicion = table.suspicion, None
-        if suspicion is None:
-            return
-        if isinstance(suspicion, MissingError) or not table.is_doubted:
-            # It may have been elsewhere for a moment.
-            table.is_doubted = not isinstance(suspicion, MissingError)
+        if isinstance(suspicion, MissingError):
             self._see_to(table)
-        else:
+        elif suspicion is not None:
             self._park(table.name, suspicion, table)
 
 

@@ -64,7 +64,6 @@ class FollowedTable:
         failures: How often in a row it failed in a way that may pass.
         error: What it is parked for; None: it is not.
         suspicion: Why it may not be the table any more that it was: the next discovery decides. None: nothing.
-        is_doubted: Whether it met an error that does not pass, and is looked at once more.
         is_ended: Whether its stream has reached its end.
         schema: Of the last chunk that was handed out; None before the first.
         cut: The plan of which only a part was handed out; None: there is none.
@@ -78,7 +77,6 @@ class FollowedTable:
         self.failures = 0
         self.error: Exception | None = None
         self.suspicion: Exception | None = None
-        self.is_doubted = False
         self.is_ended = False
         self.schema: TableSchema | None = None
         self.cut: CutPlan | None = None

@@ -48,19 +48,14 @@ class Opening:
     Attributes:
         name: Its name.
         is_new: Whether it came while others were followed already.
-        looks: How often it was looked since then what other tables there are.
+        is_sure: Whether it was looked, since its identity is known, where else there is a table of that identity.
         attempt: How often in a row it failed in a way that may pass.
     """
 
     name: str
     is_new: bool
-    looks: int = 0
+    is_sure: bool = False
     attempt: int = 0
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether a table that was renamed would have been seen under its other name."""
-        return self.looks > 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -59,8 +59,6 @@ class KnownTables:
         self._missing: dict[str, str] = {}
         # Missing tables in whose place there is another one.
         self._replaced: set[str] = set()
-        # Former names of tables that were renamed, which is not told yet.
-        self._moving: set[str] = set()
         # Those that are dropped, which is not told yet.
         self._leaving: set[str] = set()
         # Names that are listed, of which the catalog says that there is no table.
@@ -103,8 +101,9 @@ class KnownTables:
         self._gone &= names
         dropped = self._dropped(there)
         suspects = []
-        for name in self.places.keys() - there - self._missing.keys() - self.opening - self._leaving - self._moving:
-            place = self.places[name]
+        for name, place in self.places.items():
+            if name in there or name in self._missing or name in self.opening or name in self._leaving:
+                continue
             table = self.followed.get(name)
             if table is not None:
                 table.suspicion = table.suspicion or MissingError(name)
@@ -158,21 +157,9 @@ class KnownTables:
         self._missing.pop(name, None)
         self._replaced.discard(name)
 
-    def place(self, name: str) -> TablePlace | None:
-        """Where the stream stands in the table of this name; None: nowhere, or that is another table's by now."""
-        return None if name in self._moving else self.places.get(name)
-
-    def undecided(self, name: str) -> set[str]:
-        """Other tables that are being opened, any of which may be the one that was known under this name."""
-        return self.opening - self._replaced - {name}
-
-    def elsewhere(self, name: str, identity: str) -> list[str]:
-        """Other names under which a table of this identity is known."""
-        return [other for other in self.places if other != name and self._is_of(other, identity)]
-
-    def _is_of(self, name: str, identity: str) -> bool:
-        place = self.place(name)
-        return place is not None and place.identity == identity and name not in self._leaving
+    def is_elsewhere(self, name: str, identity: str) -> bool:
+        """Whether a table of this identity is known under another name."""
+        return any(place.identity == identity for other, place in self.places.items() if other != name)
 
     def former_name(self, identity: str) -> str | None:
         """The name under which a table was followed that is new under another one; None: it is new, for all we know.
@@ -184,12 +171,10 @@ class KnownTables:
             return None
         del self._missing[same[0]]
         self._replaced.discard(same[0])
-        self._moving.add(same[0])
         return same[0]
 
     def forget(self, name: str) -> tuple[FollowedTable | None, TablePlace | None]:
         """Have nothing to do with a table any more; its stream, and where that stood."""
         self._leaving.discard(name)
-        self._moving.discard(name)
         self.failed.pop(name, None)
         return self.followed.pop(name, None), self.places.pop(name, None)

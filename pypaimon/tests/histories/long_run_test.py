@@ -21,7 +21,7 @@ from virtual_clock import VirtualClock
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StoreError, StreamTableRead
 from pypaimon.streaming.metadata import snapshot_files
-from pypaimon.streaming.metadata.manifests import ManifestReader
+from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 
 SOAK = bool(os.environ.get("SOAK"))
 SNAPSHOTS, POLLS = (10_000, 100_000) if SOAK else (384, 1_920)
@@ -129,7 +129,7 @@ def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the short form what is cached is bounded tightly, so that the bounds are reached."""
     if not SOAK:
         monkeypatch.setattr(snapshot_files, "_CACHED_SNAPSHOTS", 64)
-        monkeypatch.setattr(ManifestReader.__init__, "__defaults__", (1 << 20,))
+        monkeypatch.setattr(ManifestCache.__init__, "__defaults__", (1 << 20,))
 
 
 @pytest.fixture
