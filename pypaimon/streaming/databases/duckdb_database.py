@@ -13,9 +13,12 @@ from pypaimon.streaming.databases.duckdb_tables import CopiedTable, CopiedTables
 from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
 from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
 from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.late_modules import LateModule
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
+else:
+    duckdb = LateModule("duckdb")
 
 
 class DuckDBDatabase:
