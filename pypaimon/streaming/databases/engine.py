@@ -555,7 +555,7 @@ class DatabaseEngine:
     def _on_opened(self, opening: Opening, builder: StreamReadBuilder, identity: str) -> None:
         """With the lock held: what a name stands for now: a new table, a renamed one, the same one, or another one."""
         name, known = opening.name, self._known
-        table, place = known.followed.get(name), known.places.get(name)
+        table, place = known.followed.get(name), known.place_of(name)
         if table is not None and table.identity == identity:
             known.opening.discard(name)
             self._go_on_with(table)

@@ -59,7 +59,7 @@ class KnownTables:
         self._missing: dict[str, str] = {}
         # Missing tables in whose place there is another one.
         self._replaced: set[str] = set()
-        # Those that are dropped, which is not told yet.
+        # Those that are dropped, or have another name, which is not told yet.
         self._leaving: set[str] = set()
         # Names that are listed, of which the catalog says that there is no table.
         self._gone: set[str] = set()
@@ -127,7 +127,7 @@ class KnownTables:
                 del self._missing[name]
                 found.append(name)
         # What never could be opened.
-        found += [name for name in self.failed.keys() - there if name not in self.places]
+        found += [name for name in self.failed.keys() - there - self._leaving if name not in self.places]
         self._leaving.update(found)
         return found
 
@@ -135,6 +135,10 @@ class KnownTables:
         """A table that is to be opened. One that came while others were followed already is new."""
         self.opening.add(name)
         return Opening(name, self.rounds > 1 or (self._given is not None and name not in self._given))
+
+    def place_of(self, name: str) -> TablePlace | None:
+        """Where the stream stands in the table of this name; None: nowhere, or it is told soon that it has gone."""
+        return None if name in self._leaving else self.places.get(name)
 
     def is_gone(self, name: str) -> bool:
         """There is no table of this name, though it is listed. Says whether there was one."""
@@ -152,7 +156,7 @@ class KnownTables:
         self._replaced.add(name)
 
     def is_leaving(self, name: str) -> None:
-        """The table of this name is dropped; `forget` follows once that is told."""
+        """The table of this name is dropped, or has another name; `forget` follows once that is told."""
         self._leaving.add(name)
         self._missing.pop(name, None)
         self._replaced.discard(name)
@@ -164,13 +168,14 @@ class KnownTables:
     def former_name(self, identity: str) -> str | None:
         """The name under which a table was followed that is new under another one; None: it is new, for all we know.
 
+        From here on the former name `is_leaving`.
+
         Tables that were made in the same millisecond have one identity: which of them it is nobody can tell.
         """
         same = [name for name, missing in self._missing.items() if missing == identity]
         if len(same) != 1:
             return None
-        del self._missing[same[0]]
-        self._replaced.discard(same[0])
+        self.is_leaving(same[0])
         return same[0]
 
     def forget(self, name: str) -> tuple[FollowedTable | None, TablePlace | None]:

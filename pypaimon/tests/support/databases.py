@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ class Database:
         columns, keys = (_KEYED, ["k"]) if keyed else (COLUMNS, None)
         schema = Schema.from_pyarrow_schema(columns, primary_keys=keys, options=given)
         self.catalog.create_table(f"db.{name}", schema, False)
-        # Identities are times in milliseconds; tables that are made in one are told apart all the same.
+        made = time.time_ns() // 1_000_000
+        # Identities are times in milliseconds: which of two tables of one identity was renamed nobody can tell.
+        while time.time_ns() // 1_000_000 == made:
+            pass
         if rows:
             self.write(name, *rows)
 
