@@ -1,0 +1,175 @@
+"""`HashIndex`: from the hash of a key to the number of its row, in one array of numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from pypaimon.streaming.live_tables.key_hashes import Hashes
+
+Rows = npt.NDArray[np.int64]
+Same = Callable[[Rows, Rows], npt.NDArray[np.bool_]]
+"""Whether keys, by their places among those that are looked for, are those of rows, by their numbers."""
+
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_NONE = np.uint64(0)
+MOST_ROWS = 0xFFFFFFFE
+_LEAST_HOMES = 64
+_BEHIND = 64
+"""Slots behind the last home; another array is made where they do not suffice."""
+_BLOCK = 1 << 16
+
+
+class HashIndex:
+    """Open addressing: a key lies in the first free slot from its home on. Keys are never taken out.
+
+    A slot is 0, or the hash of a key in its upper 32 bits and the number of a row, plus one, in its lower ones. Homes
+    ascend with hashes, so that slots which are sorted are where they belong, if nothing is in their way.
+
+    Args:
+        packed: What fills slots, in any order; it is sorted.
+    """
+
+    def __init__(self, packed: Hashes | None = None) -> None:
+        if packed is None:
+            packed = np.zeros(0, np.uint64)
+        self._fill(packed)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self._slots.nbytes
+
+    def copy(self) -> HashIndex:
+        """Another one that is equal."""
+        copied = HashIndex.__new__(HashIndex)
+        copied._slots, copied._homes, copied._used = self._slots.copy(), self._homes, self._used
+        return copied
+
+    def packed(self) -> Hashes:
+        """What fills its slots, as a new array."""
+        filled: Hashes = self._slots[self._slots != _NONE]
+        return filled
+
+    def find(self, hashes: Hashes, same: Same) -> tuple[Rows, Rows]:
+        """Look for keys.
+
+        Args:
+            hashes: Of the keys.
+            same: Compares them.
+
+        Returns:
+            The slot of each key, or a free one where it may be put; and the number of its row, or -1.
+        """
+        at = self._homes_of(hashes)
+        found = self._slots[at]
+        self._pass_others(hashes, at, found, np.arange(len(at)))
+        hits = np.flatnonzero(found)
+        while len(hits):
+            wrong = hits[~same(hits, _rows(found[hits]))]
+            at[wrong] += 1
+            found[wrong] = self._slots[at[wrong]]
+            self._pass_others(hashes, at, found, wrong)
+            hits = wrong[found[wrong] != _NONE]
+        return at, _rows(found)
+
+    def rows_of_hash(self, one: int) -> list[int]:
+        """The numbers of the rows whose keys have a hash, but for those that were replaced."""
+        rows = []
+        at = (one * self._homes) >> 32
+        while value := self._slots.item(at):
+            if value >> 32 == one:
+                rows.append((value & 0xFFFFFFFF) - 1)
+            at += 1
+        return rows
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many keys can be added without making a new array, unless many of them come together."""
+        return (self._used + count) * 10 <= self._homes * 7
+
+    def replace(self, at: Rows, hashes: Hashes, rows: Rows) -> None:
+        """Let the keys in some slots have other rows."""
+        self._slots[at] = packed_of(hashes, rows)
+
+    def add(self, at: Rows, hashes: Hashes, rows: Rows) -> None:
+        """Add keys that are not there, and differ.
+
+        Args:
+            at: Where `find` found a free slot for each; it is changed.
+            hashes: Of the keys.
+            rows: Their rows.
+        """
+        packed = packed_of(hashes, rows)
+        if not self.has_room(len(packed)):
+            self._fill(np.concatenate([self.packed(), packed]))
+            return
+        self._used += len(packed)
+        slots, left = self._slots, np.arange(len(packed))
+        while len(left):
+            if at[left].max() == len(slots) - 1:
+                # The last slot stays free: searches end there.
+                self._fill(np.concatenate([self.packed(), packed[left]]))
+                return
+            slots[at[left]] = packed[left]
+            left = left[slots[at[left]] != packed[left]]
+            occupied = left
+            while len(occupied):
+                at[occupied] += 1
+                occupied = occupied[slots[at[occupied]] != _NONE]
+
+    def _fill(self, packed: Hashes) -> None:
+        packed.sort()
+        self._used = len(packed)
+        self._homes = max(_LEAST_HOMES, len(packed) * 9 // 5)
+        places = np.empty(len(packed), np.int64)
+        highest = -1
+        for begin in range(0, len(packed), _BLOCK):
+            homes = self._homes_of(packed[begin : begin + _BLOCK] >> _HALF)
+            steps = np.arange(len(homes))
+            homes -= steps
+            homes[0] = max(int(homes[0]), highest + 1)
+            np.maximum.accumulate(homes, out=homes)
+            homes += steps
+            highest = int(homes[-1])
+            places[begin : begin + _BLOCK] = homes
+        slots = np.zeros(max(self._homes, highest + 1) + _BEHIND, np.uint64)
+        slots[places] = packed
+        self._slots = slots
+
+    def _homes_of(self, hashes: Hashes) -> Rows:
+        return ((hashes * np.uint64(self._homes)) >> _HALF).view(np.int64)
+
+    def _pass_others(self, hashes: Hashes, at: Rows, found: Hashes, pending: Rows) -> None:
+        """Go on from slots of other hashes, to the next one that is free or has the wanted hash."""
+        values, places, wanted = found[pending], at[pending], hashes[pending]
+        others = _are_others(values, wanted)
+        while others.any():
+            pending, places, wanted = pending[others], places[others] + 1, wanted[others]
+            values = self._slots[places]
+            others = _are_others(values, wanted)
+            if not others.all():
+                at[pending], found[pending] = places, values
+
+
+def _are_others(values: Hashes, hashes: Hashes) -> npt.NDArray[np.bool_]:
+    """Whether slots are filled by keys of other hashes."""
+    others: npt.NDArray[np.bool_] = (values >> _HALF) != hashes
+    others &= values != _NONE
+    return others
+
+
+def packed_of(hashes: Hashes, rows: Rows) -> Hashes:
+    """What fills the slots of keys."""
+    return (hashes << _HALF) | (rows + 1).view(np.uint64)
+
+
+def rows_and_hashes(packed: Hashes) -> tuple[Rows, Hashes]:
+    """What slots are filled with."""
+    return _rows(packed), packed >> _HALF
+
+
+def _rows(packed: Hashes) -> Rows:
+    return (packed & _LOW).view(np.int64) - 1

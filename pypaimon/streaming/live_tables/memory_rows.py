@@ -1,0 +1,256 @@
+"""`MemoryRows`: rows of a table in memory, found by their keys, each time at one snapshot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.live_tables.hash_index import MOST_ROWS, HashIndex, packed_of, rows_and_hashes
+from pypaimon.streaming.live_tables.key_hashes import (
+    Hashes,
+    are_equal,
+    comparable,
+    hash_of_one,
+    hashes_of,
+    last_of_each,
+)
+from pypaimon.streaming.live_tables.keys import Keys
+from pypaimon.streaming.live_tables.row_chunks import RowChunks, Rows
+
+Mask = npt.NDArray[np.bool_]
+Columns = Sequence[pa.Array]
+
+_MOST_DEAD = 16
+"""Rows that were replaced or deleted are let go when they are more than one in so many."""
+_FEW = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Which state of its table something is.
+
+    Attributes:
+        snapshot_id: The last snapshot that is in it; None: the table had none.
+        commit_time: When that was committed (aware, UTC); None likewise.
+    """
+
+    snapshot_id: int | None = None
+    commit_time: datetime | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Version:
+    """The rows at one moment. While it has readers, nothing of it is changed.
+
+    Attributes:
+        moment: It.
+        chunks: The rows, and those that were replaced or deleted.
+        index: The number of the last row of each key.
+        dead: Of each row whether it was replaced or deleted; longer than there are rows.
+        dead_count: How many were.
+        readers: How many calls read it.
+    """
+
+    moment: Moment
+    chunks: RowChunks
+    index: HashIndex
+    dead: Mask
+    dead_count: int = 0
+    readers: int = 0
+
+
+class MemoryRows:
+    """Rows by key. One thread applies changes; any may read meanwhile, and sees what was applied by one call wholly.
+
+    Args:
+        schema: Of the rows.
+        keys: The columns of the key.
+    """
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
+        self.keys = Keys(keys, [schema.field(key).type for key in keys])
+        self._lock = threading.Lock()
+        self._version = _Version(Moment(), RowChunks(schema), HashIndex(), np.zeros(0, np.bool_))
+
+    # ---- reading ----
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        return self._version.chunks.schema
+
+    @property
+    def moment(self) -> Moment:
+        """Which state of the table it is."""
+        return self._version.moment
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that rows, those that are not let go yet, and the index take."""
+        version = self._version
+        return version.chunks.nbytes + version.index.nbytes + version.dead.nbytes
+
+    def __len__(self) -> int:
+        version = self._version
+        return version.chunks.num_rows - version.dead_count
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        """The row of a key; None: there is none.
+
+        Raises:
+            StreamConfigError: It is no key of this table.
+        """
+        values = self.keys.values(key)
+        plain = self.keys.plain(values)
+        if plain is None:
+            with self._read() as version:
+                (row,) = self._rows_of(version, self.keys.arrays(values)).tolist()
+                return None if row < 0 else _row(version.chunks, row)
+        one = hash_of_one(plain)
+        with self._read() as version:
+            for row in version.index.rows_of_hash(one):
+                batch, place = version.chunks.place(row)
+                if all(
+                    batch.column(name)[place].as_py() == value
+                    for name, value in zip(self.keys.names, values, strict=True)
+                ):
+                    return None if version.dead.item(row) else _row(version.chunks, row)
+        return None
+
+    def get_many(self, keys: Any) -> pa.Table:
+        """A row for each key, in order; its values are null where there is none.
+
+        Raises:
+            StreamConfigError: They are no keys of this table.
+        """
+        columns = self.keys.columns(keys)
+        with self._read() as version:
+            chunks = version.chunks
+            rows = self._rows_of(version, columns)
+        # Chunks never change.
+        schema = pa.schema([field.with_nullable(True) for field in chunks.schema], chunks.schema.metadata)
+        return pa.Table.from_arrays(chunks.take(rows), schema=schema)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, in no order. Nothing is copied, if none was replaced or deleted."""
+        with self._read() as version:
+            chunks = version.chunks
+            dead = version.dead[: chunks.num_rows].copy() if version.dead_count else None
+        return chunks.to_table() if dead is None else chunks.without(dead).to_table()
+
+    @contextmanager
+    def _read(self) -> Iterator[_Version]:
+        with self._lock:
+            version = self._version
+            version.readers += 1
+        try:
+            yield version
+        finally:
+            with self._lock:
+                version.readers -= 1
+
+    def _rows_of(self, version: _Version, columns: Columns) -> Rows:
+        """The numbers of the rows of keys; -1: there is none."""
+        if not len(columns[0]):
+            return np.zeros(0, np.int64)
+        _, rows = self._find(version, columns, hashes_of(columns))
+        rows[version.dead.take(rows, mode="clip") & (rows >= 0) if len(version.dead) else rows < 0] = -1
+        return rows
+
+    def _find(self, version: _Version, columns: Columns, hashes: Hashes) -> tuple[Rows, Rows]:
+        def same(which: Rows, rows: Rows) -> Mask:
+            found = [comparable(each) for each in version.chunks.take(rows, self.keys.names)]
+            if len(which) == len(columns[0]):
+                return are_equal(columns, found)
+            places = pa.array(which)
+            return are_equal([each.take(places) for each in columns], found)
+
+        return version.index.find(hashes, same)
+
+    # ---- writing ----
+
+    def apply(self, rows: pa.Table, sets: Mask, moment: Moment) -> None:
+        """Apply changes: of several changes of a key the last one counts.
+
+        Args:
+            rows: They, in order.
+            sets: Which of them set a row; the others take it away.
+            moment: What the rows are then.
+
+        Raises:
+            UnsupportedTableError: There are more rows than can be numbered.
+        """
+        version = self._version
+        chunks, index, dead = version.chunks, version.index, version.dead
+        if rows.num_rows:
+            columns = [comparable(rows[key].combine_chunks()) for key in self.keys.names]
+            hashes = hashes_of(columns)
+            last = last_of_each(columns, hashes)
+            if last is not None:
+                places = pa.array(last)
+                columns, hashes, sets = [each.take(places) for each in columns], hashes[last], sets[last]
+            at, old = self._find(version, columns, hashes)
+        else:
+            last, hashes, at, old = None, np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if last is not None or not sets.all():
+            rows = rows.take(pa.array(np.flatnonzero(sets) if last is None else last[sets]))
+        end = chunks.num_rows + rows.num_rows
+        if end > MOST_ROWS:
+            raise UnsupportedTableError(
+                f"{end} rows are more than a live table holds in memory: give open_live a memory_limit."
+            )
+        numbers = np.full(len(hashes), -1, np.int64)
+        numbers[sets] = np.arange(chunks.num_rows, end)
+        replaced, fresh = np.flatnonzero(sets & (old >= 0)), np.flatnonzero(sets & (old < 0))
+        gone = old[old >= 0]
+        gone = gone[~dead[gone]]
+        count = version.dead_count + len(gone)
+        changed = replace(version, moment=moment, chunks=chunks.added(rows.to_batches()), dead_count=count, readers=0)
+
+        def change(index: HashIndex, dead: Mask) -> None:
+            index.replace(at[replaced], hashes[replaced], numbers[replaced])
+            index.add(at[fresh], hashes[fresh], numbers[fresh])
+            dead[gone] = True
+
+        with self._lock:
+            in_place = not version.readers and end <= len(dead) and index.has_room(len(fresh))
+            if in_place:
+                change(index, dead)
+                self._version = changed
+        if not in_place:
+            changed.index = index.copy()
+            changed.dead = np.zeros(max(end + end // 8, _FEW), np.bool_) if end > len(dead) else dead.copy()
+            changed.dead[: len(dead)] = dead
+            change(changed.index, changed.dead)
+            self._publish(changed)
+        if count > _FEW and count * _MOST_DEAD > end:
+            self._compact()
+
+    def _publish(self, version: _Version) -> None:
+        with self._lock:
+            self._version = version
+
+    def _compact(self) -> None:
+        """Let go of rows that were replaced or deleted."""
+        version = self._version
+        dead = version.dead[: version.chunks.num_rows]
+        rows, hashes = rows_and_hashes(version.index.packed())
+        kept = ~dead[rows]
+        numbers = np.cumsum(~dead, dtype=np.int64) - 1
+        chunks = version.chunks.without(dead)
+        index = HashIndex(packed_of(hashes[kept], numbers[rows[kept]]))
+        self._publish(_Version(version.moment, chunks, index, np.zeros(max(len(numbers), _FEW), np.bool_)))
+
+
+def _row(chunks: RowChunks, row: int) -> dict[str, Any]:
+    batch, place = chunks.place(row)
+    return {name: column[place].as_py() for name, column in zip(batch.schema.names, batch.columns, strict=True)}

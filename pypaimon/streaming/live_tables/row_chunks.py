@@ -1,0 +1,137 @@
+"""`RowChunks`: rows as record batches that are never changed; a row is known by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Rows = npt.NDArray[np.int64]
+
+_MOST_BYTES = 1 << 27
+"""Batches are not merged into larger ones."""
+_FAN = 8
+
+
+class RowChunks:
+    """Rows of one schema, immutable.
+
+    Args:
+        schema: Of the rows.
+        batches: They, in order; none is empty.
+    """
+
+    def __init__(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch] = ()) -> None:
+        self.schema = schema
+        self.batches = tuple(batches)
+        self._ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return int(self._ends[-1]) if self.batches else 0
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of the rows in Arrow."""
+        return sum(int(batch.nbytes) for batch in self.batches)
+
+    def to_table(self) -> pa.Table:
+        """All rows; nothing is copied."""
+        return pa.Table.from_batches(self.batches, self.schema)
+
+    def place(self, row: int) -> tuple[pa.RecordBatch, int]:
+        """The batch of a row, and its number there."""
+        if len(self.batches) == 1:
+            return self.batches[0], row
+        number = int(self._ends.searchsorted(row, "right"))
+        batch = self.batches[number]
+        return batch, row - int(self._ends[number]) + batch.num_rows
+
+    def take(self, rows: Rows, columns: Sequence[str] | None = None) -> list[pa.Array]:
+        """Some rows.
+
+        Args:
+            rows: Their numbers; of -1 all values are null.
+            columns: Which columns; None: all.
+        """
+        names = self.schema.names if columns is None else columns
+        kinds = [self.schema.field(name).type for name in names]
+        missing = rows < 0
+        masked = missing if missing.any() else None
+        if not self.batches:
+            return [pa.nulls(len(rows), kind) for kind in kinds]
+        if len(self.batches) == 1:
+            indices = pa.array(rows, mask=masked)
+            return [self.batches[0].column(name).take(indices) for name in names]
+        # pyarrow's take of a chunked array would copy all of its chunks into one.
+        present = rows if masked is None else rows[~missing]
+        number = self._ends.searchsorted(present, "right")
+        # numpy sorts small integers much faster.
+        order = np.argsort(number.astype(np.uint16) if len(self.batches) < 1 << 16 else number, kind="stable")
+        ordered, number = present[order], number[order]
+        cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+        parts: list[list[pa.Array]] = [[] for _ in names]
+        for begin, end in pairwise(cuts):
+            if begin == end:
+                continue
+            batch = self.batches[number[begin]]
+            indices = pa.array(ordered[begin:end] - (int(self._ends[number[begin]]) - batch.num_rows))
+            for part, name in zip(parts, names, strict=True):
+                part.append(batch.column(name).take(indices))
+        places = np.zeros(len(rows), np.int64)
+        back = np.empty(len(present), np.int64)
+        back[order] = np.arange(len(present))
+        places[~missing] = back
+        indices = pa.array(places, mask=masked)
+        return [
+            (pa.concat_arrays(part) if part else pa.nulls(0, kind)).take(indices)
+            for part, kind in zip(parts, kinds, strict=True)
+        ]
+
+    def added(self, batches: Sequence[pa.RecordBatch]) -> RowChunks:
+        """With more rows behind these. Small batches at the end are merged; no row gets another number."""
+        all_batches = list(self.batches)
+        for batch in batches:
+            if batch.num_rows:
+                all_batches.append(_own(batch.cast(self.schema) if batch.schema != self.schema else batch))
+                _merge_last(all_batches)
+        return RowChunks(self.schema, all_batches)
+
+    def without(self, dead: npt.NDArray[np.bool_]) -> RowChunks:
+        """Without some rows: those behind have other numbers then."""
+        kept = []
+        begin = 0
+        for batch in self.batches:
+            gone = dead[begin : begin + batch.num_rows]
+            begin += batch.num_rows
+            left = batch.filter(pa.array(~gone)) if gone.any() else batch
+            if left.num_rows:
+                kept.append(left)
+        return RowChunks(self.schema, kept)
+
+
+def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch that does not keep a larger one in memory of which it is a part."""
+    if batch.get_total_buffer_size() * 8 <= batch.nbytes * 9:
+        return batch
+    return batch.take(pa.array(np.arange(batch.num_rows)))
+
+
+def _merge_last(batches: list[pa.RecordBatch]) -> None:
+    """Make one batch of the last ones, as soon as there are some of about one size: each row is copied rarely."""
+    while True:
+        most = batches[-1].num_rows * _FAN
+        count, size = 0, 0
+        for batch in reversed(batches):
+            size += int(batch.nbytes)
+            if batch.num_rows > most or size > _MOST_BYTES:
+                break
+            count += 1
+        if count < _FAN:
+            return
+        batches[-count:] = [pa.concat_batches(batches[-count:])]

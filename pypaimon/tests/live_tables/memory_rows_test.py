@@ -1,0 +1,329 @@
+"""Rows in memory hold what a dict holds, whatever their keys are, and whoever reads sees one state of them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from commit_seed import seeded
+
+from pypaimon.streaming import StreamConfigError
+from pypaimon.streaming.live_tables.key_hashes import comparable, hash_of_one, hashes_of
+from pypaimon.streaming.live_tables.memory_rows import MemoryRows, Moment
+
+Draw = Callable[[Random], Any]
+VALUES = [pa.field("number", pa.int64()), pa.field("text", pa.string()), pa.field("list", pa.list_(pa.int32()))]
+ALPHABET = "ab\0ä€😀"
+
+
+def text_of(random: Random) -> str:
+    """Short and long ones; of some the begins are alike."""
+    begin = random.choice(["", "same begin ", "x" * 250])
+    return begin + "".join(random.choices(ALPHABET, k=random.choice([0, 1, 2, 7, 8, 9, 16])))
+
+
+KEYS: dict[str, list[tuple[pa.DataType, Draw]]] = {
+    "tinyint": [(pa.int8(), lambda random: random.randint(-128, 127))],
+    "int": [(pa.int32(), lambda random: random.choice([0, 1, -1, 2**31 - 1, -(2**31), random.randint(-99, 99)]))],
+    "bigint": [(pa.int64(), lambda random: random.choice([-(2**63), 2**63 - 1, random.randint(0, 99) << 32]))],
+    "text": [(pa.string(), text_of)],
+    "bytes": [(pa.binary(), lambda random: text_of(random).encode())],
+    "decimal": [(pa.decimal128(20, 2), lambda random: Decimal(random.choice([1, -1, 10**16]) * random.randint(0, 50)))],
+    "date": [(pa.date32(), lambda random: date(1970, 1, 1) + timedelta(days=random.randint(-50, 50)))],
+    "timestamp": [
+        (
+            pa.timestamp("us"),
+            lambda random: datetime(1969, 12, 31, 23, 59, 50) + timedelta(microseconds=random.randint(0, 2 * 10**7)),
+        )
+    ],
+    "local timestamp": [
+        (
+            pa.timestamp("ms", "UTC"),
+            lambda random: datetime(2024, 1, 1, tzinfo=timezone.utc) + timedelta(hours=random.randint(0, 60)),
+        )
+    ],
+    "double": [
+        (pa.float64(), lambda random: random.choice([0.0, -0.0, math.nan, math.inf, 1.5, random.randint(0, 50) / 3]))
+    ],
+    "boolean": [(pa.bool_(), lambda random: random.random() < 0.5)],
+    "text and int": [
+        (pa.string(), text_of),
+        (pa.int32(), lambda random: random.randint(-3, 3)),
+    ],
+    "date, boolean and decimal": [
+        (pa.date32(), lambda random: date(2024, 1, random.randint(1, 5))),
+        (pa.bool_(), lambda random: random.random() < 0.5),
+        (pa.decimal128(38, 10), lambda random: Decimal(random.randint(-5, 5)).scaleb(18)),
+    ],
+}
+
+
+def schema_of(kinds: list[tuple[pa.DataType, Draw]]) -> pa.Schema:
+    """Keys before and behind the values."""
+    fields = [pa.field(f"k{number}", kind, nullable=False) for number, (kind, _) in enumerate(kinds)]
+    return pa.schema([*fields[1:], *VALUES, fields[0]])
+
+
+def held(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A key as one of a dict: NaN is equal to itself, and 0.0 is not -0.0."""
+    return tuple(str(value) if isinstance(value, float) else value for value in key)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_rows_are_those_of_a_dict_after_each_change(kind: str) -> None:
+    random = seeded(kind)
+    kinds = KEYS[kind]
+    schema = schema_of(kinds)
+    names = [f"k{number}" for number in range(len(kinds))]
+    rows = MemoryRows(schema, names)
+    expected: dict[Any, dict[str, Any]] = {}
+    for step in range(15):
+        changes = []
+        for _ in range(random.choice([0, 1, 3, 40, 100])):
+            key = tuple(draw(random) for _, draw in kinds)
+            number = random.choice([None, random.randint(-9, 9)])
+            row = {**dict(zip(names, key, strict=True)), "number": number}
+            row["text"], row["list"] = random.choice([None, "", "text"]), random.choice([None, [], [1, None]])
+            changes.append((row, random.random() < 0.7))
+        given = pa.Table.from_pylist([row for row, _ in changes], schema=schema)
+        for row, (_, sets) in zip(given.to_pylist(), changes, strict=True):
+            key = held(tuple(row[name] for name in names))
+            expected.pop(key, None)
+            if sets:
+                expected[key] = row
+        rows.apply(given, np.array([sets for _, sets in changes], np.bool_), Moment(step))
+        assert rows.moment == Moment(step)
+        assert len(rows) == len(expected)
+        found = rows.to_arrow()
+        assert found.schema == schema
+        assert {held(tuple(row[name] for name in names)): texts(row) for row in found.to_pylist()} == {
+            key: texts(row) for key, row in expected.items()
+        }
+        assert found.num_rows == len(expected)
+        asked = [tuple(row[name] for name in names) for row in expected.values()]
+        asked += [tuple(draw(random) for _, draw in kinds) for _ in range(20)]
+        wanted = [texts(expected.get(held(key))) for key in asked]
+        assert [texts(rows.get(key if len(key) > 1 else key[0])) for key in asked] == wanted
+        assert [texts(rows.get(dict(zip(names, key, strict=True)))) for key in asked] == wanted
+        arrays = [pa.array(column, kind) for column, (kind, _) in zip(zip(*asked, strict=True), kinds, strict=True)]
+        table = pa.table(arrays, names)
+        nothing = texts(dict.fromkeys(schema.names))
+        assert [texts(row) for row in rows.get_many(table).to_pylist()] == [each or nothing for each in wanted]
+        if len(kinds) == 1:
+            found = rows.get_many(pa.chunked_array([arrays[0][:3], arrays[0][3:]]))
+            assert [texts(row) for row in found.to_pylist()] == [each or nothing for each in wanted]
+    assert rows.get_many(table.slice(0, 0)).num_rows == 0
+
+
+def texts(row: dict[str, Any] | None) -> dict[str, str] | None:
+    """Values that are equal where they are the same: NaN too."""
+    return None if row is None else {name: repr(row[name]) for name in sorted(row)}
+
+
+@pytest.mark.parametrize("kind", ["int", "bigint", "text", "text and int"])
+def test_one_key_has_the_hash_that_it_has_in_a_column(kind: str) -> None:
+    random = seeded(kind)
+    kinds = KEYS[kind]
+    keys = [tuple(draw(random) for _, draw in kinds) for _ in range(300)]
+    columns = [pa.array(column, kind) for column, (kind, _) in zip(zip(*keys, strict=True), kinds, strict=True)]
+    for begin in (0, 3):
+        hashes = hashes_of([comparable(column.slice(begin)) for column in columns]).tolist()
+        plain = [[value.encode() if isinstance(value, str) else value for value in key] for key in keys[begin:]]
+        assert hashes == [hash_of_one(key) for key in plain]
+
+
+def colliding() -> list[tuple[int, int]]:
+    """Pairs of keys that have one hash."""
+    hashes = hashes_of([pa.array(np.arange(300_000))])
+    order = np.argsort(hashes)
+    equal = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+    return [(int(order[at]), int(order[at + 1])) for at in equal]
+
+
+def test_keys_of_one_hash_are_told_from_each_other() -> None:
+    pairs = colliding()
+    assert len(pairs) > 3
+    schema = pa.schema([("id", pa.int64()), ("value", pa.int64())])
+    rows = MemoryRows(schema, ["id"])
+    keys = [key for pair in pairs for key in pair]
+    ones = np.ones(len(keys), np.bool_)
+    rows.apply(pa.table([keys, keys], schema=schema), ones, Moment())
+    assert rows.get_many(keys)["value"].to_pylist() == keys == [rows.get(key)["value"] for key in keys]
+    # Of two keys that have one hash one comes twice, and the other between.
+    first, second = pairs[0]
+    changes = pa.table([[first, second, first], [1, 2, 3]], schema=schema)
+    rows.apply(changes, np.array([True, True, True]), Moment())
+    assert rows.get_many([first, second])["value"].to_pylist() == [3, 2]
+    rows.apply(changes, np.array([True, False, False]), Moment())
+    assert rows.get_many([first, second])["value"].to_pylist() == [None, None]
+    assert rows.get(first) is None and rows.get(pairs[1][0]) is not None
+    only_second = MemoryRows(schema, ["id"])
+    only_second.apply(pa.table([[second], [2]], schema=schema), np.array([True]), Moment())
+    assert only_second.get(first) is None and only_second.get_many([first, second])["value"].to_pylist() == [None, 2]
+
+
+def histories(random: Random, keys: int) -> Iterator[tuple[pa.Table, Any]]:
+    """Changes of many rows: some new, some of rows that are there, some deletes."""
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("more", pa.binary(24))])
+    for step in range(60):
+        count = random.choice([10, 500, 3000])
+        rng = np.random.default_rng(random.randrange(2**32))
+        ids = rng.integers(0, keys, count)
+        names = pa.array([f"name {number}" for number in rng.integers(0, 10**6, count)])
+        more = pa.array([bytes([step]) * 24] * count, pa.binary(24))
+        yield pa.table([ids, np.full(count, step), names, more], schema=schema), rng.random(count) < 0.8
+
+
+@pytest.mark.parametrize("keys", [2_000, 10**6])
+def test_many_rows_are_merged_and_let_go(keys: int) -> None:
+    rows: MemoryRows | None = None
+    expected: dict[int, dict[str, Any]] = {}
+    random = seeded(f"{keys} keys")
+    for table, sets in histories(random, keys):
+        rows = rows or MemoryRows(table.schema, ["id"])
+        rows.apply(table, sets, Moment())
+        for row, is_set in zip(table.to_pylist(), sets, strict=True):
+            expected.pop(row["id"], None)
+            if is_set:
+                expected[row["id"]] = row
+    assert rows is not None
+    found = rows.to_arrow()
+    assert {row["id"]: row for row in found.to_pylist()} == expected and found.num_rows == len(rows) == len(expected)
+    asked = [random.randrange(keys) for _ in range(5_000)]
+    wanted = [expected.get(key) for key in asked]
+    assert [rows.get(key) for key in asked] == wanted
+    none = dict.fromkeys(found.schema.names)
+    assert rows.get_many(asked).to_pylist() == [row or none for row in wanted]
+
+
+def test_memory_is_bounded_by_that_of_the_rows() -> None:
+    random = seeded("memory")
+    schema = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("name", pa.string()), ("at", pa.int64())])
+    rows = MemoryRows(schema, ["id"])
+    ids = np.arange(200_000)
+    for step in range(40):
+        changed = ids[step * 5_000 : (step + 1) * 5_000] if step % 2 else random.choices(range(200_000), k=5_000)
+        count = len(changed)
+        columns = [changed, np.full(count, 0.5), [f"name {number}" for number in changed], np.full(count, step)]
+        rows.apply(pa.table(columns, schema=schema), np.ones(count, np.bool_), Moment())
+        assert step < 4 or rows.nbytes <= 1.5 * rows.to_arrow().nbytes
+
+
+def test_a_part_of_a_larger_table_does_not_keep_the_rest_in_memory() -> None:
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    whole = pa.table([np.arange(100_000), ["a text that is long"] * 100_000], schema=schema)
+    rows = MemoryRows(schema, ["id"])
+    before = pa.total_allocated_bytes()
+    for begin in range(0, 100_000, 10_000):
+        rows.apply(whole.slice(begin, 1), np.ones(1, np.bool_), Moment())
+    size = whole.nbytes
+    del whole
+    assert pa.total_allocated_bytes() < before - size // 2
+    assert rows.get(90_000) == {"id": 90_000, "text": "a text that is long"}
+
+
+def test_whoever_reads_meanwhile_sees_one_state() -> None:
+    count, steps = 5_000, 60
+    schema = pa.schema([("id", pa.int64()), ("step", pa.int64())])
+    rows = MemoryRows(schema, ["id"])
+    ids = np.arange(count)
+    ended = threading.Event()
+    seen: list[list[int]] = []
+    wrong: list[str] = []
+    began = threading.Barrier(4)
+
+    def state(step: int) -> pa.Table:
+        """All keys are there, or the even ones only."""
+        return pa.table([ids, np.full(count, step)], schema=schema)
+
+    rows.apply(state(0), np.ones(count, np.bool_), Moment(0))
+
+    def read(ask: Callable[[], pa.Table], is_whole: Callable[[int, int], bool]) -> None:
+        mine: list[int] = []
+        began.wait()
+        while not ended.is_set() or not mine:
+            steps_found = [value for value in ask()["step"].to_pylist() if value is not None]
+            if len({*steps_found}) != 1 or not is_whole(steps_found[0], len(steps_found)):
+                wrong.append(f"{len(steps_found)} rows of {sorted({*steps_found})}")
+                break
+            mine.append(steps_found[0])
+        seen.append(mine)
+
+    def expected(step: int, found: int) -> bool:
+        return found == (count // 2 if step % 3 == 2 else count)
+
+    asked = pa.array(ids)
+    threads = [
+        threading.Thread(target=read, args=(lambda: rows.get_many(asked), expected)),
+        threading.Thread(target=read, args=(rows.to_arrow, expected)),
+        threading.Thread(target=read, args=(lambda: pa.table({"step": [rows.get(7 * 2)["step"]]}), lambda *_: True)),
+    ]
+    for thread in threads:
+        thread.start()
+    began.wait()
+    for step in range(1, steps):
+        rows.apply(state(step), ids % 2 == 0 if step % 3 == 2 else np.ones(count, np.bool_), Moment(step))
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert all(mine == sorted(mine) for mine in seen) and len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "given", "words"),
+    [
+        (["a"], "text", r"the key of the table is \(a int64\)"),
+        (["a"], {"b": 1}, "a dict"),
+        (["a"], 1.5, "a int64"),
+        (["a", "b"], 1, r"\(a int64, b string\), and not 1: give a tuple or a dict"),
+        (["a", "b"], (1, 2), "b string"),
+        (["b"], 1, "b string"),
+        (["b"], b"x", "b string"),
+        (["c"], datetime(2024, 1, 1, 5), "c date32"),
+    ],
+)
+def test_what_is_no_key_is_refused(keys: list[str], given: Any, words: str) -> None:
+    rows = MemoryRows(pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.date32())]), keys)
+    with pytest.raises(StreamConfigError, match=words):
+        rows.get(given)
+
+
+@pytest.mark.parametrize(
+    ("keys", "given"),
+    [
+        (["a"], pa.array(["x"])),
+        (["a"], pa.table({"b": [1]})),
+        (["a", "b"], pa.array([1])),
+        (["a"], 7),
+        (["a"], pa.array([2**63], pa.uint64())),
+        (["a"], [1.5]),
+        (["b"], [1]),
+        (["c"], [datetime(2024, 1, 1, 5)]),
+    ],
+)
+def test_what_are_no_keys_is_refused(keys: list[str], given: Any) -> None:
+    rows = MemoryRows(pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.date32())]), keys)
+    with pytest.raises(StreamConfigError, match="the key of the table is"):
+        rows.get_many(given)
+
+
+def test_keys_are_taken_in_types_that_hold_them() -> None:
+    schema = pa.schema([("a", pa.int32()), ("b", pa.string())])
+    rows = MemoryRows(schema, ["a"])
+    rows.apply(pa.table([[1, -2], ["x", "y"]], schema=schema), np.ones(2, np.bool_), Moment())
+    for given in (pa.array([1, 2**40, None, -2]), [1, 3, None, -2], pa.table({"c": [0] * 4, "a": [1, 7, None, -2]})):
+        assert rows.get_many(given)["b"].to_pylist() == ["x", None, None, "y"]
+    assert rows.get(2**40 + 1) is None
+    by_text = MemoryRows(schema, ["b"])
+    by_text.apply(pa.table([[1, -2], ["x", "y"]], schema=schema), np.ones(2, np.bool_), Moment())
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
+        assert by_text.get_many(pa.array(["y", "z", None, "x"], kind))["a"].to_pylist() == [-2, None, None, 1]
