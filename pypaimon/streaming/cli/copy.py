@@ -1,9 +1,9 @@
-"""`paimon-stream copy`: a table into another one, exactly once, run after run."""
+"""`paimon-stream copy`: tables into other ones, exactly once, run after run."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,11 +14,13 @@ from rich.console import Console
 from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_start import refuse_itself, started_for_copy
+from pypaimon.streaming.cli.copy_tables import OnDrop, PlaceOfTables, copy_tables
 from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
 from pypaimon.streaming.cli.settings import configure
 from pypaimon.streaming.cli.table_copies import create_copy
 from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
+from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.writing.builder import stream_write_builder
@@ -33,10 +35,20 @@ Examples:
   paimon-stream copy db.orders db.orders_copy --create
   paimon-stream copy db.orders archive.orders --target-warehouse s3://archive/warehouse --follow --retry
   paimon-stream copy db.orders db.paid --create --filter "status = 'paid'" --columns id,status
+  paimon-stream copy 'db.*' --to-duckdb warehouse.duckdb --exclude '.*_old' --follow
 """
 )
 @partial(on_table, metavar="SOURCE")
-@click.argument("target")
+@click.argument("target", required=False)
+@pattern_options
+@click.option("--to-duckdb", metavar="FILE", help="Copy the tables that a pattern names into this file of DuckDB.")
+@click.option("--to-schema", metavar="NAME", help="With --to-duckdb: the schema there. [default: the database's name]")
+@click.option(
+    "--on-drop",
+    type=click.Choice(["keep", "drop"]),
+    help="With a pattern: what becomes of the copy of a table that is dropped. [default: keep]",
+)
+@click.option("--drop-columns", is_flag=True, help="With --to-duckdb: drop columns too that are dropped in the source.")
 @click.option("--target-warehouse", metavar="PATH", help="Where TARGET lies. [default: the catalog of SOURCE]")
 @click.option("--create", is_flag=True, help="Make TARGET like SOURCE, if it is not there.")
 @click.option("--create-option", metavar="KEY=VALUE", multiple=True, help="With --create: an option of the new table.")
@@ -50,7 +62,13 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Tell at the end as JSON what was copied.")
 def copy(
     source: TableSource,
-    target: str,
+    target: str | None,
+    include: str | None,
+    exclude: str | None,
+    to_duckdb: str | None,
+    to_schema: str | None,
+    on_drop: OnDrop | None,
+    drop_columns: bool,
     target_warehouse: str | None,
     create: bool,
     create_option: tuple[str, ...],
@@ -67,7 +85,38 @@ def copy(
 
     Where the copy stands is noted in TARGET, in the commits that hold its rows. So each run goes on where the last one
     ended, or died, and nothing is lost or twice. The first run replaces what TARGET holds.
+
+    'db.orders_*' stands for the tables that it matches, those that come later too: each is copied to one of the same
+    name, which is made. An error of one table stops that one alone (exit code 1).
     """
+    pattern = TablesOfPattern.of(source, include, exclude)
+    if pattern is not None:
+        _refuse(
+            {
+                "TARGET": target,
+                "--target-warehouse": target_warehouse,
+                "--create": create,
+                "--create-option": create_option,
+                "--filter": filter_text,
+                "--columns": columns,
+                "--commit-user": commit_user,
+                "--table-option": source.table_options,
+            },
+            f"goes with one table, not with {pattern.text}",
+        )
+        tables = PlaceOfTables(to_duckdb, to_schema, on_drop or "keep", drop_columns)
+        copy_tables(pattern, tables, follow=follow, on_expired=on_expired, retry=retry, poll=poll, as_json=as_json)
+        return
+    of_tables = {
+        "--to-duckdb": to_duckdb,
+        "--to-schema": to_schema,
+        "--on-drop": on_drop,
+        "--drop-columns": drop_columns,
+    }
+    database = source.name.partition(".")[0]
+    _refuse(of_tables, f"goes with the tables of a database: give SOURCE as '{database}.*'")
+    if target is None:
+        raise click.UsageError(f"where to copy {source.name}? Give TARGET")
     if "." not in target:
         raise click.UsageError(f"{target!r} names no database: give TARGET as database.table")
     if source.view is not None:
@@ -97,6 +146,12 @@ def copy(
     stands = "" if done["next"] is None else f"; it holds {source.name} before snapshot {done['next']}"
     text = f"{source.name} -> {target}: {count(int(str(done['commits'])), 'commit')}{stands}"
     tell(done, text, "json" if as_json else "text")
+
+
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    for name, value in given.items():
+        if value:
+            raise click.UsageError(f"{name} {why}")
 
 
 def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter) -> Record:

@@ -14,7 +14,7 @@ import click
 from pypaimon.streaming.cli.causes import naming_causes
 from pypaimon.streaming.cli.contact import reach
 from pypaimon.streaming.cli.tables import TableSource, patiently
-from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
+from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase, matches
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
@@ -86,6 +86,14 @@ class TablesOfPattern:
         """The pattern, for messages."""
         return self.source.name
 
+    def matches(self, name: str) -> bool:
+        """Whether it names a table of this name."""
+        return matches(name, *self._expressions)
+
+    @property
+    def _expressions(self) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
+        return re.compile(self.include), None if self.exclude is None else re.compile(self.exclude)
+
     def names(self, retry: bool = False) -> list[str]:
         """The names of those that there are, in their order. One listing.
 
@@ -103,9 +111,7 @@ class TablesOfPattern:
 
     def _names(self) -> list[str]:
         catalog = self.source.catalog()
-        tables = TablesOfDatabase(
-            catalog, self.database, re.compile(self.include), None if self.exclude is None else re.compile(self.exclude)
-        )
+        tables = TablesOfDatabase(catalog, self.database, *self._expressions)
         with naming_causes(catalog, self.source.catalog_options, self.text):
             return sorted(tables.names())
 

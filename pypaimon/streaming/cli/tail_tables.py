@@ -12,11 +12,10 @@ from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.output import console
 from pypaimon.streaming.cli.rows import RowsOfTables
 from pypaimon.streaming.cli.settings import start_of
+from pypaimon.streaming.cli.table_events import refuse_failed, tell_event
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_database
-from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed, TableSkipped
-from pypaimon.streaming.errors import TablesFailedError
 
 FORMATS = ("table", "json")
 _BATCH_BYTES = 1 << 20
@@ -71,16 +70,16 @@ def tail_tables(
     ahead = _READ_AHEAD_BYTES if most is None else 0
     writer = RowsOfTables(form, console())
     with (
-        builder.on_event(_tell).open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES) as stream,
+        builder.on_event(tell_event).open_sync(read_ahead_bytes=ahead, batch_bytes=_BATCH_BYTES) as stream,
         on_sigterm(stream.stop),
     ):
         for batch in stream:
             for rows in batch.data.to_batches():
                 writer.write(batch.table, batch, rows.slice(0, most))
                 if most is not None and (most := most - rows.num_rows) <= 0:
-                    _refuse_failed(stream.failed)
+                    refuse_failed(stream.failed)
                     return
-        _refuse_failed(stream.failed)
+        refuse_failed(stream.failed)
 
 
 def _builder(
@@ -103,21 +102,3 @@ def _started(builder: DatabaseStreamBuilder, start: str | None, pattern: TablesO
     if set(found) <= {"mode", "timestamp"}:
         return builder.with_start(**found)
     raise click.UsageError(f"--start {start} is a place in one table; for {pattern.text} give a mode, or a time")
-
-
-def _tell(event: DatabaseEvent) -> None:
-    """Say what happens to tables beside rows; errors are in the log."""
-    if isinstance(event, TableSkipped):
-        text = f"{event.table} is passed over: {' '.join(event.reason.split())}"
-    elif isinstance(event, TableDropped):
-        text = f"{event.table} was dropped"
-    elif isinstance(event, TableRenamed):
-        text = f"{event.former} was renamed to {event.table}"
-    else:
-        return
-    click.echo(f"paimon-stream: {text}", err=True)
-
-
-def _refuse_failed(failed: Mapping[str, Exception]) -> None:
-    if failed:
-        raise TablesFailedError(failed)

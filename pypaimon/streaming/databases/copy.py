@@ -42,10 +42,12 @@ def copy_database(
     include: str | None = None,
     exclude: str | None = None,
     configure: Callable[[DatabaseStreamBuilder], object] | None = None,
+    on_open: Callable[[BlockingDatabaseStream], object] | None = None,
 ) -> DatabasePosition:
     """Bring a target up to the tables of a database, and keep it so: their states first, then every change.
 
-    It blocks, until the end that `configure` gives (`lambda stream: stream.with_end(latest=True)`), else for ever.
+    It blocks, until the end that `configure` gives (`lambda stream: stream.with_end(latest=True)`), else until somebody
+    stops the stream that `on_open` has got.
     Whatever it is interrupted by, the next call goes on, with nothing lost and nothing twice. Each table is what it was
     at one of its snapshots; between tables there is no order. A table whose rows the target refuses is parked
     (`TableFailed`), and the others go on; the next call tries it again.
@@ -57,6 +59,8 @@ def copy_database(
         include: A regular expression that the whole name of a table must match; None: any.
         exclude: One that it must not match; None: nothing.
         configure: Called with the builder of the stream; its start and position are the copy's own.
+        on_open: Called with each stream that is opened, for other threads and signal handlers: `stop`, `lag`, `retry`.
+            There may be several, one after the other.
 
     Returns:
         Where the target stands.
@@ -69,7 +73,7 @@ def copy_database(
     builder = stream_database(catalog, database, include, exclude)
     if configure is not None:
         configure(builder)
-    while not _Copying(builder, target).is_done(database):
+    while not _Copying(builder, target).is_done(database, on_open or (lambda _: None)):
         pass
     return target.begin(database)
 
@@ -89,11 +93,12 @@ class _Copying:
         self._failed: set[str] = set()
         """Tables whose rows are not applied any more."""
 
-    def is_done(self, database: str) -> bool:
+    def is_done(self, database: str, on_open: Callable[[BlockingDatabaseStream], object]) -> bool:
         """Copy until the end of the stream; False: a plan came whose beginning the target does not hold by now."""
         builder = self._builder._for_copy(self._target.begin(database), self._on_event)
         try:
             with builder.open_sync() as stream:
+                on_open(stream)
                 for batch in stream:
                     if not self._goes_on_with(stream, batch):
                         return False

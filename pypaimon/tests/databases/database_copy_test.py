@@ -20,6 +20,7 @@ from pypaimon.streaming import (
     DatabaseEvent,
     DuckDBDatabase,
     StreamConfigError,
+    TableAdded,
     TableFailed,
     TablesFailedError,
     TargetError,
@@ -189,6 +190,22 @@ def test_tables_that_do_not_match_any_more_are_left_as_they_are(database: Databa
     assert (held(connection, "a"), held(connection, "b")) == ([(1,)], [(1,)])
     copied(database, connection)
     assert held(connection, "b") == [(1,), (2,)]
+
+
+def test_a_copy_without_an_end_is_stopped_by_whoever_has_got_its_stream(database: Database, connection: Any) -> None:
+    database.create("t", 1)
+    streams: list[Any] = []
+
+    def stop(event: DatabaseEvent) -> None:
+        told.append(event)
+        streams[-1].stop()
+
+    told: list[DatabaseEvent] = []
+    target = DuckDBDatabase(connection, "copy")
+    found = copy_database(
+        database.catalog, "db", target, configure=lambda stream: stream.on_event(stop), on_open=streams.append
+    )
+    assert (found.tables, told, len(streams)) == ({}, [TableAdded("t")], 1)
 
 
 class _Changes:
