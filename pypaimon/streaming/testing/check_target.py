@@ -182,7 +182,8 @@ class _History:
         """All of it."""
         place = self._place
         place.check(self._held)
-        self._changes.commit()
+        # A table without rows has no first state.
+        self._changes.commit_lasting()
         self._changes.commit()
         self._applied("the first state", self._full())
         steps: list[Callable[[], None]] = [self._follow] * 4 + [
@@ -195,6 +196,7 @@ class _History:
             step()
         if self._is_keyed:
             self._begin_empty()
+            self._changes.commit_lasting()
         self._follow()
         if is_killed:
             self._killed("changes", self._next)
@@ -253,6 +255,9 @@ class _History:
         self._applied("changes", self._next())
 
     def _alter(self) -> None:
+        """The columns change, under a row that nothing else changes: so it has to follow them."""
+        self._changes.commit_lasting()
+        self._applied("a row that stays", self._next())
         self._place.steps.append(self._changes.alter())
         self._follow()
 
@@ -363,7 +368,7 @@ class _History:
 
     def _make_anew(self) -> None:
         self._changes.make_anew()
-        self._changes.commit()
+        self._changes.commit_lasting()
         (plan, *_) = self._full()
         self._place.refuses(lambda: self._apply_all(plan), "the table was made anew", self._held)
 

@@ -33,6 +33,7 @@ class TableChanges:
         self._columns = ["id", "name", "number", "amount"]
         self._greatest = 2**31 - 1
         self._count = 0
+        self._lasting = 0
         self._kinds = random.sample(["add", "rename", "widen"], 3)
 
     def rows(self) -> Rows:
@@ -46,9 +47,16 @@ class TableChanges:
             changes += self._change(self._random.randrange(_IDS))
         self.table.commit(*changes)
 
+    def commit_lasting(self) -> None:
+        """One row, with a value in each column, which no later change of rows touches."""
+        self._lasting += 1
+        row = self._row(_IDS + self._lasting, has_nulls=False)
+        self._rows.append(row)
+        self.table.commit(row)
+
     def empty(self) -> None:
         """Delete all rows; only where there are keys."""
-        self.table.commit(*(("-D", row) for row in self._rows), ("+I", self._row(99)), ("-D", self._row(99)))
+        self.table.commit(*(("-D", row) for row in self._rows), ("+I", self._row(_IDS)), ("-D", self._row(_IDS)))
         self._rows.clear()
 
     def alter(self) -> str:
@@ -92,10 +100,10 @@ class TableChanges:
         self._rows.append(row := self._row(number))
         return [("-U", before), ("+U", row)]
 
-    def _row(self, number: int) -> dict[str, Any]:
+    def _row(self, number: int, has_nulls: bool = True) -> dict[str, Any]:
         row: dict[str, Any] = {"id": number}
         for name in self._columns[1:]:
-            if self._random.random() < 0.2:
+            if has_nulls and self._random.random() < 0.2:
                 row[name] = None
             elif name == "number":
                 row[name] = self._random.randint(-self._greatest, self._greatest)
