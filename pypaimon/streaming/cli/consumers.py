@@ -12,14 +12,16 @@ from pypaimon.streaming.cli.global_options import catalog_options, log_options
 from pypaimon.streaming.cli.output import Record, format_option, show, tell
 from pypaimon.streaming.cli.tables import TableSource, on_table, retry_option
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options, tell_failures
+from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
-from pypaimon.streaming.consumers.groups.group_info import group_info
+from pypaimon.streaming.consumers.groups.group_info import group_info, living_member
 from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _COLUMNS = ("consumer", "kind", "next_snapshot", "lag", "last_save", "owner")
 _MEMBER_COLUMNS = ("member", "status", "slots", "next_snapshot", "lag", "last_save")
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+_force = click.option("--force", is_flag=True, help="Also a group with living members, all of which then end.")
 
 
 @click.group(
@@ -101,15 +103,18 @@ Examples:
     "--to", required=True, metavar="N", help="The next snapshot: an id, earliest, or latest (what comes after)."
 )
 @_yes
+@_force
 @format_option
-def reset(source: TableSource, consumer_id: str, to: str, yes: bool, form: str) -> None:
+def reset(source: TableSource, consumer_id: str, to: str, yes: bool, force: bool, form: str) -> None:
     """Make every reader of consumer ID go on at snapshot N. A reader that is running stops with an error.
 
-    An ID that is not there is made, after a question of its own.
+    An ID that is not there is made, after a question of its own. A group with living members is refused without
+    --force; whether there are any is waited for, half a session at the most.
     """
     found = _Consumers(source)
     next_snapshot = found.snapshot(to)
     if found.has(consumer_id):
+        found.refuse_living(consumer_id, force)
         _confirm(yes, f"Reset consumer {consumer_id} of {source.name} to snapshot {next_snapshot}?")
     elif yes or sys.stdin.isatty():
         _confirm(yes, f"{found.lacks(consumer_id)}. Make it, to begin at snapshot {next_snapshot}?")
@@ -129,11 +134,17 @@ Example:
 @on_table
 @click.argument("consumer_id", metavar="ID")
 @_yes
+@_force
 @format_option
-def delete(source: TableSource, consumer_id: str, yes: bool, form: str) -> None:
-    """Delete consumer ID. What it kept of the table may then expire; a reader that is running stops with an error."""
+def delete(source: TableSource, consumer_id: str, yes: bool, force: bool, form: str) -> None:
+    """Delete consumer ID. What it kept of the table may then expire; a reader that is running stops with an error.
+
+    A group with living members is refused without --force; whether there are any is waited for, half a session at the
+    most.
+    """
     found = _Consumers(source)
     count = len(found.known(consumer_id))
+    found.refuse_living(consumer_id, force)
     _confirm(yes, f"Delete consumer {consumer_id} of {source.name} ({count} files)?")
     found.manager.delete_consumer(consumer_id)
     tell({"id": consumer_id, "deleted_files": count}, f"Consumer {consumer_id} is deleted.", form)
@@ -206,6 +217,15 @@ class _Consumers:
             }
             for info in found
         ]
+
+    def refuse_living(self, consumer_id: str, force: bool) -> None:
+        """Refuse what would end the members of a group that are alive, unless that is asked for."""
+        member = None if force else living_member(self._directory, consumer_id, Clock())
+        if member is not None:
+            raise click.ClickException(
+                f"{consumer_id!r} is a group with living members ({member}), which would end with an error. Stop them "
+                "first, or give --force."
+            )
 
     def lacks(self, consumer_id: str) -> str:
         """That there is none, in words, and which there are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from cli_runs import Program
 from group_members import group, until, write
 from written_tables import Written
 
-from pypaimon.streaming.consumers.groups.group_info import group_info
+from pypaimon.streaming import ConsumerConflictError, Lag
+from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.consumers.groups.group_info import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 
@@ -46,7 +49,7 @@ def test_who_joins_is_shown_and_what_nobody_has(table: Written) -> None:
         next(first)
         with group(table).open_sync() as second:
             assert second.assignment is None
-            _ = second._reader.ready()
+            _ = second._reader.ready(is_unconfirmed=False)
             until(lambda: len(group_info(directory, "etl") or ()) == 2)
             found = group_info(directory, "etl") or []
             assert sum(len(each.slots) for each in found) == 4
@@ -55,3 +58,58 @@ def test_who_joins_is_shown_and_what_nobody_has(table: Written) -> None:
 
 def test_an_id_that_is_no_group_has_no_members(table: Written) -> None:
     assert group_info(TableDirectory.of(table.handle()), "nobody") is None
+
+
+def test_a_reset_of_a_group_with_living_members_is_refused_unless_it_is_forced(
+    table: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = Program(tmp_path, capsys)
+    with group(table, member="a").open_sync() as stream:
+        next(stream)
+        for command in (("reset", table.name, "etl", "--to", "1"), ("delete", table.name, "etl")):
+            refused = program("consumers", *command, "--yes")
+            assert refused.code == 1 and "living members (a." in refused.err and "--force" in refused.err
+        assert program("consumers", "reset", table.name, "etl", "--to", "1", "--yes", "--force").code == 0
+        with pytest.raises(ConsumerConflictError):
+            next(stream)
+    # Who has been ended, or has left, is not alive.
+    assert program("consumers", "delete", table.name, "etl", "--yes").code == 0
+
+
+def test_a_member_whose_process_was_killed_is_not_alive(table: Written) -> None:
+    """Its register does not say that it has ended, and grows no more."""
+    with group(table, member="a").open_sync() as stream:
+        next(stream)
+        home = table.path / "consumer" / "group-etl" / "1"
+        copied = {path.name: path.read_bytes() for path in home.iterdir()}
+    for path in home.iterdir():
+        path.unlink()
+    for name, content in copied.items():
+        (home / name).write_bytes(content)
+    directory = TableDirectory.of(table.handle())
+    assert [each.status in ("joining", "active") for each in group_info(directory, "etl") or ()] == [True]
+    assert living_member(directory, "etl", Clock()) is None
+
+
+def test_lag_is_that_of_the_slot_that_is_furthest_behind(table: Written) -> None:
+    with group(table, commit="manual").open_sync() as stream:
+        assert stream.lag() is None
+        batch = next(stream)
+        write(table, 50)
+        lag = stream.lag()
+        assert lag is not None and (lag.snapshots, lag.latest, lag.committed) == (1, 2, 1)
+        batch.commit()
+        assert (lag := stream.lag()) is not None and lag.committed == 2
+        next(stream)
+        assert (lag := stream.lag()) is not None and lag.snapshots == 0
+    assert stream.lag() is None
+
+
+def test_lag_of_a_stream_of_asyncio(table: Written) -> None:
+    async def measured() -> Lag | None:
+        async with group(table).open() as stream:
+            await stream.__anext__()
+            return await stream.lag()
+
+    lag = asyncio.run(measured())
+    assert lag is not None and (lag.snapshots, lag.seconds) == (0, 0)

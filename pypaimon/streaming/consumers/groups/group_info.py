@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from queue import SimpleQueue
 
+from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import consumers_of, last_write
 from pypaimon.streaming.consumers.groups.group_decisions import durable
 from pypaimon.streaming.consumers.groups.group_directory import group_home, incarnations
@@ -13,6 +16,8 @@ from pypaimon.streaming.consumers.groups.group_state import GroupState
 from pypaimon.streaming.consumers.groups.group_view import parsed
 from pypaimon.streaming.consumers.groups.register import Register
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_UNKNOWN_SESSION = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +57,14 @@ def group_info(directory: TableDirectory, group_id: str) -> list[GroupMemberInfo
         CorruptTableError: A file of the group is damaged.
         StoreError: The store failed.
     """
-    manager, store = consumers_of(directory), directory.store
-    numbers = incarnations(store, group_home(manager, group_id))
-    if not numbers:
+    home = _home(directory, group_id)
+    if home is None:
         return None
-    home = f"{group_home(manager, group_id)}/{max(numbers)}"
-    files = {status.path.rstrip("/").rsplit("/", 1)[-1]: last_write(status) for status in store.list_statuses(home)}
-    states, versions = numbers_of(files)
+    files, states, registers = _looked_at(directory, home)
     if not states:
         return None
     path = f"{home}/{state_name(states[-1])}"
-    state = parsed(path, store.read(path), GroupState.from_json)
-    registers = {}
-    for member, its in versions.items():
-        path = f"{home}/{register_name(member, its[-1])}"
-        try:
-            registers[member] = parsed(path, store.read(path), Register.from_json)
-        except FileNotFoundError:
-            continue
+    state = parsed(path, directory.store.read(path), GroupState.from_json)
     latest = directory.snapshots.latest_id() or 0
     joining = [member for member in sorted(registers) if member not in state.members and not registers[member].is_final]
     return [
@@ -77,6 +72,66 @@ def group_info(directory: TableDirectory, group_id: str) -> list[GroupMemberInfo
         for member in (*state.members, *joining, None)
         if (info := _info(state, registers, member, latest, files)) is not None
     ]
+
+
+def living_member(directory: TableDirectory, group_id: str, clock: Clock) -> str | None:
+    """A member of a group that is alive: it is seen to write; None: there is none.
+
+    Where members have not ended it looks again and again, until one writes, or two of their beats have passed: half a
+    session. One whose process stands still is not found. Blocks.
+
+    Args:
+        directory: The table.
+        group_id: Of the group.
+        clock: For the pauses.
+
+    Raises:
+        CorruptTableError: A file of the group is damaged.
+        StoreError: The store failed.
+    """
+    home = _home(directory, group_id)
+    if home is None:
+        return None
+    registers = _looked_at(directory, home)[2]
+    numbers = {member: register.number for member, register in registers.items() if not register.is_final}
+    sessions = [registers[member].session or _UNKNOWN_SESSION for member in numbers]
+    until = clock.monotonic() + max(sessions, default=0.0) / 2
+    while numbers and clock.monotonic() < until:
+        clock.wait(SimpleQueue(), max(sessions) / 16)
+        _, versions = numbers_of(_files(directory, home))
+        for member, number in numbers.items():
+            if max(versions.get(member, ()), default=number) > number:
+                return member
+    return None
+
+
+def _home(directory: TableDirectory, group_id: str) -> str | None:
+    """Where the files of a group are; None: there are none."""
+    home = group_home(consumers_of(directory), group_id)
+    numbers = incarnations(directory.store, home)
+    return f"{home}/{max(numbers)}" if numbers else None
+
+
+def _files(directory: TableDirectory, home: str) -> dict[str, datetime | None]:
+    """Names of files, with when they were written."""
+    statuses = directory.store.list_statuses(home)
+    return {status.path.rstrip("/").rsplit("/", 1)[-1]: last_write(status) for status in statuses}
+
+
+def _looked_at(
+    directory: TableDirectory, home: str
+) -> tuple[dict[str, datetime | None], Sequence[int], dict[str, Register]]:
+    """The files of a group, the numbers of its states, and the last version of each register."""
+    files = _files(directory, home)
+    states, versions = numbers_of(files)
+    registers = {}
+    for member, its in versions.items():
+        path = f"{home}/{register_name(member, its[-1])}"
+        try:
+            registers[member] = parsed(path, directory.store.read(path), Register.from_json)
+        except FileNotFoundError:
+            continue
+    return files, states, registers
 
 
 def _info(

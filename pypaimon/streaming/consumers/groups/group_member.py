@@ -223,6 +223,7 @@ class GroupMember:
             released,
             barrier,
             self._former,
+            float(self._times.session),
         )
 
     def _watch(self) -> Steps[None]:

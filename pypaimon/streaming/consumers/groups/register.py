@@ -65,6 +65,7 @@ class Register:
         released: Slots that it has given back, while a state still says that it has them.
         barrier: Id of the snapshot before which it waits for all others; None: for none.
         former: Ids of lives of its name that were there before it.
+        session: Seconds of silence after which the others end it; None: that is not told.
     """
 
     id: str
@@ -77,6 +78,7 @@ class Register:
     released: Mapping[int, Held] = field(default_factory=dict)
     barrier: int | None = None
     former: tuple[str, ...] = ()
+    session: float | None = None
 
     @property
     def is_final(self) -> bool:
@@ -107,6 +109,8 @@ class Register:
             value["barrier"] = self.barrier
         if self.former:
             value["former"] = list(self.former)
+        if self.session is not None:
+            value["session"] = self.session
         return to_bytes(value)
 
     @staticmethod
@@ -128,6 +132,7 @@ class Register:
             _entries(typed(value, "released", list)),
             optional(value, "barrier", int),
             texts(value, "former") if "former" in value else (),
+            optional(value, "session", float),
         )
 
 
