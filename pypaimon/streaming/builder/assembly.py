@@ -27,6 +27,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
 from pypaimon.streaming.options.between import BetweenMode
+from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.options.stream_options import (
@@ -270,10 +271,11 @@ def group_parts(settings: StreamAssembly) -> tuple[ScanParts, TableSchema]:
     return settings._scan_parts(None), settings._schema
 
 
-def of_slots(settings: B, slots: SlotSet) -> B:
-    """A copy of a builder that reads some slots of its table alone."""
+def of_slots(settings: B, slots: SlotSet, last: int | None = None) -> B:
+    """A copy of a builder that reads some slots of its table alone, up to a snapshot where one is given."""
     copied = settings.copy()
-    copied._given = replace(copied._given, slots=slots)
+    end = None if last is None else End(snapshot_id=last)
+    copied._given = replace(copied._given, slots=slots, end=end)
     return copied
 
 

@@ -105,7 +105,7 @@ def tail(
     before has confirmed, and leaves the group when it ends.
     """
     if group is not None:
-        others = {"--consumer-id": consumer_id, "--until-latest": until_latest, "--commits": commits, "--retry": retry}
+        others = {"--consumer-id": consumer_id, "--commits": commits, "--retry": retry}
         check_alone({**others, "--include": include, "--exclude": exclude})
     elif member is not None:
         raise click.UsageError("--member goes with --group")

@@ -61,7 +61,7 @@ class GroupStreamBuilder:
 
     def _reader(self, read_ahead_bytes: int, batch_bytes: int, clock: Clock) -> GroupReader:
         size = at_least(1, "open: batch_bytes", batch_bytes)
-        join = partial(Membership, self._builder.copy(), self._settings, size)
+        join = partial(Membership, self._builder.copy(), self._settings, size, clock)
         return GroupReader(join, at_least(0, "open: read_ahead_bytes", read_ahead_bytes), clock)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
 from pypaimon.streaming.builder.builder import StreamReadBuilder, opened_chunks
+from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Phase, Position
 
 
@@ -44,6 +45,7 @@ class Cursor:
         handed: What was handed out.
         read_to: Where the next look goes on.
         due: Not before this time is another look worth it.
+        has_ended: It has come to the end that its builder was given.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Cursor:
         self.handed = HandedOut(position, position)
         self.read_to = position
         self.due = float("-inf")
+        self.has_ended = False
         _, self._driver, self._reader = opened_chunks(builder, batch_bytes)
         self._driver.seek(position)
 
@@ -68,8 +71,12 @@ class Cursor:
         return position.phase is Phase.FOLLOW and position.unit is None and not self.handed.is_in_plan
 
     def look(self) -> BatchChunk | None:
-        """What comes next; None: nothing new is there. Errors as `ChunkReader.look`."""
-        chunk = self._reader.look()
+        """What comes next; None: nothing new is there, or nothing comes any more. Errors as `ChunkReader.look`."""
+        chunk = None
+        try:
+            chunk = self._reader.look()
+        except EndOfScan:
+            self.has_ended = True
         self.read_to = chunk.plan.position if chunk is not None else self._driver.position or self.read_to
         return chunk
 

@@ -26,6 +26,10 @@ class HandedOutPlans:
         self._plans: deque[_HandedOut] = deque()
         self._last: BatchChunk | None = None
 
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._plans)
+
     def add(self, chunk: BatchChunk, slots: Mapping[int, int]) -> None:
         """A chunk was handed out. To say so of the last one again changes nothing.
 

@@ -12,6 +12,7 @@ from functools import partial
 
 from pypaimon.streaming.builder.assembly import group_parts, of_slots
 from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.lasting_clock import LastingClock
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
 from pypaimon.streaming.consumers.groups.group_directory import GroupDirectory
@@ -21,11 +22,13 @@ from pypaimon.streaming.consumers.groups.member_thread import MemberThread
 from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
 from pypaimon.streaming.group_streams.assignment import Assignment
 from pypaimon.streaming.group_streams.cursor import Cursor
+from pypaimon.streaming.group_streams.group_end import GroupEnd
 from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked, settings_text
 from pypaimon.streaming.group_streams.group_start import GroupStart
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.slot_rule import SlotSet
+from pypaimon.streaming.scanning.lag import Lag
 
 
 class ChangeKind(Enum):
@@ -82,16 +85,23 @@ class Membership:
         builder: The stream that the members share.
         settings: Of the group.
         batch_bytes: A plan with more bytes of rows comes in several chunks.
+        clock: For an end that is a time.
         on_change: Called by another thread when there may be something new.
 
     Raises:
+        EndOfScan: The stream ends at the latest snapshot, and the table has none.
         StreamConfigError: The group cannot be, with such a stream or on such a table.
         UnsupportedTableError: The table cannot be streamed.
         StoreError: The store failed.
     """
 
     def __init__(
-        self, builder: StreamReadBuilder, settings: GroupSettings, batch_bytes: int, on_change: Callable[[], None]
+        self,
+        builder: StreamReadBuilder,
+        settings: GroupSettings,
+        batch_bytes: int,
+        clock: Clock,
+        on_change: Callable[[], None],
     ) -> None:
         self._builder = builder
         self._batch_bytes = batch_bytes
@@ -100,6 +110,7 @@ class Membership:
         # Requests of its own, none of which may hang for as long as others wait for this member.
         own, _ = group_parts(builder.copy().with_io_timeout(max(times.session / 2, 1.0)))
         start = GroupStart(own, settings.group_id)
+        self._end = GroupEnd.of(own, clock)
         directory = GroupDirectory(
             consumers_of(own.directory),
             own.directory.store,
@@ -130,6 +141,7 @@ class Membership:
             rule=self._rule.text,
             fence_owner=directory.owner,
         )
+        self._lag_meter = own.lag_meter
         self._session = times.session
         self._has_callbacks = settings.has_callbacks
         self._told: dict[int, int] = {}
@@ -162,14 +174,39 @@ class Membership:
             state.number, tuple(sorted(slots)), len(state.owned), len(state.members), token, self._rule.of_bucket
         )
 
+    def lag(self) -> Lag | None:
+        """How far what was handed out of the slot that is furthest behind is; None: the member has none. Blocks.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        _, slots = self.holdings.standing()
+        if not slots:
+            return None
+        saved = min(each.saved.snapshot for each in slots.values())
+        return self._lag_meter.measure_at(min(each.handed for each in slots.values()), saved)
+
     def open_cursor(self, slots: Mapping[int, int], position: Position) -> Cursor:
         """A cursor of slots which all stand at a position."""
-        return Cursor(
-            slots,
-            position,
-            of_slots(self._builder, SlotSet(self._rule, frozenset(slots), self._may_pass)),
-            self._batch_bytes,
-        )
+        state, _ = self.holdings.standing()
+        last = None if self._end is None or state is None else self._end.of_cursor(state.start)
+        slot_set = SlotSet(self._rule, frozenset(slots), self._may_pass)
+        return Cursor(slots, position, of_slots(self._builder, slot_set, last), self._batch_bytes)
+
+    def is_over(self) -> bool:
+        """Whether all that the group reads up to this member's end is confirmed, whoever has read it; no IO.
+
+        Asked once the member has nothing more to hand out, and its reader nothing to confirm. The others are told that
+        it waits.
+        """
+        state, slots = self.holdings.standing()
+        if self._end is None or state is None or not state.begun:
+            return False
+        behind = self._end.behind(state.start)
+        if any(each.confirmed < behind for each in slots.values()):
+            return False
+        has_all = len(slots) == len(state.owned) and all(each.saved >= behind for each in slots.values())
+        return has_all or self._may_pass(behind.snapshot)
 
     def _may_pass(self, snapshot_id: int) -> bool:
         """Whether all slots have come to a snapshot; if not, the others are told that this member waits before it."""

@@ -64,6 +64,7 @@ class GroupReader:
         self._is_running = False
         self._closed = False
         self._waiting: Future[None] | None = None
+        self._is_unconfirmed = False
         self._origin = Origin()
 
     @property
@@ -73,9 +74,15 @@ class GroupReader:
 
     # ---- for the caller's side ----
 
-    def ready(self) -> Future[None]:
-        """Done as soon as it is worth to look what there is; begins to read if nothing does."""
+    def ready(self, *, is_unconfirmed: bool) -> Future[None]:
+        """Done as soon as it is worth to look what there is; begins to read if nothing does.
+
+        Args:
+            is_unconfirmed: The caller has what it has not confirmed, and so does not wait for the others at the end,
+                who may wait for that.
+        """
         with self._lock:
+            self._is_unconfirmed = is_unconfirmed
             if self._waiting is None:
                 self._waiting = Future()
             waiting = self._waiting
@@ -96,7 +103,7 @@ class GroupReader:
         """What is to be handed out next, if there is something by now; it stays here until `drop`.
 
         Raises:
-            EndOfScan: The stream is closed.
+            EndOfScan: The stream is closed, or has come to its end.
             PaimonStreamError: Reading failed, or the member has ended.
         """
         with self._lock:
@@ -116,6 +123,8 @@ class GroupReader:
             if error is not None:
                 self._changed.notify_all()
                 raise error
+            if self._has_come_to_end():
+                raise EndOfScan("the stream has reached its end")
             return None
 
     def drop(self, waiting: Waiting) -> None:
@@ -149,7 +158,19 @@ class GroupReader:
         member = self._membership
         if member is None:
             return False
-        return member.has_ended or member.has_news() or (bool(self._queue) and member.holdings.is_leased(member.now()))
+        if member.has_ended or member.has_news() or (self._queue and member.holdings.is_leased(member.now())):
+            return True
+        return self._has_come_to_end()
+
+    def _has_come_to_end(self) -> bool:
+        """Whether all is handed out up to an end, and confirmed by whoever has it."""
+        member = self._membership
+        if member is None or self._queue or not all(cursor.has_ended for cursor in self._cursors):
+            return False
+        covered = {slot for cursor in self._cursors for slot in cursor.slots}
+        if not covered.issuperset(member.holdings.assigned()):
+            return False
+        return (self._is_unconfirmed and bool(covered)) or member.is_over()
 
     def _tell(self) -> None:
         if self._waiting is not None and self._has_answer():
@@ -188,6 +209,7 @@ class GroupReader:
                 self._membership = member
                 while not self._closed:
                     self._fit(member)
+                    self._tell()
                     cursor = self._chosen()
                     if cursor is not None:
                         return cursor
@@ -303,7 +325,7 @@ class GroupReader:
             return self._reading
         now = self._clock.monotonic()
         waits = self._waiting_for_others()
-        due = [cursor for cursor in self._cursors if cursor.due <= now and cursor not in waits]
+        due = [each for each in self._cursors if not each.has_ended and each.due <= now and each not in waits]
         return min(due, key=lambda cursor: cursor.read_to.order(), default=None)
 
     def _waiting_for_others(self) -> list[Cursor]:
@@ -327,7 +349,8 @@ class GroupReader:
         if self._error is not None or not self._has_room():
             return None
         waits = self._waiting_for_others()
-        due = min((cursor.due for cursor in self._cursors if cursor not in waits), default=None)
+        coming = (each.due for each in self._cursors if not each.has_ended and each not in waits)
+        due = min(coming, default=None)
         return None if due is None else max(0.0, due - self._clock.monotonic())
 
 

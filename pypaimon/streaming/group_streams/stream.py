@@ -24,6 +24,7 @@ from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.handover import Handover
+from pypaimon.streaming.scanning.lag import Lag
 
 asyncio = LateModule("asyncio")
 B = TypeVar("B")
@@ -73,6 +74,11 @@ class _GroupLoop(Generic[B]):
         member = self._reader.membership
         return None if member is None else member.assignment
 
+    def _measured_lag(self) -> Lag | None:
+        self._handover.refuse_elsewhere()
+        member = self._reader.membership
+        return None if member is None else member.lag()
+
     def stop(self) -> None:
         """End gracefully, from any thread or a signal handler: what is left of the plan in hand still comes."""
         self._stopping = True
@@ -93,6 +99,10 @@ class _GroupLoop(Generic[B]):
         self._end()
         self._reader.leave()
 
+    def _has_unconfirmed(self) -> bool:
+        """Whether the caller may still confirm what it was given."""
+        return self._settings.commit is CommitMode.MANUAL and bool(self._plans)
+
     def _is_stopped(self) -> bool:
         hand = self._handover.state
         return self._stopping and (hand is None or hand.chunk.last)
@@ -103,7 +113,8 @@ class _GroupLoop(Generic[B]):
         if hand is not None and self._settings.commit is CommitMode.AUTO:
             self._confirm(hand.chunk)
         while not (self._over or self._handover.has_item):
-            yield self._sleeper.until_done(self._reader.ready(), self._is_stopped)
+            ready = self._reader.ready(is_unconfirmed=self._has_unconfirmed())
+            yield self._sleeper.until_done(ready, self._is_stopped)
             yield from self._tell_news()
             if self._is_stopped():
                 raise EndOfScan("the stream was stopped")
@@ -201,12 +212,25 @@ class GroupStream(_GroupLoop[GroupBatch]):
         try:
             await self._handover.exclusively_async(lambda: run_async(self._find(self._new_batch)))
         except EndOfScan:
-            await self.aclose()
+            if self._over or not self._has_unconfirmed():
+                await self.aclose()
             raise StopAsyncIteration from None
         return self._handover.take()
 
     def _new_batch(self, chunk: BatchChunk, slots: Mapping[int, int]) -> GroupBatch:
         return GroupBatch(chunk, slots, lambda chunk: run_async(self._commit(chunk)))
+
+    async def lag(self) -> Lag | None:
+        """How far this member is behind: the slot of it of which least was handed out; None: it has nothing now.
+
+        `committed` is what is saved of all of its slots. Costs a listing, and a request for each snapshot in between
+        that is not known yet.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        lag: Lag | None = await asyncio.to_thread(self._measured_lag)
+        return lag
 
     async def aclose(self) -> None:
         """End at once and leave the group; confirms nothing. Idempotent."""
@@ -237,12 +261,17 @@ class BlockingGroupStream(_GroupLoop[BlockingGroupBatch]):
         try:
             self._handover.exclusively(lambda: run(self._find(self._new_batch)))
         except EndOfScan:
-            self._leave()
+            if self._over or not self._has_unconfirmed():
+                self._leave()
             raise StopIteration from None
         return self._handover.take()
 
     def _new_batch(self, chunk: BatchChunk, slots: Mapping[int, int]) -> BlockingGroupBatch:
         return BlockingGroupBatch(chunk, slots, lambda chunk: run(self._commit(chunk)))
+
+    def lag(self) -> Lag | None:
+        """As `GroupStream.lag`. Blocks; from any thread."""
+        return self._measured_lag()
 
     def close(self) -> None:
         """End at once and leave the group; confirms nothing. Idempotent."""

@@ -48,10 +48,19 @@ def test_a_member_that_is_asked_to_end_has_confirmed_what_it_printed(tmp_path: P
     assert row["id"] == 2
 
 
+def test_until_latest_ends_where_the_group_has_come_to_it(tmp_path: Path, program: Program) -> None:
+    table = create_orders(catalog(tmp_path))
+    for key in (1, 2):
+        change(table, "+I", (key, "placed", 1.5))
+    arguments = ("tail", "db.orders", "--group", "g", "--until-latest", "-f", "json", "--columns", "id")
+    assert sorted(row["id"] for row in program(*arguments).records) == [1, 2]
+    change(table, "+I", (3, "placed", 1.5))
+    assert [row["id"] for row in program(*arguments).records] == [3]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--group", "g", "--until-latest"), "--until-latest does not go with --group"),
         (("--group", "g", "--consumer-id", "c"), "--consumer-id does not go with --group"),
         (("--group", "g", "--commits"), "--commits does not go with --group"),
         (("--member", "a"), "--member goes with --group"),

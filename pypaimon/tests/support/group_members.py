@@ -69,6 +69,15 @@ class Member:
     def end(self) -> None:
         """As a service that is told to."""
         self.stream.stop()
+        self.join()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its loop has."""
+        return not self._thread.is_alive()
+
+    def join(self) -> None:
+        """Until its loop has ended."""
         self._thread.join(FOR_EVER)
         assert not self._thread.is_alive()
 

@@ -84,6 +84,9 @@ class Seat:
     def has_news(self) -> bool:
         return False
 
+    def is_over(self) -> bool:
+        return False
+
     def leave(self) -> None:
         """Others see to that."""
 
@@ -99,7 +102,7 @@ class Seat:
 
     def take(self, seconds: float) -> bool:
         """Take a chunk if there is one within so many seconds; says whether there was."""
-        ready = self.reader.ready()
+        ready = self.reader.ready(is_unconfirmed=False)
         waiting = self.reader.peek()
         end = time.monotonic() + seconds
         while waiting is None and (left := end - time.monotonic()) > 0:
@@ -108,7 +111,7 @@ class Seat:
             except TimeoutError:
                 return False
             waiting = self.reader.peek()
-            ready = self.reader.ready()
+            ready = self.reader.ready(is_unconfirmed=False)
         if waiting is None:
             return False
         chunk, slots = waiting.chunk, waiting.cursor.slots
