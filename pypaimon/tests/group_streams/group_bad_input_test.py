@@ -1,0 +1,83 @@
+"""What is not meant to meet a group: other groups, readers and shards of its id, files that are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from group_members import SESSION, group, keys, write
+from written_tables import Written
+
+from pypaimon.streaming import (
+    ConsumerConflictError,
+    CorruptTableError,
+    StreamReadBuilder,
+    list_consumers,
+    stream_read_builder,
+)
+
+BUCKETS = 4
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    table = Written(tmp_path, bucket=str(BUCKETS))
+    write(table, *range(40))
+    return table
+
+
+def alone(table: Written) -> StreamReadBuilder:
+    return stream_read_builder(table.handle()).with_consumer_id("etl").with_poll_interval_ms(20)
+
+
+def bounded(table: Written, group_id: str = "etl") -> list[int]:
+    builder = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_end(latest=True)
+    with builder.with_group(group_id, session_timeout=SESSION).open_sync() as stream:
+        return sorted(key for batch in stream for key in keys(batch))
+
+
+def test_two_groups_have_nothing_to_do_with_each_other(written: Written) -> None:
+    with group(written).open_sync() as first:
+        assert sorted(keys(next(first))) == list(range(40))
+        assert bounded(written, "other") == list(range(40))
+        write(written, 50)
+        assert keys(next(first)) == [50]
+    assert bounded(written, "other") == [50]
+
+
+def test_a_reader_of_its_id_takes_over_and_the_living_group_ends(written: Written) -> None:
+    with group(written).open_sync() as shared:
+        first = next(shared)
+        with alone(written).open_sync() as stream:
+            assert sorted(keys(next(stream))) == sorted(keys(first)) == list(range(40))
+            with pytest.raises(ConsumerConflictError, match="fence"):
+                next(shared)
+            write(written, 50)
+            assert keys(next(stream)) == [50]
+    assert [info.name.text for info in list_consumers(written.handle()) if info.consumer_id == "etl"] == ["etl"]
+
+
+def test_shards_become_a_group_and_shards_again(written: Written) -> None:
+    """A group begins where all shards have confirmed: what one of them had more comes again."""
+
+    def shard(index: int) -> list[int]:
+        with alone(written).with_shard(index, 2).with_end(latest=True).open_sync() as stream:
+            return [key for batch in stream for key in keys(batch)]
+
+    assert sorted(shard(0) + shard(1)) == list(range(40))
+    write(written, *range(50, 60))
+    assert 0 < len(shard(0)) < 10
+    assert bounded(written) == list(range(50, 60))
+    write(written, *range(60, 70))
+    assert sorted(shard(0) + shard(1)) == list(range(60, 70))
+
+
+@pytest.mark.parametrize("which", ["state", "member"])
+def test_a_damaged_file_is_named(written: Written, which: str) -> None:
+    with group(written).open_sync() as stream:
+        next(stream)
+    home = written.path / "consumer" / "group-etl" / "1"
+    path = max(home.glob(f"{which}-*"))
+    path.write_bytes(b"{")
+    with group(written).open_sync() as stream, pytest.raises(CorruptTableError, match=path.name):
+        next(stream)
