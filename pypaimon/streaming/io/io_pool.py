@@ -332,9 +332,14 @@ def _take_over_end_of_s3() -> None:
 
 
 _ends_s3 = False
+# So long the exit waits for calls that do not hang; most are answered in less.
+_LAST_SECONDS, _LAST_PAUSE = 2.0, 0.005
 
 
 def _end_s3(finalize: Callable[[], None]) -> None:
+    until = time.monotonic() + _LAST_SECONDS
+    while any(pool._running or pool._left for pool in list(_pools)) and time.monotonic() < until:
+        time.sleep(_LAST_PAUSE)
     # Without it the teardown of the client may crash, which is the lesser evil.
     if not calls_are_left():
         finalize()

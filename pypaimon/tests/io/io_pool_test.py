@@ -398,6 +398,24 @@ def test_where_all_that_hung_has_come_back_pyarrow_ends_its_s3_client() -> None:
     assert (ran.stdout, ran.stderr) == ("given up\n", "")
 
 
+def test_what_is_answered_at_exit_is_waited_for_before_pyarrow_ends_its_s3_client() -> None:
+    """The process may crash where it does not end it."""
+    script = """
+import sys, time, traceback
+pyarrow.fs.ensure_s3_finalized = lambda: print("ended")
+main, begun = threading.main_thread().ident, threading.Event()
+
+def until_the_exit_waits():
+    begun.set()
+    while not any(frame.f_code.co_name == "_end_s3" for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
+        time.sleep(0.001)
+
+pool.submit(until_the_exit_waits)
+begun.wait()
+"""
+    assert run_with_s3(script).stdout == "ended\n"
+
+
 @pytest.mark.parametrize("before", ["pool.run(len, '')", "pool.submit(never.wait)"])
 def test_a_pool_works_in_a_forked_process(before: str) -> None:
     script = f"""
