@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.group_streams.builder import GroupStreamBuilder as GroupStreamBuilder
     from pypaimon.streaming.group_streams.stream import BlockingGroupStream as BlockingGroupStream
     from pypaimon.streaming.group_streams.stream import GroupStream as GroupStream
+    from pypaimon.streaming.live_tables.live_table import BlockingLiveTable as BlockingLiveTable
+    from pypaimon.streaming.live_tables.live_table import LiveTable as LiveTable
     from pypaimon.streaming.metadata.snapshots import Snapshot as Snapshot
     from pypaimon.streaming.metadata.snapshots import SnapshotManager as SnapshotManager
     from pypaimon.streaming.model.plan import Plan as Plan
@@ -195,6 +197,7 @@ _EXPORTS = {
     "group_streams.batch": ("BlockingGroupBatch", "GroupBatch"),
     "group_streams.builder": ("GroupStreamBuilder",),
     "group_streams.stream": ("BlockingGroupStream", "GroupStream"),
+    "live_tables.live_table": ("BlockingLiveTable", "LiveTable"),
     "metadata.snapshots": ("Snapshot", "SnapshotManager"),
     "model.plan": ("Plan", "PlanKind", "SplitMode", "StreamSplit"),
     "model.position": ("ChainBase", "Phase", "Position", "Unit"),

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from pypaimon.streaming.batches.read_ahead import ReadAhead
     from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.group_streams import builder as group_builder
+    from pypaimon.streaming.live_tables import live_table
     from pypaimon.streaming.scanning.driver import ScanDriver
 else:
     filter_internals = LateModule("pypaimon.streaming.filter_internals")
     batch_stream = LateModule("pypaimon.streaming.batches.batch_stream")
     stream_status = LateModule("pypaimon.streaming.batches.stream_status")
+    live_table = LateModule("pypaimon.streaming.live_tables.live_table")
     group_builder = LateModule("pypaimon.streaming.group_streams.builder")
     read, scan = LateModule("pypaimon.streaming.builder.read"), LateModule("pypaimon.streaming.builder.scan")
 
@@ -127,6 +129,29 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 
         return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes, commit_columns), on_progress)
+
+    async def open_live(self) -> live_table.LiveTable:
+        """The table kept live in memory, asked by key: `async with await builder.open_live() as live`.
+
+        It returns with the state of the table. A thread follows the changes from then on, one snapshot at a time; the
+        settings say which rows and columns, how often it asks, and what becomes of a schema that changes. An error is
+        raised by the calls that come after it: rows that do not follow the table any more are never given out.
+
+        Raises:
+            UnsupportedTableError: The table has no primary key, or cannot be streamed.
+            StreamConfigError: Settings or table options contradict each other, or begin without the state of the table;
+                or columns of the key are not read.
+            PaimonStreamError: Reading failed.
+        """
+        from pypaimon.streaming.live_tables.live_table import opened
+
+        return await opened(self)
+
+    def open_live_sync(self) -> live_table.BlockingLiveTable:
+        """As `open_live`, for a plain `with`; blocks until the state is there."""
+        from pypaimon.streaming.live_tables.live_table import opened_sync
+
+        return opened_sync(self)
 
     def with_group(
         self,

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from pypaimon.streaming.live_tables.key_hashes import (
     last_of_each,
 )
 from pypaimon.streaming.live_tables.keys import Keys
+from pypaimon.streaming.live_tables.live_rows import Moment
 from pypaimon.streaming.live_tables.row_chunks import RowChunks, Rows
 
 Mask = npt.NDArray[np.bool_]
@@ -32,19 +32,6 @@ Columns = Sequence[pa.Array]
 _MOST_DEAD = 16
 """Rows that were replaced or deleted are let go when they are more than one in so many."""
 _FEW = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Which state of its table something is.
-
-    Attributes:
-        snapshot_id: The last snapshot that is in it; None: the table had none.
-        commit_time: When that was committed (aware, UTC); None likewise.
-    """
-
-    snapshot_id: int | None = None
-    commit_time: datetime | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -234,6 +221,11 @@ class MemoryRows:
             self._publish(changed)
         if count > _FEW and count * _MOST_DEAD > end:
             self._compact()
+
+    def reach(self, moment: Moment) -> None:
+        """The rows are those of another moment too."""
+        with self._lock:
+            self._version.moment = moment
 
     def _publish(self, version: _Version) -> None:
         with self._lock:

@@ -1,0 +1,273 @@
+"""`Follower`: keeps live rows equal to their table, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import datetime, timedelta, timezone
+from types import TracebackType
+
+import pyarrow as pa
+
+from pypaimon.streaming.batches.batch import BlockingBatch
+from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
+from pypaimon.streaming.batches.run_forever import Patience
+from pypaimon.streaming.builder.builder import StreamReadBuilder, opened_chunks
+from pypaimon.streaming.concurrency.clock import Sleeper
+from pypaimon.streaming.concurrency.forking import Origin
+from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
+from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.position import Phase, Position
+from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES
+from pypaimon.streaming.scanning.driver import ScanDriver
+from pypaimon.streaming.scanning.scan import StreamScan
+
+_LOG = StreamLog(__name__)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Follower:
+    """Reads a stream and applies its plans. Thread-safe.
+
+    An error that may pass is raised by whoever asks, until the stream goes on; any other one for ever.
+
+    Args:
+        builder: The stream; it begins with the state of its table.
+        new_rows: Makes what holds a state, of Paimon's schema and the one of the rows.
+    """
+
+    def __init__(self, builder: StreamReadBuilder, new_rows: Callable[[TableSchema, pa.Schema], LiveRows]) -> None:
+        self._builder = builder
+        self._new_rows = new_rows
+        self._lock = threading.Lock()
+        self._origin = Origin()
+        self._sleeper = Sleeper(builder._clock)
+        self._rows: LiveRows | None = None
+        self._error: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._is_final = False
+        self._closed = False
+        self._waiting: list[tuple[int | None, Future[None]]] = []
+        self._stop: Callable[[], None] | None = None
+        self._building: LiveRows | None = None
+        self._staged: list[BlockingBatch] = []
+
+    def begin(self) -> Future[None]:
+        """Begin to follow; done with the first state, or an error."""
+        threading.Thread(target=self._run, name="paimon-live", daemon=True).start()
+        return self.reached(None)
+
+    def rows(self) -> LiveRows:
+        """The rows as they are now.
+
+        Raises:
+            StreamConfigError: It is closed, or this process was forked.
+            PaimonStreamError: The stream has failed.
+        """
+        self._refuse_elsewhere()
+        rows, error = self._rows, self._error
+        if error is not None:
+            raise self._raised(error)
+        assert rows is not None
+        return rows
+
+    def reached(self, snapshot: int | None) -> Future[None]:
+        """Done when the rows are those of a snapshot or a later one; None: of any. Or with an error that stays."""
+        self._refuse_elsewhere()
+        future: Future[None] = Future()
+        with self._lock:
+            self._waiting.append((snapshot, future))
+        self._tell()
+        return future
+
+    def close(self) -> None:
+        """End at once. Idempotent; does nothing in a process that was forked."""
+        if not self._origin.is_here:
+            return
+        with self._lock:
+            self._closed = True
+            stop = self._stop
+        if stop is not None:
+            stop()
+        self._sleeper.wake()
+        self._fail(StreamConfigError("the live table is closed: open another one"), is_final=True)
+
+    def _refuse_elsewhere(self) -> None:
+        if not self._origin.is_here:
+            raise StreamConfigError("a live table does not go on in a process that was forked: open it there")
+
+    # ---- on its thread ----
+
+    def _run(self) -> None:
+        try:
+            self._follow(*self._opened())
+        except EndOfScan:
+            # Of a stream with an end the last state stays.
+            with self._lock:
+                self._is_final = True
+            self._tell()
+        except BaseException as error:  # noqa: BLE001 - it belongs to who asks next
+            self._fail(error, is_final=True)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Let go of the stream; of the rows only if nobody can ask for them."""
+        with self._lock:
+            stop, rows, is_over = self._stop, self._rows, self._error is not None
+        if stop is not None:
+            stop()
+        for each in (self._building, rows if is_over else None):
+            if each is not None:
+                each.close()
+
+    def _opened(self) -> tuple[StreamScan, ScanDriver, ChunkReader]:
+        builder = self._builder
+        name = builder.table.identifier.get_full_name()
+        if builder._view is not None:
+            raise StreamConfigError(f"{name}, view {builder._view}: a live table holds the rows of the table itself")
+        keys = builder._schema.primary_keys
+        if not keys:
+            raise UnsupportedTableError(f"{name} has no primary key, by which a live table finds its rows.")
+        opened = opened_chunks(builder, DEFAULT_BATCH_BYTES)
+        _, _, reader = opened
+        with self._lock:
+            self._stop = reader.close
+            is_closed = self._closed
+        if is_closed:
+            reader.close()
+        missing = [key for key in keys if key not in reader.schema.names]
+        if missing:
+            raise StreamConfigError(
+                f"{', '.join(missing)} of the primary key of {name} is not read: a live table needs the whole key"
+            )
+        return opened
+
+    def _follow(self, scan: StreamScan, driver: ScanDriver, reader: ChunkReader) -> None:
+        patience = Patience()
+        pauses, attempt = patience.pauses(), 0
+        while not self._closed:
+            try:
+                chunk = reader.look()
+                if chunk is not None:
+                    self._take(chunk)
+                position = driver.position
+                if (chunk is None or chunk.last) and not self._staged and self._building is None:
+                    self._reach(driver, reader, position)
+                    if driver.commit_mode is not None and position is not None:
+                        scan.commit(position)
+            except PaimonStreamError as error:
+                if not error.retriable or self._rows is None:
+                    raise
+                self._fail(error, is_final=False)
+                attempt += 1
+                text = "a live table failed (attempt %(attempt)d) and goes on after a pause: %(error)s"
+                _LOG.warning("waits_out", text, attempt=attempt, error=str(error))
+                due = self._builder._clock.monotonic() + next(pauses)
+                self._sleeper.until_due(due, lambda: self._closed).block()
+                continue
+            self._recover()
+            pauses, attempt = patience.pauses(), 0
+            if chunk is None:
+                driver.next_poll(lambda: self._closed).block()
+
+    def _take(self, chunk: BatchChunk) -> None:
+        plan = chunk.plan
+        if chunk.data is not None:
+            batch = BlockingBatch(chunk, lambda _: None)
+            if batch.begins_state:
+                self._staged.clear()
+                self._building = self._new_rows(batch.schema, batch.rows.schema)
+            if self._building is None:
+                self._staged.append(batch)
+            else:
+                self._building = self._building.apply([batch], Moment())
+        if not chunk.last or not _is_whole(plan.position):
+            return
+        moment = Moment(plan.position.snapshot - 1, plan.commit_time)
+        if self._building is not None:
+            self._building.reach(moment)
+            rows, self._building = self._building, None
+        elif self._staged:
+            assert self._rows is not None
+            rows = self._rows.apply(self._staged, moment)
+            self._staged = []
+        else:
+            return
+        left, self._rows = self._rows, rows
+        if left is not None and left is not rows:
+            left.close()
+        self._tell()
+
+    def _reach(self, driver: ScanDriver, reader: ChunkReader, position: Position | None) -> None:
+        """The rows are those of all snapshots before a position, also of such without rows."""
+        if position is not None and not _is_whole(position):
+            return
+        rows = self._rows
+        if rows is None:
+            schema = reader.schema
+            columns = [field for field in schema if field.name != ROW_KIND]
+            rows = self._new_rows(self._builder._schema, pa.schema(columns, schema.metadata))
+        if position is not None and position.snapshot - 1 > (rows.moment.snapshot_id or 0):
+            snapshot = position.snapshot - 1
+            found = driver.parts.get().directory.snapshots.get_snapshots_batch([snapshot])[snapshot]
+            time = rows.moment.commit_time if found is None else _EPOCH + timedelta(milliseconds=found.time_millis)
+            rows.reach(Moment(snapshot, time))
+        self._rows = rows
+        self._tell()
+
+    # ---- telling ----
+
+    def _raised(self, error: BaseException) -> BaseException:
+        """An error without what each caller that it was raised to has added to its traceback."""
+        return error.with_traceback(self._traceback)
+
+    def _fail(self, error: BaseException, is_final: bool) -> None:
+        with self._lock:
+            if self._is_final and self._error is not None:
+                return
+            self._error, self._traceback, self._is_final = error, error.__traceback__, is_final
+        self._tell()
+
+    def _recover(self) -> None:
+        with self._lock:
+            if not self._is_final:
+                self._error = None
+
+    def _tell(self) -> None:
+        """Wake those whose wait is over."""
+        with self._lock:
+            answers = [(future, self._answer(snapshot)) for snapshot, future in self._waiting]
+            self._waiting = [
+                each
+                for each, (future, answer) in zip(self._waiting, answers, strict=True)
+                if answer is None and not future.cancelled()
+            ]
+        for future, answer in answers:
+            if answer is None or not future.set_running_or_notify_cancel():
+                continue
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(None)
+
+    def _answer(self, wanted: int | None) -> BaseException | bool | None:
+        """True where the rows are those of a snapshot, or later ones; an error where they never will be; else None."""
+        if self._is_final and self._error is not None:
+            return self._raised(self._error)
+        if self._rows is not None:
+            reached = self._rows.moment.snapshot_id
+            if wanted is None or (reached is not None and reached >= wanted):
+                return True
+            if self._is_final:
+                return StreamConfigError(f"the stream has ended at snapshot {reached}, before snapshot {wanted}")
+        return None
+
+
+def _is_whole(position: Position) -> bool:
+    """Whether what lies before a position are whole snapshots."""
+    return position.phase is Phase.FOLLOW and position.unit is None

@@ -1,0 +1,205 @@
+"""`LiveTable` and `BlockingLiveTable`: a table kept live, asked by key, as Arrow or with SQL."""
+
+from __future__ import annotations
+
+import weakref
+from concurrent.futures import Future
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.copied_start import started_for_copy
+from pypaimon.streaming.concurrency.bridge import wait_for_future
+from pypaimon.streaming.concurrency.clock import until_done
+from pypaimon.streaming.io.io_pool import spawn_detached
+from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.live_tables.follower import Follower
+from pypaimon.streaming.live_tables.in_memory import InMemory
+
+if TYPE_CHECKING:
+    import duckdb as duckdb_module  # type: ignore[import-not-found, unused-ignore]
+else:
+    duckdb_module = LateModule("duckdb")
+
+
+class _LiveTable:
+    """What both faces share. Each call sees one state of the table, that of a snapshot; from any thread.
+
+    Args:
+        follower: Keeps the rows equal to the table.
+    """
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        # The thread must not outlive a table that nobody holds any more.
+        weakref.finalize(self, spawn_detached, follower.close)
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        """The row of a key; None: there is none.
+
+        Args:
+            key: The value of the key; of several columns a tuple, in the order of the primary key, or a dict.
+
+        Raises:
+            StreamConfigError: It is no key of this table, or the live table is closed.
+            PaimonStreamError: The stream has failed; what may pass is tried again meanwhile.
+        """
+        return self._follower.rows().get(key)
+
+    def get_many(self, keys: Any) -> pa.Table:
+        """A row for each key, in order; all its values are null where there is none. All are of one snapshot.
+
+        Args:
+            keys: An Arrow array, or a list, of the values of the key; or a table or record batch that has its columns,
+                of which others are passed over. A key with a null has no row.
+
+        Raises:
+            StreamConfigError: They are no keys of this table, or the live table is closed.
+            PaimonStreamError: As `get`.
+        """
+        return self._follower.rows().get_many(keys)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, in no order.
+
+        Raises:
+            StreamConfigError: The live table is closed.
+            PaimonStreamError: As `get`.
+        """
+        return self._follower.rows().to_arrow()
+
+    def duckdb(self, name: str = "live") -> duckdb_module.DuckDBPyConnection:
+        """A new connection of DuckDB in which the rows, as they are now, are a table of a name; close it afterwards.
+
+        Raises:
+            StreamConfigError: The live table is closed.
+            PaimonStreamError: As `get`.
+        """
+        return self._follower.rows().to_duckdb(name)
+
+    def __len__(self) -> int:
+        """How many rows there are. Errors as `to_arrow`."""
+        return len(self._follower.rows())
+
+    def __bool__(self) -> bool:
+        """True, also without rows."""
+        return True
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The last snapshot whose changes are in the rows; None: the table has none. Errors as `to_arrow`."""
+        return self._follower.rows().moment.snapshot_id
+
+    @property
+    def as_of(self) -> datetime | None:
+        """When that snapshot was committed (aware, UTC). Errors as `to_arrow`."""
+        return self._follower.rows().moment.commit_time
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the rows and their index take. Errors as `to_arrow`."""
+        return self._follower.rows().nbytes
+
+
+class LiveTable(_LiveTable):
+    """A table kept live; made by `StreamReadBuilder.open_live()`. Best within `async with`, which ends its thread.
+
+    What asks for rows does not wait, and may be called from any thread.
+    """
+
+    async def wait_for(self, snapshot: int) -> None:
+        """Wait until the changes of a snapshot, and of all before it, are in the rows. A cancelled wait loses nothing.
+
+        Args:
+            snapshot: Its id, as `commit()` of a writer tells it.
+
+        Raises:
+            StreamConfigError: The stream has ended before, or the live table is closed.
+            PaimonStreamError: The stream has failed for good.
+        """
+        await _awaited(self._follower.reached(snapshot))
+
+    async def aclose(self) -> None:
+        """End it. Idempotent."""
+        self._follower.close()
+
+    async def __aenter__(self) -> LiveTable:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._follower.close()
+
+    def __enter__(self) -> NoReturn:
+        self._follower.close()
+        raise TypeError("open_live() is for `async with`; without asyncio it is `with builder.open_live_sync()`")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; `with` asks for it before it enters."""
+
+
+class BlockingLiveTable(_LiveTable):
+    """A table kept live; made by `StreamReadBuilder.open_live_sync()`. As `LiveTable`; Ctrl-C interrupts its waits."""
+
+    def wait_for(self, snapshot: int) -> None:
+        """As `LiveTable.wait_for`; blocks."""
+        _blocked(self._follower.reached(snapshot))
+
+    def close(self) -> None:
+        """End it. Idempotent."""
+        self._follower.close()
+
+    def __enter__(self) -> BlockingLiveTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._follower.close()
+
+    async def __aenter__(self) -> NoReturn:
+        self._follower.close()
+        raise TypeError("open_live_sync() is for `with`; with asyncio it is `async with await builder.open_live()`")
+
+    async def __aexit__(self, *_: object) -> None:
+        """Never reached; `async with` asks for it before it enters."""
+
+
+async def opened(builder: StreamReadBuilder) -> LiveTable:
+    """See `StreamReadBuilder.open_live`."""
+    follower = _follower(builder)
+    try:
+        await _awaited(follower.begin())
+    except BaseException:
+        follower.close()
+        raise
+    return LiveTable(follower)
+
+
+def opened_sync(builder: StreamReadBuilder) -> BlockingLiveTable:
+    """See `StreamReadBuilder.open_live_sync`."""
+    follower = _follower(builder)
+    try:
+        _blocked(follower.begin())
+    except BaseException:
+        follower.close()
+        raise
+    return BlockingLiveTable(follower)
+
+
+def _follower(builder: StreamReadBuilder) -> Follower:
+    return Follower(started_for_copy(builder, None), InMemory)
+
+
+async def _awaited(future: Future[None]) -> None:
+    try:
+        await wait_for_future(future)
+    finally:
+        future.cancel()
+
+
+def _blocked(future: Future[None]) -> None:
+    try:
+        until_done(future, lambda: False)
+        future.result()
+    finally:
+        future.cancel()

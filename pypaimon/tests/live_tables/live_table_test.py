@@ -1,0 +1,459 @@
+"""A live table holds what a batch read of its snapshot gives, raises what its stream fails with, and ends when told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from commit_seed import seeded
+from fault_file_io import RESET, Call, FaultFileIO, failing
+from live_tables import HeldClock, assert_ended, batch_read, in_order, live_threads, often
+from pypaimon.schema.schema_change import SchemaChange
+from tables import Table
+
+from pypaimon.streaming import (
+    PaimonStreamError,
+    PositionBeyondLatestError,
+    PositionExpiredError,
+    SchemaChangedError,
+    StoreError,
+    StreamConfigError,
+    UnsupportedTableError,
+    compact,
+    list_consumers,
+    stream_read_builder,
+)
+from pypaimon.streaming.testing import SmallTable
+from pypaimon.streaming.testing.table_changes import TableChanges
+
+
+@pytest.fixture(autouse=True)
+def _all_threads_end() -> Iterator[None]:
+    """Those of each test."""
+    before = live_threads()
+    yield
+    gc.collect()
+    assert_ended(thread for thread in live_threads() if thread not in before)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    """With three rows, in snapshot 1."""
+    table = SmallTable(tmp_path)
+    table.commit({"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 3})
+    return table
+
+
+def check(live: Any, table: Any, expected: list[dict[str, Any]]) -> None:
+    """Make sure that a live table has these rows in all ways."""
+    keys = table.primary_keys
+    assert in_order(live.to_arrow().to_pylist()) == in_order(expected)
+    assert len(live) == len(expected)
+    asked = [tuple(row[key] for key in keys) for row in expected]
+    assert [live.get(key if len(key) > 1 else key[0]) for key in asked] == expected
+    if expected:
+        kinds = live.to_arrow().schema
+        given = {key: pa.array([row[key] for row in expected], kinds.field(key).type) for key in keys}
+        assert live.get_many(pa.table(given)).to_pylist() == expected
+
+
+# ---- it holds what the table holds ----
+
+
+@pytest.mark.parametrize("producer", ["input", "none", "lookup"])
+def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, producer: str) -> None:
+    random = seeded(f"live table {producer}")
+    table = SmallTable(tmp_path, options={"changelog-producer": producer})
+    changes = TableChanges(table, True, random)
+
+    def latest() -> Any:
+        """The latest snapshot, to which the changes of all before it have come."""
+        if producer == "lookup":
+            compact(table.table, full=True)
+        return table.table.snapshot_manager().get_latest_snapshot()
+
+    with often(table.table).open_live_sync() as live:
+        check(live, table.table, [])
+        assert (live.snapshot_id, live.as_of) == (None, None)
+        for _ in range(14):
+            if random.random() < 0.3:
+                changes.alter()
+            changes.commit()
+            snapshot = latest()
+            live.wait_for(snapshot.id)
+            assert live.snapshot_id == snapshot.id
+            assert live.as_of == datetime.fromtimestamp(snapshot.time_millis / 1000, timezone.utc)
+            expected = batch_read(table.table)
+            assert in_order(expected) == in_order(changes.rows())
+            check(live, table.table, expected)
+        changes.empty()
+        live.wait_for(latest().id)
+        check(live, table.table, [])
+        changes.commit()
+        live.wait_for(latest().id)
+        check(live, table.table, changes.rows())
+    with often(table.table).open_live_sync() as live:
+        check(live, table.table, changes.rows())
+
+
+KEYS: dict[str, tuple[dict[str, pa.DataType], Callable[[Random], tuple[Any, ...]]]] = {
+    "text": ({"a": pa.string()}, lambda random: (random.choice(["", "a", "ä" * 9, "x" * 40]) * random.randint(0, 2),)),
+    "text and int": (
+        {"a": pa.string(), "b": pa.int32()},
+        lambda random: (random.choice("abc"), random.randint(-2, 2)),
+    ),
+    "decimal": ({"a": pa.decimal128(10, 2)}, lambda random: (Decimal(random.randint(-9, 9)).scaleb(-1),)),
+    "time and boolean": (
+        {"a": pa.timestamp("ms"), "b": pa.bool_()},
+        lambda random: (datetime(1970, 1, random.randint(1, 5)), random.random() < 0.5),
+    ),
+    "double": ({"a": pa.float64()}, lambda random: (random.choice([0.5, -1.5, 1e300, random.randint(-3, 3) / 3]),)),
+    "bytes": ({"a": pa.binary()}, lambda random: (bytes([random.randint(0, 5)]) * random.randint(0, 3),)),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_any_type(tmp_path: Path, kind: str) -> None:
+    random = seeded(f"live keys {kind}")
+    columns, draw = KEYS[kind]
+    values = {"number": pa.int64(), "money": pa.decimal128(20, 4), "list": pa.list_(pa.string())}
+    fields = [pa.field(name, each, nullable=name not in columns) for name, each in {**columns, **values}.items()]
+    table = SmallTable(tmp_path, keys=tuple(columns), columns=pa.schema(fields))
+    with often(table.table).open_live_sync() as live:
+        for step in range(6):
+            changes: list[tuple[str, dict[str, Any]]] = []
+            for _ in range(random.randint(1, 20)):
+                row: dict[str, Any] = dict(zip(columns, draw(random), strict=True))
+                row["number"] = random.choice([None, step])
+                row["money"] = random.choice([None, Decimal(step).scaleb(-4)])
+                row["list"] = random.choice([None, [], ["a", None]])
+                changes.append((random.choice(["+I", "+U", "-D"]), row))
+            live.wait_for(table.commit(*changes))
+            check(live, table.table, batch_read(table.table))
+
+
+def test_columns_and_rows_are_those_of_the_builder(table: SmallTable) -> None:
+    builder = often(table.table).with_projection(["name", "id"])
+    builder = builder.with_filter(builder.new_predicate_builder().less_than("id", 3))
+    with builder.open_live_sync() as live:
+        assert live.to_arrow().schema.names == ["name", "id"]
+        assert in_order(live.to_arrow().to_pylist()) == in_order([{"name": "a", "id": 1}, {"name": "b", "id": 2}])
+        live.wait_for(table.commit(("-U", {"id": 1, "name": "a"}), ("+U", {"id": 1, "name": "c"}), {"id": 9}))
+        assert live.get(1) == {"name": "c", "id": 1} and live.get(9) is None
+
+
+def test_columns_that_swap_their_names_are_told_by_their_ids(tmp_path: Path) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("one", pa.string()), ("other", pa.string())])
+    table = SmallTable(tmp_path, columns=columns)
+    table.commit({"id": 1, "one": "1", "other": "2"})
+    with often(table.table).open_live_sync() as live:
+        for old, new in (("one", "between"), ("other", "one"), ("between", "other")):
+            table.alter(SchemaChange.rename_column(old, new))
+        live.wait_for(table.commit({"id": 2, "one": "3", "other": "4"}))
+        expected = [{"id": 1, "other": "1", "one": "2"}, {"id": 2, "one": "3", "other": "4"}]
+        assert in_order(live.to_arrow().to_pylist()) == in_order(expected)
+
+
+def test_a_state_in_the_midst_replaces_all_rows(table: SmallTable) -> None:
+    clock = HeldClock()
+    with often(table.table, clock).with_on_expired("full").open_live_sync() as live:
+        clock.hold()
+        table.commit(("-D", {"id": 1, "name": "a"}))
+        table.commit({"id": 4})
+        table.expire()
+        clock.let_go()
+        live.wait_for(3)
+        check(live, table.table, [{"id": 2, "name": "b", "number": None, "amount": None}, row(3), row(4)])
+        clock.hold()
+        table.commit(("-D", row(2)), ("-D", row(3)), ("-D", row(4)))
+        table.commit({"id": 5})
+        table.commit(("-D", row(5)))
+        table.expire()
+        clock.let_go()
+        live.wait_for(6)
+        check(live, table.table, [])
+
+
+def row(number: int) -> dict[str, Any]:
+    """A row without values."""
+    return {"id": number, "name": None, "number": None, "amount": None}
+
+
+def test_snapshots_without_rows_are_reached_too(table: SmallTable) -> None:
+    table.commit({"id": 1, "name": "c"})
+    with often(table.table).open_live_sync() as live:
+        report = compact(table.table, full=True)
+        latest = table.table.snapshot_manager().get_latest_snapshot()
+        assert report.compacted and latest.commit_kind == "COMPACT"
+        live.wait_for(latest.id)
+        assert live.snapshot_id == latest.id
+        assert live.as_of == datetime.fromtimestamp(latest.time_millis / 1000, timezone.utc)
+        assert live.get(1)["name"] == "c"
+
+
+def test_readers_see_whole_snapshots_only_also_where_limits_cut_plans(tmp_path: Path) -> None:
+    table = SmallTable(tmp_path, options={"bucket": "4"})
+    count, steps = 40, 15
+
+    def commit(step: int) -> int:
+        return table.commit(*(("+U", {"id": number, "number": step}) for number in range(count)))
+
+    commit(0)
+    builder = often(table.table).with_limits(max_splits=1)
+    ended = threading.Event()
+    wrong: list[Any] = []
+    seen: dict[str, list[int]] = {"all": [], "asked": []}
+    with builder.open_live_sync() as live:
+
+        def read(name: str, ask: Callable[[], pa.Table]) -> None:
+            while not ended.is_set():
+                numbers = ask()["number"].to_pylist()
+                if len(numbers) != count or len({*numbers}) != 1:
+                    wrong.append(numbers)
+                    return
+                seen[name].append(numbers[0])
+
+        threads = [
+            threading.Thread(target=read, args=("all", live.to_arrow)),
+            threading.Thread(target=read, args=("asked", lambda: live.get_many(list(range(count))))),
+        ]
+        for thread in threads:
+            thread.start()
+        for step in range(1, steps):
+            live.wait_for(commit(step))
+            assert live.get(step)["number"] == step
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+
+
+def test_sql_sees_one_state(table: SmallTable) -> None:
+    with often(table.table).open_live_sync() as live, live.duckdb("t") as before:
+        live.wait_for(table.commit({"id": 4}))
+        with live.duckdb() as after:
+            assert after.execute("SELECT sum(id) FROM live").fetchone() == (10,)
+        assert before.execute("SELECT sum(id) FROM t").fetchone() == (6,)
+
+
+def test_with_an_end_the_last_state_stays(table: SmallTable) -> None:
+    with often(table.table).with_end(latest=True).open_live_sync() as live:
+        table.commit({"id": 4})
+        live.wait_for(1)
+        with pytest.raises(StreamConfigError, match="has ended at snapshot 1, before snapshot 2"):
+            live.wait_for(2)
+        assert len(live) == 3
+
+
+def test_a_consumer_protects_what_is_not_read_yet(table: SmallTable) -> None:
+    with often(table.table).with_consumer_id("live").open_live_sync() as live:
+        live.wait_for(table.commit({"id": 4}))
+    (consumer,) = list_consumers(table.table)
+    assert (consumer.consumer_id, consumer.next_snapshot) == ("live", 3)
+    with often(table.table).with_consumer_id("live").open_live_sync() as live:
+        assert len(live) == 4
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda builder: builder.with_projection(["name"]), StreamConfigError, "id of the primary key of db.small"),
+        (lambda builder: builder.with_start("latest"), StreamConfigError, "leave out with_start"),
+        (lambda builder: builder.with_include_row_kind(False), StreamConfigError, "without the kinds"),
+        (lambda builder: builder.between(1, 1), StreamConfigError, "a part of a table's history"),
+    ],
+)
+async def test_what_cannot_be_kept_live_is_refused(
+    table: SmallTable, change: Callable[[Any], Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        change(often(table.table)).open_live_sync()
+    with pytest.raises(error, match=words):
+        await change(often(table.table)).open_live()
+
+
+def test_a_table_without_keys_and_views_are_refused(table: SmallTable, tmp_path: Path) -> None:
+    plain = SmallTable(tmp_path, keys=(), name="db.plain")
+    with pytest.raises(UnsupportedTableError, match=r"db\.plain has no primary key"):
+        often(plain.table).open_live_sync()
+    with pytest.raises(StreamConfigError, match="view audit_log"):
+        stream_read_builder(table.table, "audit_log").open_live_sync()
+
+
+@pytest.mark.parametrize("what", ["rolled back", "schema", "expired"])
+async def test_what_ends_the_stream_is_raised_from_then_on(table: SmallTable, what: str) -> None:
+    clock = HeldClock()
+    builder = often(table.table, clock).with_on_schema_change("fail")
+    table.commit({"id": 4})
+    async with await builder.open_live() as live:
+        assert len(live) == 4
+        await asyncio.to_thread(clock.hold)
+        error: type[Exception]
+        if what == "rolled back":
+            table.table.rollback_to(1)
+            error = PositionBeyondLatestError
+        elif what == "schema":
+            table.alter(SchemaChange.rename_column("name", "title"))
+            table.commit({"id": 5})
+            error = SchemaChangedError
+        else:
+            table.commit({"id": 5})
+            table.commit({"id": 6})
+            table.expire()
+            error = PositionExpiredError
+        waiting = asyncio.ensure_future(live.wait_for(99))
+        clock.let_go()
+        with pytest.raises(error):
+            await waiting
+        calls: list[Callable[[], Any]] = [
+            lambda: live.get(1),
+            lambda: live.get_many([1]),
+            live.to_arrow,
+            live.duckdb,
+            lambda: len(live),
+            lambda: live.snapshot_id,
+            lambda: live.as_of,
+        ]
+        depths = []
+        for _ in range(3):
+            for call in calls:
+                with pytest.raises(error) as raised:
+                    call()
+            depths.append(len(raised.traceback))
+            with pytest.raises(error) as raised:
+                await live.wait_for(1)
+            depths.append(len(raised.traceback))
+        assert depths == depths[:2] * 3
+
+
+def test_what_may_pass_is_raised_until_it_has(tmp_path: Path) -> None:
+    table = Table(tmp_path, primary_key=True)
+    table.commit([("+I", 1, "a"), ("+I", 2, "b")])
+    file_io, clock = FaultFileIO(), HeldClock()
+    builder = often(table.handle(file_io), clock)
+    with builder.open_live_sync() as live:
+        clock.hold()
+        file_io.wherever(failing(RESET))
+        table.commit([("+I", 3, "c")])
+        clock.let_go()
+        clock.hold()
+        with pytest.raises(StoreError) as raised:
+            live.get(1)
+        assert raised.value.retriable
+        file_io.wherever(None)
+        clock.let_go()
+        live.wait_for(2)
+        assert live.get(3) is not None and len(live) == 3
+
+
+def test_whoever_closes_it_hears_so(table: SmallTable) -> None:
+    live = often(table.table).open_live_sync()
+    live.close()
+    live.close()
+    for call in (lambda: live.get(1), lambda: live.wait_for(1), live.to_arrow):
+        with pytest.raises(StreamConfigError, match="the live table is closed"):
+            call()
+
+
+async def test_the_other_face_is_named(table: SmallTable) -> None:
+    with pytest.raises(TypeError, match="open_live_sync"), await often(table.table).open_live():
+        pass
+    with pytest.raises(TypeError, match=r"await builder\.open_live"):
+        async with often(table.table).open_live_sync():
+            pass
+
+
+# ---- waiting and ending ----
+
+
+async def test_a_cancelled_wait_loses_nothing(table: SmallTable) -> None:
+    async with await often(table.table).open_live() as live:
+        waiting = [asyncio.ensure_future(live.wait_for(2)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[0]
+        table.commit({"id": 4})
+        await asyncio.gather(*waiting[1:])
+        assert live.get(4) is not None
+        await live.wait_for(2)
+
+
+async def test_opening_may_be_cancelled_at_any_request(tmp_path: Path) -> None:
+    table = Table(tmp_path, primary_key=True)
+    table.commit([("+I", 1, "a"), ("+I", 2, "b")])
+    number, is_opened = 0, False
+    while not is_opened:
+        number += 1
+        file_io, asked, goes_on = FaultFileIO(), threading.Event(), threading.Event()
+
+        def hold(call: Call) -> Any:
+            if call.number == number:  # noqa: B023 - of this round
+                asked.set()  # noqa: B023
+                goes_on.wait(60)  # noqa: B023
+            return call.answer()
+
+        builder = often(table.handle(file_io))
+        file_io.forget()
+        file_io.wherever(hold)
+        opening = asyncio.ensure_future(builder.open_live())
+        held = asyncio.ensure_future(asyncio.to_thread(asked.wait, 60))
+        await asyncio.wait([held, opening], return_when=asyncio.FIRST_COMPLETED)
+        is_opened = opening.done()
+        if is_opened:
+            await (await opening).aclose()
+        else:
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        asked.set()
+        goes_on.set()
+        await held
+        assert_ended(live_threads())
+    assert number > 3
+
+
+def test_a_table_that_nobody_holds_any_more_ends(table: SmallTable) -> None:
+    live = often(table.table).open_live_sync()
+    (thread,) = live_threads()
+    assert thread.is_alive()
+    del live
+    gc.collect()
+    assert_ended([thread])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_hears_that_it_does_not_go_on_there(table: SmallTable) -> None:
+    with often(table.table).open_live_sync() as live:
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for call in (lambda: live.get(1), lambda: live.wait_for(1)):
+                with suppress(StreamConfigError):
+                    call()
+                    continue
+                refused += 1
+            live.close()
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        assert live.get(1) is not None
+
+
+def test_errors_are_of_this_package(table: SmallTable) -> None:
+    with often(table.table).open_live_sync() as live, pytest.raises(PaimonStreamError):
+        live.get("x")
