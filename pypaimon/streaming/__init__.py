@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.databases.events import TableSkipped as TableSkipped
     from pypaimon.streaming.databases.lag import DatabaseLag as DatabaseLag
     from pypaimon.streaming.databases.lag import TableLag as TableLag
+    from pypaimon.streaming.databases.paimon_database import PaimonDatabase as PaimonDatabase
     from pypaimon.streaming.databases.position import DatabasePosition as DatabasePosition
     from pypaimon.streaming.databases.position import TablePlace as TablePlace
     from pypaimon.streaming.databases.stream import BlockingDatabaseStream as BlockingDatabaseStream
@@ -174,6 +175,7 @@ _EXPORTS = {
         "TableSkipped",
     ),
     "databases.lag": ("DatabaseLag", "TableLag"),
+    "databases.paimon_database": ("PaimonDatabase",),
     "databases.position": ("DatabasePosition", "TablePlace"),
     "databases.stream": ("BlockingDatabaseStream", "DatabaseStream"),
     "errors": (

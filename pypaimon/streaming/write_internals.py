@@ -1,6 +1,7 @@
 """What writes tables in pypaimon and is used here; importing it costs all of pypaimon's write path."""
 
 from pypaimon.catalog.catalog_exception import ColumnAlreadyExistException
+from pypaimon.catalog.filesystem_catalog import FileSystemCatalog
 from pypaimon.index.deletion_vector_meta import DeletionVectorMeta
 from pypaimon.index.index_file_meta import IndexFileMeta
 from pypaimon.manifest import avro_codec
@@ -31,6 +32,7 @@ __all__ = [
     "CommitMessage",
     "DeletionVectorMeta",
     "FileStoreTable",
+    "FileSystemCatalog",
     "IndexFileMeta",
     "IndexManifestEntry",
     "PaimonSnapshot",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import click
 from rich.console import Console
 
+from pypaimon.streaming.apply_changes.copied_schema import copied_schema
 from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_start import refuse_itself, started_for_copy
@@ -18,11 +20,11 @@ from pypaimon.streaming.cli.copy_tables import OnDrop, PlaceOfTables, copy_table
 from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
 from pypaimon.streaming.cli.settings import configure
-from pypaimon.streaming.cli.table_copies import create_copy
 from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
+from pypaimon.streaming.internals import TableNotExistException
 from pypaimon.streaming.writing.builder import stream_write_builder
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
 
@@ -43,6 +45,8 @@ Examples:
 @pattern_options
 @click.option("--to-duckdb", metavar="FILE", help="Copy the tables that a pattern names into this file of DuckDB.")
 @click.option("--to-schema", metavar="NAME", help="With --to-duckdb: the schema there. [default: the database's name]")
+@click.option("--to-warehouse", metavar="PATH", help="Copy the tables that a pattern names into this warehouse.")
+@click.option("--to-database", metavar="NAME", help="With --to-warehouse: the database there. [default: the same name]")
 @click.option(
     "--on-drop",
     type=click.Choice(["keep", "drop"]),
@@ -67,6 +71,8 @@ def copy(
     exclude: str | None,
     to_duckdb: str | None,
     to_schema: str | None,
+    to_warehouse: str | None,
+    to_database: str | None,
     on_drop: OnDrop | None,
     drop_columns: bool,
     target_warehouse: str | None,
@@ -104,12 +110,14 @@ def copy(
             },
             f"goes with one table, not with {pattern.text}",
         )
-        tables = PlaceOfTables(to_duckdb, to_schema, on_drop or "keep", drop_columns)
+        tables = PlaceOfTables(to_duckdb, to_schema, to_warehouse, to_database, on_drop or "keep", drop_columns)
         copy_tables(pattern, tables, follow=follow, on_expired=on_expired, retry=retry, poll=poll, as_json=as_json)
         return
     of_tables = {
         "--to-duckdb": to_duckdb,
         "--to-schema": to_schema,
+        "--to-warehouse": to_warehouse,
+        "--to-database": to_database,
         "--on-drop": on_drop,
         "--drop-columns": drop_columns,
     }
@@ -136,7 +144,7 @@ def copy(
             builder.with_on_expired("full")
         if poll is not None:
             builder.with_poll_interval_ms(max(1, round(poll * 1000)))
-        created = create and create_copy(table, builder.read_type(), target, place.catalog(), changes)
+        created = create and _create(table, builder.read_type(), target, place.catalog(), changes)
         written = place.load()
         refuse_itself(table, written)
         with stream_write_builder(written).with_commit_user(user).open_sync() as writer:
@@ -152,6 +160,19 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
     for name, value in given.items():
         if value:
             raise click.UsageError(f"{name} {why}")
+
+
+def _create(table: Any, columns: Sequence[Any], name: str, catalog: Any, changes: Mapping[str, str]) -> bool:
+    """Make a table that can hold columns of another one, unless there is one of that name; whether it was made."""
+    try:
+        catalog.get_table(name)
+    except TableNotExistException:
+        schema = copied_schema(table.table_schema, columns, changes)
+    else:
+        return False
+    catalog.create_database(name.partition(".")[0], True)
+    catalog.create_table(name, schema, False)
+    return True
 
 
 def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter) -> Record:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import click
@@ -12,12 +12,13 @@ import click
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.cli.output import Record, tell
 from pypaimon.streaming.cli.table_events import refuse_failed, tell_event
-from pypaimon.streaming.cli.tables import patiently
+from pypaimon.streaming.cli.tables import TableSource, patiently
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder
 from pypaimon.streaming.databases.copy import DatabaseTarget, copy_database
 from pypaimon.streaming.databases.duckdb_database import DuckDBDatabase
+from pypaimon.streaming.databases.paimon_database import PaimonDatabase
 from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream
 from pypaimon.streaming.doctor.findings import count
@@ -32,12 +33,16 @@ class PlaceOfTables:
     Attributes:
         file: `--to-duckdb`.
         schema: `--to-schema`.
+        warehouse: `--to-warehouse`.
+        database: `--to-database`.
         on_drop: `--on-drop`.
         drop_columns: `--drop-columns`.
     """
 
     file: str | None
     schema: str | None
+    warehouse: str | None
+    database: str | None
     on_drop: OnDrop
     drop_columns: bool
 
@@ -46,19 +51,34 @@ class PlaceOfTables:
         """It, for messages.
 
         Raises:
-            click.UsageError: There is none.
+            click.UsageError: There is none, or what is given goes with another one.
         """
+        if self.file is not None and self.warehouse is not None:
+            raise click.UsageError("--to-warehouse does not go with --to-duckdb")
+        if self.warehouse is not None:
+            _check({"--to-schema": self.schema, "--drop-columns": self.drop_columns}, "--to-duckdb")
+            return self.warehouse
+        _check({"--to-database": self.database}, "--to-warehouse")
         if self.file is None:
-            raise click.UsageError("where to copy the tables? Give --to-duckdb FILE")
+            raise click.UsageError("where to copy the tables? Give --to-duckdb FILE or --to-warehouse PATH")
         return self.file
 
     @contextmanager
-    def opened(self, database: str) -> Iterator[DatabaseTarget]:
+    def opened(self, source: TableSource, database: str) -> Iterator[DatabaseTarget]:
         """It, for the tables of a database.
+
+        Args:
+            source: How to get to them.
+            database: Its name.
 
         Raises:
             click.UsageError: What it needs is not installed.
         """
+        if self.warehouse is not None:
+            options = {**source.catalog_options, "warehouse": self.warehouse}
+            catalog = replace(source, catalog_options=options).catalog()
+            yield PaimonDatabase(catalog, self.database or database, on_drop=self.on_drop)
+            return
         try:
             import duckdb
         except ModuleNotFoundError as error:
@@ -66,6 +86,12 @@ class PlaceOfTables:
         with duckdb.connect(self.text) as connection:
             schema = self.schema or database
             yield DuckDBDatabase(connection, schema, on_drop=self.on_drop, drop_columns=self.drop_columns)
+
+
+def _check(given: Mapping[str, object], other: str) -> None:
+    for name, value in given.items():
+        if value:
+            raise click.UsageError(f"{name} goes with {other}")
 
 
 def copy_tables(
@@ -111,7 +137,7 @@ def copy_tables(
     def run() -> DatabasePosition:
         running = _Running()
         catalog, database = pattern.source.catalog(), pattern.database
-        with place.opened(database) as tables, on_sigterm(running.stop):
+        with place.opened(pattern.source, database) as tables, on_sigterm(running.stop):
             try:
                 position = copy_database(
                     catalog,

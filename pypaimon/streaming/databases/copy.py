@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pypaimon.streaming.databases.batches import BlockingTableBatch
@@ -96,17 +96,21 @@ class _Copying:
     def is_done(self, database: str, on_open: Callable[[BlockingDatabaseStream], object]) -> bool:
         """Copy until the end of the stream; False: a plan came whose beginning the target does not hold by now."""
         builder = self._builder._for_copy(self._target.begin(database), self._on_event)
+        failed: Mapping[str, Exception] = {}
         try:
             with builder.open_sync() as stream:
                 on_open(stream)
-                for batch in stream:
-                    if not self._goes_on_with(stream, batch):
-                        return False
+                try:
+                    for batch in stream:
+                        if not self._goes_on_with(stream, batch):
+                            return False
+                except TablesFailedError as error:
+                    failed = error.errors
             self._leave()
         finally:
             self._target.leave()
-        if self._untold:
-            raise TablesFailedError(self._untold)
+        if failed or self._untold:
+            raise TablesFailedError({**failed, **self._untold})
         return True
 
     def _goes_on_with(self, stream: BlockingDatabaseStream, batch: BlockingTableBatch) -> bool:

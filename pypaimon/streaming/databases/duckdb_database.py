@@ -126,7 +126,7 @@ class DuckDBDatabase:
 
     def _rename(self, former: str, name: str) -> None:
         row = self._tables.row(former)
-        if row is None or row[0] != self._source or not self._tables.is_there(former):
+        if row is None or row[0] != self._source or row[2] or not self._tables.is_there(former):
             return
         is_same = former.lower() == name.lower()
         if not is_same:

@@ -55,7 +55,7 @@ class TablesOfDatabase:
             StoreError: The store failed (retriable).
         """
         try:
-            with _translating(self.database):
+            with translating(self.database):
                 found = self.catalog.list_tables(self.database)
         except DatabaseNotExistException as error:
             raise StreamConfigError(f"There is no database '{self.database}' in this catalog.") from error
@@ -70,7 +70,7 @@ class TablesOfDatabase:
             StoreError: The store failed (retriable).
         """
         try:
-            with _translating(name):
+            with translating(name):
                 table = self.catalog.get_table(f"{self.database}.{name}")
         except TableNotExistException:
             return None
@@ -115,8 +115,8 @@ def matches(name: str, include: re.Pattern[str] | None, exclude: re.Pattern[str]
 
 
 @contextmanager
-def _translating(what: str) -> Iterator[None]:
-    """Raise what a store comes to as our error: pypaimon's catalogs give what their client of it raises."""
+def translating(what: str) -> Iterator[None]:
+    """Raise what a store comes to as our error, of `what`: pypaimon's catalogs give what their client of it raises."""
     try:
         yield
     except (OSError, RuntimeError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from cli_runs import Outcome, Program
+from database_changes import rows_of
 from databases import Database
 
 
@@ -53,6 +54,19 @@ def test_each_run_goes_on_where_the_last_one_ended(program: Program, database: D
     assert held(file, "other") == {"orders_old": [1, 2]}
 
 
+def test_into_another_warehouse(program: Program, database: Database, tmp_path: Path) -> None:
+    run = ("copy", "db.*", "--exclude", ".*_old", "--to-warehouse", str(tmp_path / "copies"))
+    assert program(*run) == Outcome(0, f"db.* -> {tmp_path / 'copies'}: 2 tables\n", "")
+    database.write("orders", 3)
+    database.drop("people")
+    found = program(*run, "--on-drop", "drop", "--json")
+    assert found.records == [{"source": "db.*", "target": str(tmp_path / "copies"), "next": {"orders": 3}}]
+    copies = Database(tmp_path / "copies")
+    assert copies.catalog.list_tables("db") == ["orders"] and rows_of(copies, "orders") == [(1,), (2,), (3,)]
+    assert program(*run, "--to-database", "other").code == 0
+    assert rows_of(Database(tmp_path / "copies", name="other"), "orders") == [(1,), (2,), (3,)]
+
+
 def test_an_error_stops_one_table_alone(program: Program, database: Database, tmp_path: Path) -> None:
     file = tmp_path / "copy.duckdb"
     with duckdb.connect(str(file)) as connection:
@@ -84,7 +98,11 @@ def test_it_goes_on_with_each_change_until_it_is_told_to_end(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("db.*",), "where to copy the tables? Give --to-duckdb FILE"),
+        (("db.*",), "where to copy the tables? Give --to-duckdb FILE or --to-warehouse PATH"),
+        (("db.*", "--to-duckdb", "f", "--to-warehouse", "w"), "--to-warehouse does not go with --to-duckdb"),
+        (("db.*", "--to-warehouse", "w", "--drop-columns"), "--drop-columns goes with --to-duckdb"),
+        (("db.*", "--to-duckdb", "f", "--to-database", "x"), "--to-database goes with --to-warehouse"),
+        (("db.orders", "db.copy", "--to-warehouse", "w"), "--to-warehouse goes with the tables of a database"),
         (("db.*", "db.copy"), "TARGET goes with one table, not with db.*"),
         (("db.*", "--to-duckdb", "f", "--columns", "k"), "--columns goes with one table, not with db.*"),
         (("db.*", "--to-duckdb", "f", "--create"), "--create goes with one table"),

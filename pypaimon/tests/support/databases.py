@@ -17,23 +17,25 @@ _KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 
 
 class Database:
-    """The database `db` of a warehouse; tables have a column `k`.
+    """A database of a warehouse; its tables have a column `k`.
 
     Args:
         warehouse: Its directory.
         catalog: Of pypaimon, where it is another one than that of the directory.
+        name: Of the database.
     """
 
-    def __init__(self, warehouse: Path, catalog: Any | None = None) -> None:
+    def __init__(self, warehouse: Path, catalog: Any | None = None, name: str = "db") -> None:
+        self.name = name
         self.catalog = catalog or CatalogFactory.create({"warehouse": str(warehouse)})
-        self.catalog.create_database("db", True)
-        self.home = warehouse / "db.db"
+        self.catalog.create_database(name, True)
+        self.home = warehouse / f"{name}.db"
 
     def create(self, name: str, *rows: int, keyed: bool = False, **options: str) -> None:
         given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
         columns, keys = (_KEYED, ["k"]) if keyed else (COLUMNS, None)
         schema = Schema.from_pyarrow_schema(columns, primary_keys=keys, options=given)
-        self.catalog.create_table(f"db.{name}", schema, False)
+        self.catalog.create_table(f"{self.name}.{name}", schema, False)
         made = time.time_ns() // 1_000_000
         # Identities are times in milliseconds: which of two tables of one identity was renamed nobody can tell.
         while time.time_ns() // 1_000_000 == made:
@@ -42,28 +44,28 @@ class Database:
             self.write(name, *rows)
 
     def write(self, name: str, *rows: int) -> None:
-        table = self.catalog.get_table(f"db.{name}")
+        table = self.catalog.get_table(f"{self.name}.{name}")
         with stream_write_builder(table).open_sync() as writer:
             writer.write(pa.table({"k": list(rows)}, schema=pa.schema([("k", pa.int64())])))
             writer.commit()
 
     def drop(self, name: str) -> None:
-        self.catalog.drop_table(f"db.{name}", False)
+        self.catalog.drop_table(f"{self.name}.{name}", False)
 
     def rename(self, name: str, new: str) -> None:
-        self.catalog.rename_table(f"db.{name}", f"db.{new}")
+        self.catalog.rename_table(f"{self.name}.{name}", f"{self.name}.{new}")
 
     def copy(self, name: str, new: str) -> None:
         """A table of the same content, quickly; it has the same identity."""
         shutil.copytree(self.home / name, self.home / new)
 
     def table(self, name: str) -> Any:
-        return self.catalog.get_table(f"db.{name}")
+        return self.catalog.get_table(f"{self.name}.{name}")
 
     def stream(self, catalog: Any | None = None, **arguments: Any) -> DatabaseStreamBuilder:
         """Of all tables, asked for often."""
         return (
-            stream_database(catalog or self.catalog, "db", **arguments)
+            stream_database(catalog or self.catalog, self.name, **arguments)
             .with_poll_interval_ms(10)
             .with_discovery_interval(0.05)
         )

@@ -1,0 +1,237 @@
+"""`PaimonCopies`: the tables of a Paimon database that are copies, and how they are made, moved and dropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from pypaimon.streaming.apply_changes.copied_schema import COPIED_FROM
+from pypaimon.streaming.apply_changes.followed_columns import Columns
+from pypaimon.streaming.databases.tables_of_database import translating
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TargetError
+from pypaimon.streaming.internals import TableNotExistException
+from pypaimon.streaming.io.conditional_writes import is_local, is_renamed
+from pypaimon.streaming.io.io_pool import IOPool
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.write_internals import FileSystemCatalog, Schema, SchemaChange
+from pypaimon.streaming.writing.commit.last_commit import standing
+from pypaimon.streaming.writing.table_writer import SOURCE_POSITION
+
+_AT_ONCE = 8
+_DROPPED = ".copied-"
+"""What the directory of a table begins with that is being deleted; catalogs do not list it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyNote:
+    """What the option `pypaimon.copied-from` of a copy says.
+
+    Attributes:
+        database: Of the source.
+        table: Which table of it; see `TablePlace.identity`.
+        columns: The columns that were copied so far.
+        is_dropped: Whether the source is gone.
+    """
+
+    database: str
+    table: str
+    columns: Columns
+    is_dropped: bool = False
+
+    def to_json(self) -> str:
+        """What `from_json` reads."""
+        given = {"database": self.database, "table": self.table, "columns": json.loads(self.columns.to_json())}
+        return json.dumps({**given, "dropped": True} if self.is_dropped else given, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> CopyNote:
+        """Read what `to_json` wrote."""
+        value = json.loads(text)
+        columns = Columns.from_json(json.dumps(value["columns"]))
+        return CopyNote(value["database"], value["table"], columns, value.get("dropped", False))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCopy:
+    """A table that is a copy.
+
+    Attributes:
+        table: pypaimon's.
+        note: Of what.
+    """
+
+    table: Any
+    note: CopyNote
+
+
+class PaimonCopies:
+    """Which tables of a database are copies. Calls block, one at a time.
+
+    Args:
+        catalog: pypaimon's.
+        database: Name of the database.
+    """
+
+    def __init__(self, catalog: Any, database: str) -> None:
+        self._catalog = catalog
+        self.database = database
+
+    def make(self) -> None:
+        """Make the database, if it is not there, and delete what is left of tables whose deletion was cut."""
+        with translating(self.database):
+            self._catalog.create_database(self.database, True)
+            if not self._moves_directories:
+                return
+            home, files = self._catalog.get_database_path(self.database), self._catalog.file_io
+            for status in files.list_status(home):
+                if status.base_name.startswith(_DROPPED):
+                    files.delete(f"{home}/{status.base_name}", True)
+
+    def positions(self, source: str, user: str) -> dict[str, tuple[str, Position | None]]:
+        """Which tables are copies of those of a database, and where each stands, if that can be known; by name."""
+        with translating(self.database):
+            names = self._catalog.list_tables(self.database)
+        pool = IOPool(_AT_ONCE, timeout=float("inf"), name="paimon-copied-tables")
+        try:
+            asked = {name: pool.submit(partial(self._position, name, source, user)) for name in names}
+            found = {name: pool.result(future) for name, future in asked.items()}
+        finally:
+            pool.close()
+        return {name: each for name, each in found.items() if each is not None}
+
+    def _position(self, name: str, source: str, user: str) -> tuple[str, Position | None] | None:
+        found = self._found(name)
+        if found is None or found.note is None or found.note.is_dropped or found.note.database != source:
+            return None
+        try:
+            last = standing(TableDirectory.of(found.table), user).last
+        except PaimonStreamError as error:
+            if error.retriable:
+                raise
+            # Who writes to it is told.
+            last = None
+        text = None if last is None else last.properties.get(SOURCE_POSITION)
+        return found.note.table, None if text is None else Position.from_json(text)
+
+    def find(self, name: str, source: str) -> FoundCopy | None:
+        """The copy of this name; None: there is no table of this name.
+
+        Raises:
+            StreamConfigError: There is a table that is none, or one of another database.
+        """
+        found = self._found(name)
+        if found is None:
+            return None
+        note = found.note
+        if note is None:
+            raise StreamConfigError(
+                f"there is a table {self.database}.{name} already that was not copied here: rename or drop it, leave "
+                "the table out with exclude, or give the copy a database of its own"
+            )
+        if note.database != source:
+            raise StreamConfigError(
+                f"{self.database}.{name} is a copy of a table of database '{note.database}': give each database one "
+                "of its own to be copied to"
+            )
+        return FoundCopy(found.table, note)
+
+    def find_own(self, name: str, source: str) -> FoundCopy | None:
+        """The copy of this name of a table of a database; None: there is none."""
+        found = self._found(name)
+        if found is None or found.note is None or found.note.database != source:
+            return None
+        return FoundCopy(found.table, found.note)
+
+    def create(self, name: str, schema: Schema, note: CopyNote) -> FoundCopy:
+        """Make a copy, in the place of what lies there."""
+        schema.options[COPIED_FROM] = note.to_json()
+        self.drop(name)
+        with self._told(name):
+            self._catalog.create_table(f"{self.database}.{name}", schema, False)
+        return self._made(name)
+
+    def alter(self, name: str, changes: Sequence[Any], note: CopyNote) -> FoundCopy:
+        """Change columns of a copy, and what it notes, in one step."""
+        noted = SchemaChange.set_option(COPIED_FROM, note.to_json())
+        with self._told(name):
+            self._catalog.alter_table(f"{self.database}.{name}", [*changes, noted], False)
+        return self._made(name)
+
+    def rename(self, name: str, new: str) -> None:
+        """Rename a copy; there is none of the new name."""
+        with self._told(name):
+            if not isinstance(self._catalog, FileSystemCatalog):
+                self._catalog.rename_table(f"{self.database}.{name}", f"{self.database}.{new}")
+            elif self._is_there(name):
+                self._move(name, self._path(new))
+
+    def drop(self, name: str) -> None:
+        """Drop a table, if it is there: at once, however much there is to be deleted."""
+        with self._told(name):
+            if not isinstance(self._catalog, FileSystemCatalog):
+                self._catalog.drop_table(f"{self.database}.{name}", True)
+            elif self._is_there(name):
+                hidden = f"{self._catalog.get_database_path(self.database)}/{_DROPPED}{uuid4().hex}"
+                self._move(name, hidden)
+                self._catalog.file_io.delete(hidden, True)
+
+    def _found(self, name: str) -> _Found | None:
+        try:
+            with translating(name):
+                table = self._catalog.get_table(f"{self.database}.{name}")
+        except TableNotExistException:
+            return None
+        schema = getattr(table, "table_schema", None)
+        text = None if schema is None else schema.options.get(COPIED_FROM)
+        return _Found(table, None if text is None else CopyNote.from_json(text))
+
+    def _made(self, name: str) -> FoundCopy:
+        found = self._found(name)
+        if found is None or found.note is None:
+            raise TargetError(f"{self.database}.{name} is dropped or made anew by others while it is copied to.")
+        return FoundCopy(found.table, found.note)
+
+    @property
+    def _moves_directories(self) -> bool:
+        """Whether the store renames a directory in one step, so that no table is seen, or left, half deleted."""
+        if not isinstance(self._catalog, FileSystemCatalog):
+            return False
+        home = str(self._catalog.get_database_path(self.database))
+        return is_local(home) or is_renamed(home)
+
+    def _path(self, name: str) -> str:
+        return f"{self._catalog.get_database_path(self.database)}/{name}"
+
+    def _is_there(self, name: str) -> bool:
+        return bool(self._catalog.file_io.exists(self._path(name)))
+
+    def _move(self, name: str, to: str) -> None:
+        if not self._moves_directories:
+            raise TargetError(
+                f"the source of {self.database}.{name} was renamed, dropped or made anew, which a copy follows only in "
+                "a store that renames a table in one step: drop the copy while nobody writes to it, and the next run "
+                "fills it anew"
+            )
+        if not self._catalog.file_io.rename(self._path(name), to):
+            raise TargetError(f"{self.database}.{name} could not be renamed in its store")
+
+    @contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """Raise as our error what the catalog refuses of one table."""
+        try:
+            with translating(name):
+                yield
+        except (RuntimeError, ValueError) as error:
+            raise TargetError(f"the catalog refuses for {self.database}.{name}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    table: Any
+    note: CopyNote | None

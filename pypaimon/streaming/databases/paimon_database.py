@@ -1,0 +1,163 @@
+"""`PaimonDatabase`: a database of Paimon whose tables follow those of another one, each exactly once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pypaimon.streaming.apply_changes.copied_schema import copied_schema
+from pypaimon.streaming.apply_changes.followed_columns import Columns
+from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
+from pypaimon.streaming.databases.batches import BlockingTableBatch
+from pypaimon.streaming.databases.events import DatabaseEvent, TableDropped, TableRenamed
+from pypaimon.streaming.databases.paimon_columns import altered_columns, columns_of, fields_of
+from pypaimon.streaming.databases.paimon_copies import CopyNote, FoundCopy, PaimonCopies
+from pypaimon.streaming.databases.position import DatabasePosition, TablePlace
+from pypaimon.streaming.errors import StreamConfigError
+
+_USER = "pypaimon-database-copy"
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenCopy:
+    """A copy that is written to.
+
+    Attributes:
+        identity: Of which table it is one.
+        target: Writes to it.
+        columns: What it is noted to have.
+    """
+
+    identity: str
+    target: PaimonTarget
+    columns: Columns
+
+
+class PaimonDatabase:
+    """A database of Paimon whose tables follow those of another one, each exactly once; for `copy_database`.
+
+    The rows of a plan and the position behind it are one commit. A table is made with its first rows, with the keys and
+    options of its source but those that say where it lies and how it is read. Its columns are added, renamed, dropped
+    and given other types as in the source, before the rows that have them. A table that is dropped and made anew is
+    replaced when its first rows come. A table of the database that the copy has not made is never touched.
+
+    Renaming and dropping copies needs a store that does it in one step: local files, HDFS, or a REST catalog.
+    Elsewhere the table is left alone, with an error that says so.
+
+    Args:
+        catalog: pypaimon's, of the warehouse that is copied to.
+        database: Its database, made if it is not there. Copies of one source only: each source needs one of its own.
+        on_drop: What becomes of the copy of a table that is dropped: `"keep"` or `"drop"`.
+
+    Raises:
+        StreamConfigError: `on_drop` is neither.
+    """
+
+    def __init__(self, catalog: Any, database: str, *, on_drop: Literal["keep", "drop"] = "keep") -> None:
+        if on_drop not in ("keep", "drop"):
+            raise StreamConfigError(f"on_drop: expected 'keep' or 'drop', got {on_drop!r}")
+        self._tables = PaimonCopies(catalog, database)
+        self._drops = on_drop == "drop"
+        self._source = ""
+        self._open: dict[str, _OpenCopy] = {}
+
+    def begin(self, database: str) -> DatabasePosition:
+        """Where a copy of a database goes on. What is left of a plan that did not come to its end is taken back."""
+        self.leave()
+        self._source = database
+        self._tables.make()
+        found = self._tables.positions(database, _USER)
+        return DatabasePosition(database, {name: TablePlace(*each) for name, each in found.items()})
+
+    def apply(self, batch: BlockingTableBatch) -> bool:
+        """Apply a batch; with the last one of a plan it is saved. An error takes back what was applied of the plan.
+
+        Returns:
+            Whether it was; False: what lies before is not there (by now), and the copy has to begin again.
+
+        Raises:
+            StreamConfigError: The database has another table of that name, there are deletes in a table without a
+                primary key, such a table is not written here, or the batch does not go on where the copy stands.
+            UnsupportedTableError: A column cannot be written.
+            TableChangedError: One of both tables was rolled back, dropped or made anew.
+            TargetError: The catalog refuses a change of columns, or cannot drop what another table has left.
+            PaimonStreamError: As the writer of the table says.
+        """
+        copy = self._open.get(batch.table)
+        if batch.is_first:
+            copy = self._fit(batch, copy)
+        if copy is None or copy.identity != batch.plan_after.table:
+            return False
+        copy.target.apply(batch)
+        return True
+
+    def tell(self, event: DatabaseEvent) -> None:
+        """Follow what happened to a table; the same event may come again.
+
+        Raises:
+            StreamConfigError: A table is renamed, and the database has another one of that name.
+            TargetError: The catalog refuses, or the store cannot rename or drop a table in one step.
+        """
+        if isinstance(event, TableDropped):
+            self._drop(event.table)
+        elif isinstance(event, TableRenamed):
+            self._rename(event.former, event.table)
+
+    def leave(self) -> None:
+        """Take back what was applied of a plan that is not at its end."""
+        for name in list(self._open):
+            self._close(name)
+
+    def _fit(self, batch: BlockingTableBatch, copy: _OpenCopy | None) -> _OpenCopy | None:
+        """The copy that can take a plan; None: it does not hold what lies before."""
+        name, identity = batch.table, batch.plan_after.table
+        fields = fields_of(batch)
+        columns = columns_of(batch, fields)
+        if copy is None or copy.identity != identity or copy.columns != columns:
+            self._close(name)
+            found = self._tables.find(name, self._source)
+            if found is None or found.note.table != identity or found.note.is_dropped:
+                if not batch.begins_state:
+                    return None
+                schema = copied_schema(batch.schema, fields, {})
+                found = self._tables.create(name, schema, CopyNote(self._source, identity, columns))
+            elif found.note.columns != columns:
+                names = [field.name for field in found.table.fields]
+                changes = altered_columns(batch, fields, found.note.columns, names)
+                found = self._tables.alter(name, changes, replace(found.note, columns=columns))
+            copy = self._opened(name, found)
+        if not batch.begins_state and copy.target.position() is None:
+            return None
+        return copy
+
+    def _opened(self, name: str, found: FoundCopy) -> _OpenCopy:
+        copy = _OpenCopy(found.note.table, PaimonTarget(found.table, commit_user=_USER), found.note.columns)
+        self._open[name] = copy
+        return copy
+
+    def _drop(self, name: str) -> None:
+        found = self._tables.find_own(name, self._source)
+        if found is None:
+            return
+        self._close(name)
+        if self._drops:
+            self._tables.drop(name)
+        elif not found.note.is_dropped:
+            self._tables.alter(name, [], replace(found.note, is_dropped=True))
+
+    def _rename(self, former: str, name: str) -> None:
+        found = self._tables.find_own(former, self._source)
+        if found is None or found.note.is_dropped:
+            return
+        left = self._tables.find(name, self._source)
+        for each in (former, name):
+            self._close(each)
+        if left is not None:
+            # What another table of this name has left.
+            self._tables.drop(name)
+        self._tables.rename(former, name)
+
+    def _close(self, name: str) -> None:
+        copy = self._open.pop(name, None)
+        if copy is not None:
+            copy.target.close()

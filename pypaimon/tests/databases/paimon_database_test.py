@@ -1,0 +1,216 @@
+"""`PaimonDatabase`: a database of another warehouse that follows one, table by table, exactly once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commit_seed import commit_seed
+from database_changes import DatabaseChanges, alter, rows_of, write
+from databases import Database
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+from s3_server import S3Server
+
+from pypaimon.streaming import (
+    DatabaseEvent,
+    PaimonDatabase,
+    StreamConfigError,
+    TableDropped,
+    TableRenamed,
+    TablesFailedError,
+    TargetError,
+    copy_database,
+)
+
+SEEDS = range(commit_seed(), commit_seed() + (60 if os.environ.get("SOAK") else 3))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "w")
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Database:
+    return Database(tmp_path / "copies")
+
+
+def copied(database: Database, copies: Database, **settings: Any) -> list[DatabaseEvent]:
+    """Copy until the latest snapshots; what was told."""
+    told: list[DatabaseEvent] = []
+    target = PaimonDatabase(copies.catalog, "db", **settings)
+    copy_database(
+        database.catalog, "db", target, configure=lambda stream: stream.with_end(latest=True).on_event(told.append)
+    )
+    return told
+
+
+def names(copies: Database) -> set[str]:
+    return set(copies.catalog.list_tables("db"))
+
+
+def as_dicts(database: Database, name: str) -> list[dict[str, Any]]:
+    """The rows of a table, whatever the order of its columns."""
+    table = database.table(name)
+    found = table.new_read_builder()
+    rows = found.new_read().to_arrow(found.new_scan().plan().splits()).to_pylist()
+    return sorted((dict(sorted(row.items())) for row in rows), key=str)
+
+
+def check(database: Database, copies: Database, *expected: str) -> None:
+    for name in expected:
+        assert as_dicts(copies, name) == as_dicts(database, name), name
+
+
+def test_tables_that_come_change_and_go(database: Database, copies: Database) -> None:
+    database.create("plain", 1, 2)
+    database.create("keyed", 1, 2, keyed=True, bucket="1")
+    database.create("gone", 3)
+    database.create("old", 4)
+    database.create("empty")
+    copied(database, copies)
+    assert names(copies) == {"plain", "keyed", "gone", "old"}
+    assert copies.table("keyed").primary_keys == ["k"]
+    snapshots = len(list((copies.home / "keyed" / "snapshot").glob("snapshot-*")))
+    assert [event for event in copied(database, copies) if isinstance(event, TableDropped | TableRenamed)] == []
+    assert len(list((copies.home / "keyed" / "snapshot").glob("snapshot-*"))) == snapshots == 1
+    database.write("plain", 3)
+    database.write("keyed", 2, 9)
+    database.rename("old", "new")
+    database.write("new", 5)
+    database.drop("gone")
+    database.drop("plain")
+    database.create("plain", 7)
+    copied(database, copies)
+    check(database, copies, "plain", "keyed", "new")
+    assert names(copies) == {"plain", "keyed", "gone", "new"} and rows_of(copies, "gone") == [(3,)]
+    assert [event for event in copied(database, copies) if isinstance(event, TableDropped | TableRenamed)] == []
+    database.create("gone", 8)
+    database.rename("new", "newer")
+    database.drop("keyed")
+    copied(database, copies, on_drop="drop")
+    assert names(copies) == {"plain", "gone", "newer"}
+    check(database, copies, "plain", "gone", "newer")
+    assert not list(copies.home.glob(".copied-*"))
+
+
+def test_columns_are_followed(database: Database, copies: Database) -> None:
+    database.create("t", keyed=True, bucket="1")
+    alter(database, "t", *(SchemaChange.add_column(name, AtomicType("INT")) for name in ("a", "b", "c", "e")))
+    write(database, "t", k=[1], a=[1], b=[2], c=[3], e=[4])
+    copied(database, copies)
+    alter(database, "t", SchemaChange.update_column_type("a", AtomicType("BIGINT")))
+    # One takes the name of another that is renamed, one that of another that is dropped, and the key is renamed.
+    alter(database, "t", SchemaChange.rename_column("e", "f"), SchemaChange.rename_column("b", "e"))
+    alter(database, "t", SchemaChange.drop_column("c"), SchemaChange.rename_column("k", "c"))
+    alter(database, "t", SchemaChange.add_column("d", AtomicType("STRING")))
+    write(database, "t", c=[2], a=[1 << 40], e=[5], f=[6], d=["x"])
+    copied(database, copies)
+    expected = [{"c": 1, "a": 1, "e": 2, "f": 4, "d": None}, {"c": 2, "a": 1 << 40, "e": 5, "f": 6, "d": "x"}]
+    assert (
+        as_dicts(copies, "t") == as_dicts(database, "t") == sorted((dict(sorted(e.items())) for e in expected), key=str)
+    )
+    assert copies.table("t").primary_keys == ["c"]
+    alter(database, "t", SchemaChange.drop_column("d"))
+    alter(database, "t", SchemaChange.add_column("d", AtomicType("INT")))
+    write(database, "t", c=[1], a=[2], e=[7], f=[8], d=[9])
+    copied(database, copies)
+    check(database, copies, "t")
+
+
+def test_columns_that_exchange_their_names_stop_their_table_alone(database: Database, copies: Database) -> None:
+    for name in ("t", "good"):
+        database.create(name)
+    alter(database, "t", *(SchemaChange.add_column(name, AtomicType("INT")) for name in "ab"))
+    write(database, "t", k=[1], a=[1], b=[2])
+    copied(database, copies)
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        alter(database, "t", SchemaChange.rename_column(old, new))
+    write(database, "t", k=[2], a=[1], b=[2])
+    database.write("good", 1)
+    with pytest.raises(TablesFailedError, match="a, b have exchanged their names") as raised:
+        copied(database, copies)
+    assert isinstance(raised.value.errors["t"], TargetError)
+    assert rows_of(copies, "t") == [(1, 1, 2)] and rows_of(copies, "good") == [(1,)]
+    copies.drop("t")
+    copied(database, copies)
+    check(database, copies, "t")
+
+
+def test_a_table_that_the_copy_has_not_made_is_never_touched(database: Database, copies: Database) -> None:
+    copies.create("mine", 42)
+    for name in ("mine", "other"):
+        database.create(name, 1)
+    with pytest.raises(TablesFailedError, match="not copied here") as raised:
+        copied(database, copies)
+    assert set(raised.value.errors) == {"mine"} and isinstance(raised.value.errors["mine"], StreamConfigError)
+    database.drop("mine")
+    database.rename("other", "mine")
+    for _ in range(2):
+        with pytest.raises(TablesFailedError, match="not copied here"):
+            copied(database, copies)
+    assert (rows_of(copies, "mine"), rows_of(copies, "other")) == ([(42,)], [(1,)])
+    second = Database(database.home.parent, name="second")
+    second.create("other", 7)
+    target = PaimonDatabase(copies.catalog, "db")
+    with pytest.raises(TablesFailedError, match="copy of a table of database 'db'"):
+        copy_database(second.catalog, "second", target, configure=lambda stream: stream.with_end(latest=True))
+    assert rows_of(copies, "other") == [(1,)]
+
+
+def test_a_database_is_not_copied_into_itself(database: Database) -> None:
+    database.create("t", 1)
+    with pytest.raises(TablesFailedError, match="not copied here"):
+        copied(database, database)
+    assert rows_of(database, "t") == [(1,)]
+
+
+def test_exchanged_names_are_followed(database: Database, copies: Database) -> None:
+    for name, key in (("a", 1), ("b", 2)):
+        database.create(name, key)
+    copied(database, copies)
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        database.rename(old, new)
+    for name, key in (("a", 3), ("b", 4)):
+        database.write(name, key)
+    copied(database, copies)
+    assert names(copies) == {"a", "b"}
+    check(database, copies, "a", "b")
+
+
+def test_what_a_store_does_not_do_in_one_step_stops_its_table_alone(
+    database: Database, server: S3Server, tmp_path: Path
+) -> None:
+    copies = Database(tmp_path, server.catalog("copies"))
+    for name in ("same", "renamed", "made_anew", "gone"):
+        database.create(name, 1)
+    copied(database, copies)
+    database.rename("renamed", "renamed_now")
+    for name in ("made_anew", "gone"):
+        database.drop(name)
+    database.create("made_anew", 2)
+    database.write("same", 2)
+    with pytest.raises(TablesFailedError, match="only in a store that renames a table in one step") as raised:
+        copied(database, copies)
+    assert set(raised.value.errors) == {"renamed_now", "made_anew"}
+    assert names(copies) == {"same", "renamed", "made_anew", "gone"}
+    assert (rows_of(copies, "same"), rows_of(copies, "made_anew")) == ([(1,), (2,)], [(1,)])
+    for name in ("renamed", "made_anew"):
+        copies.drop(name)
+    copied(database, copies)
+    check(database, copies, "same", "made_anew", "renamed_now")
+
+
+def test_changes_at_random(database: Database, copies: Database, tmp_path: Path) -> None:
+    for seed in SEEDS:
+        source, target = Database(tmp_path / f"w{seed}"), Database(tmp_path / f"c{seed}")
+        changes = DatabaseChanges(source, seed)
+        for _ in range(4):
+            changes.change()
+            changes.change()
+            copied(source, target, on_drop="drop")
+            assert names(target) == set(changes.tables), seed
+            check(source, target, *changes.tables)
