@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import dying_copy
 import pytest
-from database_changes import DatabaseChanges, alter, rows_of, write
+from database_changes import alter, rows_of, write
 from databases import Database
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
@@ -187,21 +184,3 @@ def test_a_copy_without_an_end_is_stopped_by_whoever_has_got_its_stream(database
         database.catalog, "db", target, configure=lambda stream: stream.on_event(stop), on_open=streams.append
     )
     assert (found.tables, told, len(streams)) == ({}, [TableAdded("t")], 1)
-
-
-def test_killed_at_any_statement_a_copy_goes_on_exactly_once(database: Database, tmp_path: Path) -> None:
-    seed = int(os.environ.get("SEED", "7"))
-    changes, chance = DatabaseChanges(database, seed), random.Random(seed)
-    file, killed = tmp_path / "db.duckdb", 0
-    for number in range(KILLS):
-        changes.change()
-        ended = dying_copy.run(tmp_path / "w", file, chance.randrange(3, 90))
-        assert ended in (0, -signal.SIGKILL)
-        killed += ended != 0
-        if number % 10 == 2:
-            with duckdb.connect(str(file)) as connection:
-                copied(database, connection, drop_columns=True)
-                for name in changes.tables:
-                    assert held(connection, name) == rows_of(database, name), (seed, number, name)
-    assert killed
-    print(f"{killed} of {KILLS} were killed")

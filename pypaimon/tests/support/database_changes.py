@@ -19,6 +19,11 @@ def rows_of(database: Database, name: str) -> list[tuple[Any, ...]]:
         return sorted((tuple(row.values()) for batch in stream for row in batch.rows.to_pylist()), key=str)
 
 
+def as_dicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in an order of their own, with their columns by name."""
+    return sorted((dict(sorted(row.items())) for row in rows), key=str)
+
+
 def alter(database: Database, name: str, *changes: Any) -> None:
     database.catalog.alter_table(f"db.{name}", list(changes))
 

@@ -62,6 +62,12 @@ class Database:
     def table(self, name: str) -> Any:
         return self.catalog.get_table(f"{self.name}.{name}")
 
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """What a table holds, by a batch read of pypaimon."""
+        builder = self.table(name).new_read_builder()
+        found: list[dict[str, Any]] = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
+        return found
+
     def stream(self, catalog: Any | None = None, **arguments: Any) -> DatabaseStreamBuilder:
         """Of all tables, asked for often."""
         return (
