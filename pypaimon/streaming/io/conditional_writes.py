@@ -103,7 +103,7 @@ class ConditionalWrites:
         What bears the name beside is complete: after a crash it may take the place of a file that is gone.
         """
         beside = _beside(path)
-        with self._temporary(path, data) as temporary:
+        with written_beside(self._file_io, path, data) as temporary:
             for source, target in ((temporary, beside), (beside, path)):
                 self._file_io.delete(target)
                 # Who looked in between has renamed it already.
@@ -133,13 +133,13 @@ class ConditionalWrites:
             data: Its new content.
             given_up: Whether nobody waits for this write any more.
         """
-        with self._temporary(path, data) as temporary:
+        with written_beside(self._file_io, path, data) as temporary:
             if given_up():
                 raise IOTimeoutError("the write was given up; a later one must not be undone by it")
             os.replace(local_path(temporary), local_path(path))
 
     def _replace_local(self, path: str, data: bytes, seen: Seen | None) -> None:
-        with self._temporary(path, data) as temporary, _locked(path.rsplit("/", 1)[0]):
+        with written_beside(self._file_io, path, data) as temporary, _locked(path.rsplit("/", 1)[0]):
             try:
                 now = Path(local_path(path)).read_bytes()
             except FileNotFoundError:
@@ -173,21 +173,22 @@ class ConditionalWrites:
         return data
 
     def _write(self, path: str, data: bytes) -> None:
-        with self._file_io.new_output_stream(path) as stream, one_request():
-            stream.write(data)
+        _write(self._file_io, path, data)
 
-    @contextmanager
-    def _temporary(self, path: str, data: bytes) -> Iterator[str]:
-        directory, name = path.rsplit("/", 1)
-        temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
-        try:
-            self._write(temporary, data)
-            yield temporary
-        except BaseException:
-            # What made the write fail is what counts, not that nothing can be tidied up either.
-            with suppress(OSError):
-                self._file_io.delete(temporary)
-            raise
+
+@contextmanager
+def written_beside(file_io: Any, path: str, data: bytes) -> Iterator[str]:
+    """A temporary file beside a path, to be renamed to it; an error deletes it."""
+    directory, name = path.rsplit("/", 1)
+    temporary = f"{directory}/.{name}.{uuid.uuid4().hex}.tmp"
+    try:
+        _write(file_io, temporary, data)
+        yield temporary
+    except BaseException:
+        # What made the write fail is what counts, not that nothing can be tidied up either.
+        with suppress(OSError):
+            file_io.delete(temporary)
+        raise
 
 
 def is_local(path: str) -> bool:
@@ -206,6 +207,11 @@ def left_beside(directory: str, names: Collection[str]) -> list[str]:
         return []
     beside = [name for name in names if name.startswith(".") and name.endswith(_BESIDE)]
     return [f"{directory}/{whole}" for name in beside if (whole := name[1 : -len(_BESIDE)]) not in names]
+
+
+def _write(file_io: Any, path: str, data: bytes) -> None:
+    with file_io.new_output_stream(path) as stream, one_request():
+        stream.write(data)
 
 
 def _compare(path: str, now: bytes | None, data: bytes, seen: Seen | None) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pypaimon.streaming.errors import StoreError, StreamConfigError
 from pypaimon.streaming.internals import local_path
-from pypaimon.streaming.io.conditional_writes import is_local
+from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, written_beside
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.io.request_errors import translated
@@ -60,7 +60,7 @@ def link_new(path: str, data: bytes) -> os.stat_result | None:
 
 
 class ExclusiveFiles:
-    """Small files whose names are made once: local ones by a link, objects by `If-None-Match`.
+    """Small files whose names are made once: local ones by a link, objects by `If-None-Match`, on HDFS by a rename.
 
     Before the first one in a bucket or a local directory a probe is made there twice: a store that overwrites where it
     was told not to is refused. Calls run where the caller is, and are not repeated here. Thread-safe.
@@ -130,6 +130,8 @@ class ExclusiveFiles:
                     return link_new(local_path(path), data) is not None
             except NotCreatedError as error:
                 raise error.__cause__ or error from None
+        if is_renamed(path):
+            return self._is_renamed_to(path, data)
         made = self._objects.create(path, data)
         if made is None:
             # The client is trusted once it has found what the FileIO does.
@@ -138,10 +140,19 @@ class ExclusiveFiles:
             made = self._objects.create(path, data)
         if made is None:
             raise StreamConfigError(
-                f"{path}: this store is not known to create a file only where there is none. Local files are, and "
-                "S3-like stores that pypaimon reaches by keys, with the extra 'fast' installed."
+                f"{path}: this store is not known to create a file only where there is none. Local files are, HDFS, "
+                "and S3-like stores that pypaimon reaches by keys, with the extra 'fast' installed."
             )
         return made
+
+    def _is_renamed_to(self, path: str, data: bytes) -> bool:
+        """A rename replaces nothing there. That it did not is also said of one that failed: what is there is read."""
+        with written_beside(self._file_io, path, data) as temporary:
+            is_made = bool(self._file_io.rename(temporary, path))
+        if not is_made:
+            with suppress(OSError):
+                self._file_io.delete(temporary)
+        return is_made
 
     def _read(self, path: str) -> bytes:
         if is_local(path):

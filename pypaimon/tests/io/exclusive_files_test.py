@@ -9,11 +9,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fault_file_io import SCHEME, FaultFileIO
+from hadoop_file_io import HADOOP, HadoopFileIO
 from lossy_store import lossy_links
 from pyarrow.fs import AwsStandardS3RetryStrategy
 from pypaimon.common.options import Options
@@ -58,11 +61,13 @@ def store_at(server: S3Server) -> Store:
     return patient(file_io)
 
 
-@pytest.fixture(params=["local", "objects"])
+@pytest.fixture(params=["local", "hadoop", "objects"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[], Store], str]:
     """What makes a store, and a directory of it."""
     if request.param == "local":
         return lambda: patient(LocalFileIO()), str(tmp_path / "new" / "directory")
+    if request.param == "hadoop":
+        return lambda: patient(HadoopFileIO()), f"{HADOOP}{tmp_path}/new"
     server: S3Server = request.getfixturevalue("server")
     return lambda: store_at(server), f"{OBJECTS}/{tmp_path.name}"
 
@@ -184,6 +189,26 @@ def test_stores_that_cannot_promise_it_are_refused_by_name(
     with server.asked() as asked, pytest.raises(StreamConfigError, match="with the extra 'fast' installed"):
         store_at(server).create_exclusive(f"{OBJECTS}/file", b"own")
     assert not [path for method, path in asked if method == "PUT"]
+
+
+def test_a_crash_on_hdfs_leaves_no_half_of_a_file_and_its_answer_is_found(tmp_path: Path) -> None:
+    found = set()
+    for steps in count():
+        file_io, path = HadoopFileIO(), f"{HADOOP}{tmp_path}/{steps}/file"
+        file_io.dies_after(steps)
+        with suppress(StoreError):
+            patient(file_io).create_exclusive(path, b"own")
+        store = patient(HadoopFileIO())
+        try:
+            there = store.read(path)
+        except FileNotFoundError:
+            there = None
+        found.add(there)
+        assert store.create_exclusive(path, b"own")
+        assert store.read(path) == b"own"
+        if not file_io.dead:
+            break
+    assert found == {None, b"own"}
 
 
 def test_a_crash_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

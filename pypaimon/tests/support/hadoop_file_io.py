@@ -52,9 +52,11 @@ class HadoopFileIO(LocalFileIO):
 
     def rename(self, src: str, dst: str) -> bool:
         self._step()
-        if _local(dst).exists() or not _local(src).exists():
+        try:
+            os.link(_local(src), _local(dst))
+        except (FileExistsError, FileNotFoundError):
             return False
-        os.rename(_local(src), _local(dst))
+        os.unlink(_local(src))
         return True
 
     def _step(self) -> None:
