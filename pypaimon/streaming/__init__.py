@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pypaimon.streaming.install import install
 
 if TYPE_CHECKING:
+    from pypaimon.streaming.apply_changes import DeltaTarget as DeltaTarget
     from pypaimon.streaming.apply_changes import DictTarget as DictTarget
     from pypaimon.streaming.apply_changes import DuckDBTarget as DuckDBTarget
     from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
@@ -132,6 +133,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "apply_changes": (
+        "DeltaTarget",
         "DictTarget",
         "DuckDBTarget",
         "PaimonTarget",

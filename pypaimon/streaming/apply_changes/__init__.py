@@ -9,6 +9,7 @@ of a stream and in its midst (`Batch.begins_state`), so a target belongs to one 
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, last_changes
 from pypaimon.streaming.apply_changes.copy_stream import copy_stream, copy_stream_sync
+from pypaimon.streaming.apply_changes.delta_target import DeltaTarget
 from pypaimon.streaming.apply_changes.dicts import DictTarget, apply_to_dict
 from pypaimon.streaming.apply_changes.duckdb_target import DuckDBTarget
 from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
@@ -20,6 +21,7 @@ from pypaimon.streaming.apply_changes.sqlite_target import SQLiteTarget
 
 __all__ = [
     "AnyBatch",
+    "DeltaTarget",
     "DictTarget",
     "DuckDBTarget",
     "PaimonTarget",

@@ -125,6 +125,28 @@ def follow(alter: Alter, batch: AnyBatch, wanted: Columns, known: Columns | None
         alter.add(column)
 
 
+def refuse_other_columns(known: Columns, wanted: Columns, held: str, where: str) -> None:
+    """Make sure that columns were only added, for what is there cannot follow one that is another one now.
+
+    Args:
+        known: The columns that were written to before.
+        wanted: The columns that are to be written to.
+        held: What is there, as the error says it.
+        where: Where to begin anew, as the error says it.
+
+    Raises:
+        StreamConfigError: One was renamed, dropped or given another type.
+    """
+    now = {column.field_id: column for column in wanted.columns}
+    for column in known.columns:
+        found = now.get(column.field_id)
+        if found is None or (found.name, found.type) != (column.name, column.type):
+            raise StreamConfigError(
+                f"column '{column.name}' of type {column.type} is not what {held} any more. Begin anew {where}, or "
+                "read the columns that were read before."
+            )
+
+
 def _rename(alter: Alter, names: dict[str, str]) -> None:
     """Rename columns, which may swap their names."""
     changed = {old: new for old, new in names.items() if old != new}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
-from pypaimon.streaming.apply_changes.followed_columns import Columns
+from pypaimon.streaming.apply_changes.followed_columns import Columns, refuse_other_columns
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
 from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
 from pypaimon.streaming.model.position import Position
@@ -97,7 +97,7 @@ class _ParquetFiles:
         if batch.begins_state:
             self._begins_state = True
         elif self._columns is not None:
-            _check(self._columns, wanted)
+            refuse_other_columns(self._columns, wanted, "the files hold", "in another directory")
         self._columns = wanted
         with self._translated():
             if self._writer is None:
@@ -172,18 +172,6 @@ class _ParquetFiles:
                 f"Parquet files in {self._directory}: {error}. Nothing of the plan is there; replicate(...) goes on "
                 "where the files stand."
             ) from error
-
-
-def _check(known: Columns, wanted: Columns) -> None:
-    """Files that are there cannot follow a column that is another one now."""
-    now = {column.field_id: column for column in wanted.columns}
-    for column in known.columns:
-        found = now.get(column.field_id)
-        if found is None or (found.name, found.type) != (column.name, column.type):
-            raise StreamConfigError(
-                f"column '{column.name}' of type {column.type} is not what the files hold any more. Begin anew in "
-                "another directory, or read the columns that were read before."
-            )
 
 
 def _to_disk(path: Path) -> None:

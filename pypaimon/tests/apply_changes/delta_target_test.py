@@ -1,0 +1,262 @@
+"""Delta tables hold what a table of Paimon holds; what they cannot hold, and what others did to them, is told."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from commit_seed import commit_seed, some
+from deltalake import DeltaTable, write_deltalake
+from killed_target import check_killed, in_order
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import (
+    DeltaTarget,
+    StreamConfigError,
+    TargetError,
+    UnsupportedTableError,
+    replicate,
+)
+from pypaimon.streaming.apply_changes.delta_table import DeltaRows
+from pypaimon.streaming.testing import SmallTable, check_target
+
+KEYED, APPENDED = ("id",), ()
+either = pytest.mark.parametrize("keys", some("Delta", [KEYED, APPENDED], 1), ids=str)
+
+
+def opened(directory: Path, keys: tuple[str, ...], name: str) -> DeltaTarget:
+    return DeltaTarget(directory / name, keys)
+
+
+def held(directory: Path, name: str = "copy") -> list[dict[str, Any]]:
+    """The rows of a Delta table; none where it is not there."""
+    path = directory / name
+    return DeltaTable(path).to_pyarrow_table().to_pylist() if (path / "_delta_log").exists() else []
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SmallTable:
+    """A table with keys, of one row."""
+    table = SmallTable(tmp_path / "w")
+    table.commit({"id": 1, "name": "one"})
+    return table
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> DeltaTarget:
+    return opened(tmp_path, KEYED, "copy")
+
+
+@pytest.mark.by_commit(one_in=2)
+@either
+def test_it_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    check_target(
+        partial(opened, tmp_path, keys),
+        partial(held, tmp_path),
+        keys=keys,
+        schema_changes=False,
+        histories=1,
+        seed=commit_seed(),
+    )
+
+
+@either
+def test_whoever_is_killed_at_any_moment_goes_on_exactly_once(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    kills = 200 if os.environ.get("SOAK") else 4
+    check_killed(tmp_path / "w", keys, partial(opened, tmp_path, keys), partial(held, tmp_path), kills)
+
+
+_NOON = dt.datetime(1969, 12, 31, 12, 0, 0, 5)
+_VALUES: list[tuple[str, pa.DataType, Any]] = [
+    ("bool", pa.bool_(), True),
+    ("tiny", pa.int8(), -128),
+    ("small", pa.int16(), -(2**15)),
+    ("int", pa.int32(), -(2**31)),
+    ("big", pa.int64(), 2**63 - 1),
+    ("float", pa.float32(), 0.5),
+    ("double", pa.float64(), 1e300),
+    ("Text", pa.string(), 'it\'s "ä"\n'),
+    ("by`tes", pa.binary(), b"\0\xff"),
+    ("a day", pa.date32(), dt.date(1, 1, 1)),
+    ("millis", pa.timestamp("ms"), _NOON.replace(microsecond=5000)),
+    ("micros", pa.timestamp("us"), _NOON),
+    ("local", pa.timestamp("us", "UTC"), _NOON.replace(tzinfo=dt.timezone.utc)),
+    ("mo.ney", pa.decimal128(20, 2), Decimal("-123456789012345678.90")),
+    ("list", pa.list_(pa.int32()), [1, None]),
+    (
+        "row",
+        pa.struct([("at", pa.timestamp("ms")), ("more", pa.list_(pa.string()))]),
+        {"at": _NOON.replace(microsecond=0), "more": ["x"]},
+    ),
+    ("map", pa.map_(pa.string(), pa.int64()), [("k", 1)]),
+]
+
+
+def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: DeltaTarget) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), *((name, kind) for name, kind, _ in _VALUES)])
+    source = SmallTable(tmp_path / "w", columns=columns)
+    row = {name: value for name, _, value in _VALUES}
+    source.commit({"id": 1}, {"id": 2})
+    replicate(source.builder(), target)
+    source.commit(("-U", {"id": 1}), ("+U", {"id": 1, **row}))
+    replicate(source.builder(), target)
+    assert in_order(held(tmp_path)) == [{"id": 1, **row}, {"id": 2, **dict.fromkeys(row)}]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time32("ms"), pa.list_(pa.timestamp("ns"))], ids=str)
+def test_what_delta_cannot_hold_is_refused_before_it_is_written(
+    tmp_path: Path, target: DeltaTarget, kind: pa.DataType
+) -> None:
+    source = SmallTable(tmp_path / "w", columns=pa.schema([pa.field("id", pa.int64(), nullable=False), ("odd", kind)]))
+    source.commit({"id": 1})
+    with pytest.raises(UnsupportedTableError, match=r"column 'odd'.*with_projection"):
+        replicate(source.builder(), target)
+    assert target.position() is None
+
+
+def test_several_columns_are_the_key_and_nulls_are_equal(tmp_path: Path) -> None:
+    source = SmallTable(tmp_path / "w", keys=())
+    target = opened(tmp_path, ("id", "name"), "copy")
+    for amount in (1.0, 2.0):
+        source.commit(*({"id": key, "name": name, "amount": amount} for key in range(2) for name in ("a", None)))
+        replicate(source.builder(), target)
+    found, expected = (sorted(rows, key=str) for rows in (held(tmp_path), source.rows()))
+    assert found == [row for row in expected if row["amount"] == 2.0]
+
+
+def test_a_change_that_changes_no_row_moves_the_position(source: SmallTable, target: DeltaTarget) -> None:
+    before = replicate(source.builder(), target)
+    source.commit(("-D", {"id": 7}))
+    after = replicate(source.builder(), target)
+    assert before is not None and after is not None and after > before
+
+
+def test_columns_are_added_and_others_come_with_a_full_state_only(
+    source: SmallTable, target: DeltaTarget, tmp_path: Path
+) -> None:
+    replicate(source.builder(), target)
+    source.alter(SchemaChange.add_column("at", AtomicType("TIMESTAMP(6)")))
+    source.commit({"id": 2, "at": _NOON})
+    before = replicate(source.builder(), target)
+    assert [row["at"] for row in in_order(held(tmp_path))] == [None, _NOON]
+    source.alter(SchemaChange.rename_column("name", "title"))
+    source.commit({"id": 3, "title": "three"})
+    with pytest.raises(StreamConfigError, match=r"column 'name' .* is not what the Delta table holds"):
+        replicate(source.builder(), target)
+    assert target.position() == before
+    with source.builder().with_start("latest-full").open_sync() as stream:
+        for batch in stream:
+            target.apply(batch)
+    assert [row["title"] for row in in_order(held(tmp_path))] == ["one", None, "three"]
+
+
+def test_what_others_have_saved_meanwhile_stays(source: SmallTable, target: DeltaTarget, tmp_path: Path) -> None:
+    replicate(source.builder(), target)
+    source.commit({"id": 2})
+    behind = source.builder().with_start(position=target.position())
+    replicate(source.builder(), opened(tmp_path, KEYED, "copy"))
+    with behind.open_sync() as stream, pytest.raises(StreamConfigError, match="others write to it"):
+        target.apply(next(iter(stream)))
+    replicate(source.builder(), target)
+    assert in_order(held(tmp_path)) == in_order(source.rows())
+
+
+@pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
+def test_who_commits_in_the_same_moment_has_the_plan_refused(
+    source: SmallTable, tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    replicate(source.builder(), opened(tmp_path, keys, "copy"))
+    source.commit({"id": 2})
+    path = str(tmp_path / "copy")
+    rows = DeltaRows(path, keys, None)
+    saved = rows.saved()
+    assert saved is not None
+    position = opened(tmp_path, keys, "copy").position()
+    with source.builder().with_start(position=position).open_sync() as stream:
+        (batch,) = stream
+        rows.begin(saved)
+        rows.write(batch)
+        assert rows.save(batch.plan_after.to_json(), saved) is not None
+        write_deltalake(path, pa.table({"id": [9], "name": ["theirs"]}), mode="append", schema_mode="merge")
+        with pytest.raises(StreamConfigError, match=r"Others have committed .* in the same moment"):
+            rows.commit()
+        rows.roll_back()
+    assert rows.saved() == saved
+    assert [row["id"] for row in in_order(held(tmp_path))] == [1, 9]
+    replicate(source.builder(), opened(tmp_path, keys, "copy"))
+    assert [row["id"] for row in in_order(held(tmp_path))] == [1, 2, 9]
+
+
+def test_others_may_compact_vacuum_and_checkpoint(source: SmallTable, target: DeltaTarget, tmp_path: Path) -> None:
+    for number in range(2, 5):
+        replicate(source.builder(), target)
+        table = DeltaTable(tmp_path / "copy")
+        table.optimize.compact()
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        table.create_checkpoint()
+        source.commit({"id": number})
+    replicate(source.builder(), opened(tmp_path, KEYED, "copy"))
+    assert in_order(held(tmp_path)) == in_order(source.rows())
+    assert len(list((tmp_path / "copy" / "_paimon").iterdir())) == 1
+
+
+def test_a_position_that_is_lost_is_told_and_a_table_that_is_gone_is_filled_anew(
+    source: SmallTable, target: DeltaTarget, tmp_path: Path
+) -> None:
+    replicate(source.builder(), target)
+    (file,) = (tmp_path / "copy" / "_paimon").iterdir()
+    text = file.read_text()
+    for damage in (lambda: file.write_text(text[:-20]), file.unlink):
+        damage()
+        with pytest.raises(TargetError, match=r"position in _paimon/.* delete the table"):
+            replicate(source.builder(), target)
+    shutil.rmtree(tmp_path / "copy")
+    replicate(source.builder(), target)
+    assert in_order(held(tmp_path)) == source.rows()
+
+
+@contextmanager
+def full_disk(left: int) -> Iterator[None]:
+    """No file becomes longer."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (left, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("left", [100, 3000])
+def test_a_full_disk_leaves_nothing_half_applied(
+    source: SmallTable, target: DeltaTarget, tmp_path: Path, left: int
+) -> None:
+    """It ends with the position, or with the rows."""
+    before = replicate(source.builder(), target)
+    source.commit(*({"id": key, "name": os.urandom(200).hex()} for key in range(100)))
+    builder = source.builder().with_start(position=before)
+    with builder.open_sync() as stream:
+        batches = list(stream)
+        with full_disk(left), pytest.raises(TargetError, match=r"goes on where the table stands"):
+            for batch in batches:
+                target.apply(batch)
+    assert target.position() == before
+    assert [row["id"] for row in held(tmp_path)] == [1]
+    replicate(source.builder(), target)
+    assert in_order(held(tmp_path)) == in_order(source.rows())
+
+
+def test_a_place_that_is_no_table_is_told(source: SmallTable, tmp_path: Path) -> None:
+    tmp_path.joinpath("file").write_text("mine")
+    with pytest.raises(TargetError, match="Delta table"):
+        replicate(source.builder(), DeltaTarget(tmp_path / "file" / "copy"))

@@ -1,0 +1,92 @@
+"""A target whose process is killed while it follows a table."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from commit_seed import seeded
+from pypaimon import CatalogFactory
+
+from pypaimon.streaming import Target, replicate, stream_read_builder
+from pypaimon.streaming.testing import SmallTable
+
+_FORKS = multiprocessing.get_context("forkserver")
+Rows = list[dict[str, Any]]
+
+
+def check_killed(
+    warehouse: Path, keys: tuple[str, ...], opened: Callable[[str], Target], held: Callable[[str], Rows], kills: int
+) -> None:
+    """Kill the process of a target at as many moments, and have the next one go on.
+
+    Args:
+        warehouse: Where the table is made.
+        keys: Those of the target.
+        opened: Opens the target of a name; it is pickled.
+        held: The rows of the target of a name.
+        kills: How many.
+    """
+    chance = seeded(f"kills {keys}")
+    states = _history(warehouse, keys)
+    begun = time.monotonic()
+    run(warehouse, opened, "whole", None)
+    seconds = time.monotonic() - begun
+    name, died = "copy 0", 0
+    for number in range(kills):
+        ended = run(warehouse, opened, name, chance.uniform(0, seconds))
+        assert ended in (0, -signal.SIGKILL)
+        died += ended != 0
+        position = opened(name).position()
+        assert in_order(held(name)) == states[1 if position is None else position.snapshot], (number, position)
+        if ended == 0:
+            name = f"copy {number + 1}"
+    run(warehouse, opened, name, None)
+    assert in_order(held(name)) == in_order(held("whole")) == states[max(states)]
+    print(f"{died} of {kills} died")
+
+
+def _history(warehouse: Path, keys: tuple[str, ...]) -> dict[int, Rows]:
+    """Make a table, and its rows before each snapshot."""
+    source, rows, states = SmallTable(warehouse, keys), dict[int, dict[str, Any]](), {1: Rows()}
+    for number in range(8):
+        changes: list[Any] = [{"id": number, "name": "new", "number": None, "amount": 0.5}]
+        if keys and number > 1:
+            changes += [("-D", rows.pop(min(rows)))] if number % 3 == 0 else []
+            before = rows[max(rows)]
+            changes += [("-U", before), ("+U", {**before, "number": number})]
+            rows[before["id"]] = changes[-1][1]
+        rows[number] = changes[0]
+        states[source.commit(*changes) + 1] = in_order(list(rows.values()))
+    return states
+
+
+def in_order(rows: Rows) -> Rows:
+    """Rows of small tables, by their ids."""
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def run(warehouse: Path, opened: Callable[[str], Target], name: str, seconds: float | None) -> int:
+    """Follow a table to its end, in a process that is killed after some time; how it ended."""
+    _FORKS.set_forkserver_preload(["pypaimon.streaming.testing", "pypaimon.catalog.filesystem_catalog", "deltalake.fs"])
+    process = _FORKS.Process(target=_follow, args=(warehouse, opened, name, seconds), daemon=True)
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _follow(warehouse: Path, opened: Callable[[str], Target], name: str, seconds: float | None) -> None:
+    if seconds is not None:
+        dies = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+        dies.daemon = True
+        dies.start()
+    source = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("db.small")
+    builder = stream_read_builder(source).with_start(snapshot_id=1, full=True).with_catch_up("replay")
+    replicate(builder.with_end(latest=True), opened(name))
