@@ -527,9 +527,7 @@ class DatabaseEngine:
             identity = None if builder is None else self._of_database.identity(builder)
         except UnsupportedTableError as error:
             with self._lock:
-                self._known.opening.discard(name)
-                self._known.skipped[name] = str(error)
-                self._tell(TableSkipped(name, str(error)))
+                self._skip(name, error)
         except Exception as error:  # noqa: BLE001 - it stays with its table
             with self._lock:
                 if isinstance(error, PaimonStreamError) and error.retriable:
@@ -544,8 +542,20 @@ class DatabaseEngine:
                 if builder is None or identity is None:
                     self._on_gone(name)
                 else:
-                    self._known.is_there(name)
+                    self._known.is_there(name, identity)
                     self._on_opened(opening, builder, identity)
+
+    def _skip(self, name: str, error: UnsupportedTableError) -> None:
+        """With the lock held: it cannot be followed, for all that is seen of it now."""
+        known, why = self._known, str(error)
+        known.opening.discard(name)
+        table = known.followed.get(name)
+        if table is not None:
+            table.suspicion = None
+            self._park(name, error, table)
+        elif known.skipped.get(name) != why:
+            known.skipped[name] = why
+            self._tell(TableSkipped(name, why))
 
     def _on_gone(self, name: str) -> None:
         """With the lock held: it is listed, but there is none. One that was followed may have another name by now."""
@@ -563,25 +573,27 @@ class DatabaseEngine:
         is_another = place is not None and place.identity != identity
         former = known.former_name(identity) if place is None else None
         may_be_renamed = place is None and former is None and opening.is_new and known.is_elsewhere(name, identity)
-        if not opening.is_sure and (is_another or may_be_renamed):
-            # A listing in the midst of renamings shows names from before and after; the next one tells.
+        if (is_another or may_be_renamed) and not known.is_settled_elsewhere(opening, identity):
+            # A listing in the midst of renamings shows names from before and after; the next ones tell.
             if is_another:
                 known.is_replaced(name)
-            self._soon(replace(opening, is_sure=True), 1.5 * _NEW_LOOK)
+            since = known.rounds if opening.since is None else opening.since
+            self._soon(replace(opening, since=since), 1.5 * _NEW_LOOK)
             self._soon(self._discovery)
             return
         if is_another:
             self._tell_dropped(name)
+            former = known.former_name(identity)
         event: DatabaseEvent = TableAdded(name) if former is None else TableRenamed(name, former)
-        is_new = opening.is_new or is_another or opening.is_sure
+        is_new = opening.is_new or opening.since is not None
         self._tell(event, partial(self._begin, Beginning(name, identity, builder, is_new), former or name))
 
     def _begin(self, beginning: Beginning, former: str) -> None:
         """Once it is told that a table is followed, and so known what was delivered of it."""
         table, place = self._forget(former)
         if place is not None and place.identity == beginning.identity:
-            is_new = beginning.is_new if place.position is None and not place.was_empty else place.was_empty
-            beginning = replace(beginning, place=place, is_new=is_new)
+            # Under whatever name: where nothing was handed out yet, it begins as it would have begun.
+            beginning = replace(beginning, place=place, is_new=place.was_empty)
             if table is not None:
                 beginning = replace(beginning, schema=table.schema, cut=table.cut)
         # From here on a restart would know it as one that is read from its first row, or goes on.

@@ -48,13 +48,14 @@ class Opening:
     Attributes:
         name: Its name.
         is_new: Whether it came while others were followed already.
-        is_sure: Whether it was looked, since its identity is known, where else there is a table of that identity.
+        since: How many looks at which tables there are had been taken when it was seen that it may be another table
+            than the name tells; None: that was not seen.
         attempt: How often in a row it failed in a way that may pass.
     """
 
     name: str
     is_new: bool
-    is_sure: bool = False
+    since: int | None = None
     attempt: int = 0
 
 

@@ -63,6 +63,8 @@ class KnownTables:
         self._leaving: set[str] = set()
         # Names that are listed, of which the catalog says that there is no table.
         self._gone: set[str] = set()
+        # Which table was seen last under each name.
+        self._seen: dict[str, str] = {}
 
     @property
     def errors(self) -> dict[str, Exception]:
@@ -82,7 +84,7 @@ class KnownTables:
 
     def standings(self) -> dict[str, Standing]:
         """Where the stream stands in each table, and in those that are about to be opened."""
-        found = {name: Standing(None) for name in self.opening}
+        found = {name: Standing(None) for name in self.opening - self.skipped.keys()}
         found |= {name: Standing(None, error=error) for name, error in self.failed.items()}
         for name, table in self.followed.items():
             place = self.places.get(name)
@@ -112,7 +114,8 @@ class KnownTables:
         for name in self.skipped.keys() - names:
             del self.skipped[name]
         known = {name for name, table in self.followed.items() if table.suspicion is None}
-        known |= self.skipped.keys() | self.failed.keys() | self.opening
+        # What was skipped may be another table by now.
+        known |= self.failed.keys() | self.opening
         return Listed([self.new_opening(name) for name in sorted(names - known)], dropped, suspects)
 
     def _dropped(self, there: set[str]) -> list[str]:
@@ -134,6 +137,7 @@ class KnownTables:
     def new_opening(self, name: str) -> Opening:
         """A table that is to be opened. One that came while others were followed already is new."""
         self.opening.add(name)
+        self._seen.pop(name, None)
         return Opening(name, self.rounds > 1 or (self._given is not None and name not in self._given))
 
     def place_of(self, name: str) -> TablePlace | None:
@@ -146,9 +150,11 @@ class KnownTables:
         self._gone.add(name)
         return name in self.places
 
-    def is_there(self, name: str) -> None:
-        """There is a table of this name."""
+    def is_there(self, name: str, identity: str) -> None:
+        """There is a table of this name, which can be followed."""
         self._gone.discard(name)
+        self._seen[name] = identity
+        self.skipped.pop(name, None)
 
     def is_replaced(self, name: str) -> None:
         """There is another table where one was: that one may be found under another name."""
@@ -164,6 +170,27 @@ class KnownTables:
     def is_elsewhere(self, name: str, identity: str) -> bool:
         """Whether a table of this identity is known under another name."""
         return any(place.identity == identity for other, place in self.places.items() if other != name)
+
+    def is_settled_elsewhere(self, opening: Opening, identity: str) -> bool:
+        """Whether it is known by now where else there are the tables that a name stood for, and stands for.
+
+        For that a look at which tables there are has to be taken that began after the identity was known, and each name
+        that had the table of now has to be looked at, or to be missing. If it was another one, each name that may have
+        that one now goes first, so that it is found there.
+        """
+        name = opening.name
+        if opening.since is None or self.rounds < opening.since + 2:
+            return False
+        unknown = (self.opening | self._gone) - self._missing.keys() - self._leaving - {name}
+        if any(self.places[other].identity == identity for other in unknown & self.places.keys()):
+            return False
+        place = self.place_of(name)
+        return place is None or not any(self._may_have(other, place.identity) for other in self.opening - {name})
+
+    def _may_have(self, name: str, identity: str) -> bool:
+        """Whether a table may be found under a name that is about to be opened, where it was not before."""
+        seen = self._seen.get(name)
+        return seen is None or (seen == identity and self.place_of(name) is None)
 
     def former_name(self, identity: str) -> str | None:
         """The name under which a table was followed that is new under another one; None: it is new, for all we know.

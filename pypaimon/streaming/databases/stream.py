@@ -55,16 +55,20 @@ class _DatabaseLoop(Generic[B]):
         weakref.finalize(self, spawn_detached, engine.close)
 
     def __repr__(self) -> str:
+        if not self._handover.is_here:
+            return f"{type(self).__name__}({self.database}, of the process from which this one was forked)"
         return f"{type(self).__name__}({self.database}, {len(self.tables)} tables)"
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that are followed now. No IO."""
+        self._handover.refuse_elsewhere()
         return self._engine.names
 
     @property
     def failed(self) -> Mapping[str, Exception]:
         """The tables that are not read any more, with their errors; see `retry`. No IO."""
+        self._handover.refuse_elsewhere()
         return self._engine.failed
 
     @property
@@ -101,6 +105,7 @@ class _DatabaseLoop(Generic[B]):
         Raises:
             StreamConfigError: It has not.
         """
+        self._handover.refuse_elsewhere()
         self._engine.retry(table)
 
     def park(self, table: str, error: Exception) -> None:
@@ -112,6 +117,7 @@ class _DatabaseLoop(Generic[B]):
             table: Its name.
             error: Told as `TableFailed`, and in `failed`.
         """
+        self._handover.refuse_elsewhere()
         self._engine.park(table, error)
 
     def stop(self) -> None:

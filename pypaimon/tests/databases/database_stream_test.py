@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from databases import Database, keys
 
 from pypaimon.streaming import (
+    BlockingDatabaseStream,
     DatabaseEvent,
     DatabasePosition,
     SchemaChanged,
@@ -19,6 +23,7 @@ from pypaimon.streaming import (
     TableAdded,
     TableDropped,
     TableFailed,
+    TablePlace,
     TableRecovered,
     TableRenamed,
     TablesFailedError,
@@ -107,6 +112,100 @@ def test_what_cannot_be_streamed_is_passed_over(database: Database) -> None:
     assert read(database.stream().on_event(told.append)) == [("good", [1])]
     (skipped,) = [event for event in told if isinstance(event, TableSkipped)]
     assert skipped.table == "bad" and "partial-update" in skipped.reason
+
+
+def test_what_was_passed_over_is_looked_at_again(database: Database) -> None:
+    database.create("good", 1)
+    database.create("t", keyed=True, bucket="1", merge_engine="partial-update")
+    told: list[DatabaseEvent] = []
+    with database.stream().on_event(told.append).open_sync() as stream:
+        next(stream)
+        while stream._engine._known.rounds < 5 or not [event for event in told if event.table == "t"]:
+            # Each row comes behind what was to be told.
+            database.write("good", 2)
+            next(stream)
+        database.drop("t")
+        database.create("t", 7)
+        while (batch := next(stream)).table != "t":
+            pass
+        assert keys(batch) == [7]
+    assert [type(event) for event in told if event.table == "t"] == [TableSkipped, TableAdded]
+
+
+def test_a_table_that_was_renamed_before_it_was_read_begins_where_it_was_to_begin(database: Database) -> None:
+    for name in ("known", "seen_empty"):
+        database.create(name)
+    with database.stream().with_end(latest=True).open_sync() as stream:
+        list(stream)
+        places = stream.position.tables
+    known = TablePlace(places["known"].identity)
+    position = DatabasePosition("db", {"known": known, "seen_empty": places["seen_empty"]})
+    for name in ("known", "seen_empty"):
+        database.write(name, 1)
+        database.rename(name, f"{name}_now")
+    builder = database.stream().with_position(position).with_start("latest")
+    assert read(builder) == [("seen_empty_now", [1])]
+
+
+def test_a_forked_process_has_nothing_of_a_stream(database: Database) -> None:
+    database.create("t", 1)
+    with database.stream().open_sync() as stream:
+        assert keys(next(stream)) == [1]
+        found = in_child_while_locked(stream)
+        database.write("t", 2)
+        assert keys(next(stream)) == [2]
+    is_of_another = "BlockingDatabaseStream(db, of the process from which this one was forked)"
+    assert found.splitlines() == [*["refused"] * 6, "None", is_of_another]
+
+
+def in_child_while_locked(stream: BlockingDatabaseStream) -> str:
+    """What `in_child` gives, in a process that is forked while another thread has the lock of the engine."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with stream._engine._lock:
+            held.set()
+            go_on.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    told, free = os.pipe()
+    child = os.fork()
+    if not child:
+        # Ends it if it hangs.
+        signal.alarm(60)
+        os.write(free, in_child(stream).encode())
+        os._exit(0)
+    go_on.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    found = os.read(told, 1 << 16).decode()
+    for each in (told, free):
+        os.close(each)
+    return found
+
+
+def in_child(stream: BlockingDatabaseStream) -> str:
+    """What calls come to in a process that was forked."""
+    calls: list[Callable[[], object]] = [
+        lambda: stream.tables,
+        lambda: stream.failed,
+        lambda: stream.position,
+        lambda: stream.lag(),
+        lambda: stream.retry("t"),
+        lambda: stream.park("t", ValueError()),
+        lambda: stream.close(),
+    ]
+    return "\n".join([*(outcome(call) for call in calls), repr(stream)])
+
+
+def outcome(call: Callable[[], object]) -> str:
+    """What a call comes to."""
+    try:
+        return str(call())
+    except StreamConfigError:
+        return "refused"
 
 
 def test_an_error_of_one_table_stops_that_table_alone(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypaimon.streaming.databases.jobs import Opening
 from pypaimon.streaming.databases.known_tables import KnownTables
 from pypaimon.streaming.databases.position import TablePlace
 
@@ -49,3 +50,33 @@ def test_another_table_under_the_name_of_a_renamed_one_stands_nowhere() -> None:
     known.forget("b")
     opened(known, "b", "renamed")
     assert known.is_settled
+
+
+def test_a_table_is_not_dropped_before_it_is_looked_for_under_every_new_name() -> None:
+    known = KnownTables({"a": TablePlace("1")})
+    known.listed({"a", "renamed"})
+    known.is_there("a", "2")
+    known.is_replaced("a")
+    seen = Opening("a", False, since=known.rounds)
+    known.listed({"a", "renamed"})
+    assert not known.is_settled_elsewhere(seen, "2"), "the next look may have begun before it was seen"
+    known.listed({"a", "renamed"})
+    assert not known.is_settled_elsewhere(seen, "2"), "nobody knows what the new name stands for"
+    known.is_there("renamed", "1")
+    assert not known.is_settled_elsewhere(seen, "2"), "the new name stands for it"
+    assert known.is_settled_elsewhere(Opening("renamed", True, since=1), "1")
+    assert known.former_name("1") == "a"
+
+
+def test_of_tables_that_have_exchanged_their_names_one_goes_first() -> None:
+    known = KnownTables({"a": TablePlace("1"), "b": TablePlace("2")})
+    known.listed({"a", "b"})
+    known.is_there("a", "2")
+    known.is_replaced("a")
+    for _ in range(2):
+        known.listed({"a", "b"})
+    assert not known.is_settled_elsewhere(Opening("a", False, since=1), "2")
+    known.is_there("b", "1")
+    known.is_replaced("b")
+    assert known.is_settled_elsewhere(Opening("a", False, since=1), "2")
+    assert known.former_name("2") == "b"
