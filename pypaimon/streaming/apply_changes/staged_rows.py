@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
-from tempfile import SpooledTemporaryFile
+from collections.abc import Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,10 +30,7 @@ class StagedRows:
     def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
         self._keys = list(keys)
         self._schema = schema.append(pa.field(IS_GONE, pa.bool_())) if keys else schema
-        self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (close() ends it)
-        # Of a plan whose target is let go in its midst.
-        weakref.finalize(self, self._file.close)
-        self._writer = pa.ipc.new_stream(self._file, self._schema)
+        self._stored = _Stored(self._schema)
         self._keys_of_batches: list[pa.Table] = []
 
     def add(self, rows: pa.Table, gone: pa.Table | None = None) -> None:
@@ -41,31 +40,28 @@ class StagedRows:
             rows: Rows to set, or to add where there are no keys.
             gone: Rows to take away, of other keys; None: none.
         """
-        parts = [rows]
         if self._keys:
-            parts = [_marked(rows, False), *([] if gone is None else [_marked(gone, True)])]
-        whole = pa.concat_tables(parts)
-        self._writer.write_table(whole)
-        if self._keys:
-            self._keys_of_batches.append(whole.select(self._keys))
+            rows = pa.concat_tables([_marked(rows, False), *([] if gone is None else [_marked(gone, True)])])
+            self._keys_of_batches.append(rows.select(self._keys))
+        self._stored.write(rows)
 
     def changes(self) -> pa.RecordBatchReader:
         """All rows; with keys the last one of each key, and in column `IS_GONE` whether it is to be taken away."""
-        self._writer.close()
-        self._file.seek(0)
-        reader = pa.ipc.open_stream(self._file)
-        if len(self._keys_of_batches) < 2:
-            return reader
-        return pa.RecordBatchReader.from_batches(self._schema, _of_numbers(reader, self._last_of_keys()))
+        if len(self._keys_of_batches) > 1:
+            self._keep_last_of_keys()
+        return self._stored.reader()
 
     def rows(self) -> pa.RecordBatchReader:
         """The rows that are there after the plan, where none was before it."""
-        changes = self.changes()
+        reader = self.changes()
         if not self._keys:
-            return changes
-        schema = self._schema.remove(len(self._schema) - 1)
-        kept = (batch.filter(pc.invert(batch[IS_GONE])).select(schema.names) for batch in changes)
-        return pa.RecordBatchReader.from_batches(schema, kept)
+            return reader
+        names = self._schema.names[:-1]
+        kept = _Stored(pa.schema([self._schema.field(name) for name in names]))
+        for batch in reader:
+            kept.write(pa.table(batch.filter(pc.invert(batch[IS_GONE]))).select(names))
+        self._replace(kept)
+        return kept.reader()
 
     def has_nulls(self, key: str) -> bool:
         """Whether a column of the key has nulls."""
@@ -73,26 +69,86 @@ class StagedRows:
 
     def close(self) -> None:
         """Let go of the rows. Idempotent."""
-        self._file.close()
+        self._stored.close()
 
-    def _last_of_keys(self) -> pa.Array:
-        """The number of the last row of each key, in order."""
+    def _keep_last_of_keys(self) -> None:
         keys = pa.concat_tables(self._keys_of_batches)
         numbered = keys.append_column(_NUMBER, pa.array(range(keys.num_rows), pa.int64()))
         found = numbered.group_by(self._keys).aggregate([(_NUMBER, "max")])[f"{_NUMBER}_max"]
-        return found.combine_chunks().sort()
+        last = found.combine_chunks().sort().to_numpy()
+        kept, begin = _Stored(self._schema), 0
+        for batch in self._stored.reader():
+            end = begin + batch.num_rows
+            first, beyond = last.searchsorted([begin, end])
+            kept.write(pa.table(batch.take(pa.array(last[first:beyond] - begin))))
+            begin = end
+        self._keys_of_batches = [keys.take(pa.array(last))]
+        self._replace(kept)
+
+    def _replace(self, stored: _Stored) -> None:
+        before, self._stored = self._stored, stored
+        before.close()
+
+
+class _Stored:
+    """Rows in memory, or in a file. What reads them has nothing of Python.
+
+    Deltalake lets go of a reader on a thread of its own, which ends the interpreter if that is exiting meanwhile and
+    the reader needs it.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._batches: list[pa.Table] = []
+        self._size = 0
+        self._writer: pa.RecordBatchWriter | None = None
+        self._sink: pa.OSFile | None = None
+        self._path = ""
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows."""
+        if self._writer is None:
+            self._batches.append(rows)
+            self._size += rows.nbytes
+            if self._size <= _IN_MEMORY:
+                return
+            self._begin_file()
+            batches, self._batches = self._batches, []
+        else:
+            batches = [rows]
+        assert self._writer is not None
+        for each in batches:
+            self._writer.write_table(each)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """All of them, after which there are no more."""
+        if self._writer is None:
+            return pa.concat_tables([self._schema.empty_table(), *self._batches]).to_reader()
+        assert self._sink is not None
+        self._writer.close()
+        self._sink.close()
+        return pa.ipc.open_stream(pa.OSFile(self._path))
+
+    def close(self) -> None:
+        """Let go of them. Idempotent."""
+        self._batches = []
+        if self._sink is not None:
+            self._sink.close()
+            _remove(self._path)
+
+    def _begin_file(self) -> None:
+        handle, self._path = tempfile.mkstemp(prefix="pypaimon-")
+        os.close(handle)
+        # Of a plan whose target is let go in its midst.
+        weakref.finalize(self, _remove, self._path)
+        self._sink = pa.OSFile(self._path, "wb")
+        self._writer = pa.ipc.new_stream(self._sink, self._schema)
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.remove(path)
 
 
 def _marked(rows: pa.Table, is_gone: bool) -> pa.Table:
     return rows.append_column(IS_GONE, pa.repeat(pa.scalar(is_gone), rows.num_rows))
-
-
-def _of_numbers(batches: pa.RecordBatchReader, numbers: pa.Array) -> Iterator[pa.RecordBatch]:
-    """The rows of these numbers, counted through all batches."""
-    ordered = numbers.to_numpy()
-    begin = 0
-    for batch in batches:
-        end = begin + batch.num_rows
-        first, last = ordered.searchsorted([begin, end])
-        yield batch.take(pa.array(ordered[first:last] - begin))
-        begin = end

@@ -18,6 +18,7 @@ import pytest
 from commit_seed import commit_seed, some
 from deltalake import DeltaTable, write_deltalake
 from killed_target import check_killed, in_order
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
@@ -42,7 +43,11 @@ def opened(directory: Path, keys: tuple[str, ...], name: str) -> DeltaTarget:
 def held(directory: Path, name: str = "copy") -> list[dict[str, Any]]:
     """The rows of a Delta table; none where it is not there."""
     path = directory / name
-    return DeltaTable(path).to_pyarrow_table().to_pylist() if (path / "_delta_log").exists() else []
+    if not (path / "_delta_log").exists():
+        return []
+    # Files that deltalake opens in Python end an interpreter that exits meanwhile.
+    files = SubTreeFileSystem(str(path), LocalFileSystem())
+    return DeltaTable(path).to_pyarrow_table(filesystem=files).to_pylist()
 
 
 @pytest.fixture
