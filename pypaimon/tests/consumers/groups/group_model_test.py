@@ -11,8 +11,8 @@ from group_laws import BrokenLawError
 from group_mutants import MUTANTS, Mutant
 from group_world import Weather, play
 
-HISTORIES = 2500 if os.environ.get("SOAK") else 40
-ROUNDS = 40 if os.environ.get("SOAK") else 3
+HISTORIES = 2500 if os.environ.get("SOAK") else 250
+ROUNDS = 40 if os.environ.get("SOAK") else 4
 MOST_TRIES = 100
 """Histories in which a mutant has to be found."""
 
