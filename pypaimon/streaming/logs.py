@@ -51,6 +51,7 @@ Event = Literal[
     "upkeep_left_out",
     "group_assigned",
     "group_lost",
+    "group_waits_for_commit",
 ]
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 

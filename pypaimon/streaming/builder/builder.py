@@ -169,7 +169,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
         The table is divided into slots (see docs/groups.md). Who joins gets some of them from the others, and whose
         process ends, or is silent for a session, leaves them to the others. No row is lost, and those that were not
-        confirmed come again. With an end the loop ends once all slots of the group are confirmed up to it.
+        confirmed come again. With an end the loop ends once all slots of the group are confirmed up to it (see
+        there what that is with `commit="manual"`).
 
         Args:
             group_id: Under which the members find each other; all have the same stream.

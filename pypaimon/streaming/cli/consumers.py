@@ -16,6 +16,7 @@ from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerInfo, consumers_of
 from pypaimon.streaming.consumers.groups.group_info import group_info, living_member
 from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
+from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 
 _COLUMNS = ("consumer", "kind", "next_snapshot", "lag", "last_save", "owner")
@@ -220,7 +221,12 @@ class _Consumers:
 
     def refuse_living(self, consumer_id: str, force: bool) -> None:
         """Refuse what would end the members of a group that are alive, unless that is asked for."""
-        member = None if force else living_member(self._directory, consumer_id, Clock())
+        try:
+            member = None if force else living_member(self._directory, consumer_id, Clock())
+        except CorruptTableError as error:
+            raise click.ClickException(
+                f"{error} Whether the group has living members cannot be told; with --force that is not asked."
+            ) from error
         if member is not None:
             raise click.ClickException(
                 f"{consumer_id!r} is a group with living members ({member}), which would end with an error. Stop them "

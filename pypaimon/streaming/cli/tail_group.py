@@ -19,8 +19,8 @@ def tail_group(
 ) -> None:
     """Print the rows and changes of what a member of a group has, and on standard error what that is.
 
-    What was printed is confirmed when more is asked for. It ends by Ctrl-C, SIGTERM, or after `most` rows; then it
-    leaves the group.
+    What was printed is confirmed when more is asked for. It ends by Ctrl-C, SIGTERM, after `most` rows, or at the
+    end of the stream; then it leaves the group.
 
     Args:
         builder: How the table is read.

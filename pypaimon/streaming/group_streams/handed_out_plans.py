@@ -20,15 +20,19 @@ class _HandedOut:
 
 
 class HandedOutPlans:
-    """Plans in the order in which they were handed out, whichever slots they are of. Not thread-safe."""
+    """Plans in the order in which they were handed out, whichever slots they are of.
+
+    Not thread-safe, but for `has_whole`.
+    """
 
     def __init__(self) -> None:
         self._plans: deque[_HandedOut] = deque()
         self._last: BatchChunk | None = None
 
-    def __len__(self) -> int:
-        """How many."""
-        return len(self._plans)
+    @property
+    def has_whole(self) -> bool:
+        """Whether any has come whole, so that it can still be confirmed."""
+        return any(each.is_whole for each in tuple(self._plans))
 
     def add(self, chunk: BatchChunk, slots: Mapping[int, int]) -> None:
         """A chunk was handed out. To say so of the last one again changes nothing.

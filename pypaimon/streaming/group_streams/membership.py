@@ -89,7 +89,7 @@ class Membership:
         on_change: Called by another thread when there may be something new.
 
     Raises:
-        EndOfScan: The stream ends at the latest snapshot, and the table has none.
+        EndOfScan: The stream ends at the latest snapshot, or at a time, and the table has no snapshot.
         StreamConfigError: The group cannot be, with such a stream or on such a table.
         UnsupportedTableError: The table cannot be streamed.
         StoreError: The store failed.
@@ -145,6 +145,8 @@ class Membership:
         self._session = times.session
         self._has_callbacks = settings.has_callbacks
         self._told: dict[int, int] = {}
+        self._barrier: int | None = None
+        self._warned: int | None = None
         self._group_id = settings.group_id
         self._log = StreamLog.of(__name__, own.directory.table)
         self._logged: tuple[int, ...] = ()
@@ -211,9 +213,22 @@ class Membership:
     def _may_pass(self, snapshot_id: int) -> bool:
         """Whether all slots have come to a snapshot; if not, the others are told that this member waits before it."""
         passed = self.holdings.may_pass(snapshot_id)
+        self._barrier = None if passed else snapshot_id
         if not passed:
             self._thread.wake()
         return passed
+
+    def warn_of_barrier(self) -> None:
+        """Where the group waits before an overwrite, its reader has to confirm what it has: tell that once."""
+        barrier = self._barrier
+        if barrier is None or barrier == self._warned:
+            return
+        self._warned = barrier
+        text = (
+            "group %(group)s: all before the overwrite of snapshot %(snapshot)d has to be committed by all members "
+            "before any of them goes on. This one waits for more, and has not committed what it was given"
+        )
+        self._log.warning("group_waits_for_commit", text, group=self._group_id, snapshot=barrier)
 
     # ---- what is confirmed ----
 

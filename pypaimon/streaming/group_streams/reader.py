@@ -33,6 +33,10 @@ class Waiting:
     read_bytes: int
 
 
+class UnconfirmedEnd(EndOfScan):
+    """The member has nothing more to hand out; its caller has what it has not confirmed."""
+
+
 class GroupReader:
     """Reads the slots of a member, each class of slots that stand at one position by a cursor.
 
@@ -64,7 +68,7 @@ class GroupReader:
         self._is_running = False
         self._closed = False
         self._waiting: Future[None] | None = None
-        self._is_unconfirmed = False
+        self._has_unconfirmed: Callable[[], bool] = lambda: False
         self._origin = Origin()
 
     @property
@@ -74,15 +78,15 @@ class GroupReader:
 
     # ---- for the caller's side ----
 
-    def ready(self, *, is_unconfirmed: bool) -> Future[None]:
+    def ready(self, has_unconfirmed: Callable[[], bool]) -> Future[None]:
         """Done as soon as it is worth to look what there is; begins to read if nothing does.
 
         Args:
-            is_unconfirmed: The caller has what it has not confirmed, and so does not wait for the others at the end,
-                who may wait for that.
+            has_unconfirmed: Whether the caller has what it has yet to confirm. Such a one does not wait for the others
+                at the end, who may wait for that. Asked by any thread.
         """
         with self._lock:
-            self._is_unconfirmed = is_unconfirmed
+            self._has_unconfirmed = has_unconfirmed
             if self._waiting is None:
                 self._waiting = Future()
             waiting = self._waiting
@@ -103,7 +107,8 @@ class GroupReader:
         """What is to be handed out next, if there is something by now; it stays here until `drop`.
 
         Raises:
-            EndOfScan: The stream is closed, or has come to its end.
+            UnconfirmedEnd: Nothing more comes; what the others have is not waited for.
+            EndOfScan: The stream is closed, or the group has come to its end.
             PaimonStreamError: Reading failed, or the member has ended.
         """
         with self._lock:
@@ -123,8 +128,8 @@ class GroupReader:
             if error is not None:
                 self._changed.notify_all()
                 raise error
-            if self._has_come_to_end():
-                raise EndOfScan("the stream has reached its end")
+            if (end := self._end()) is not None:
+                raise end
             return None
 
     def drop(self, waiting: Waiting) -> None:
@@ -160,17 +165,19 @@ class GroupReader:
             return False
         if member.has_ended or member.has_news() or (self._queue and member.holdings.is_leased(member.now())):
             return True
-        return self._has_come_to_end()
+        return self._end() is not None
 
-    def _has_come_to_end(self) -> bool:
-        """Whether all is handed out up to an end, and confirmed by whoever has it."""
+    def _end(self) -> EndOfScan | None:
+        """The end, if the stream has one and has come to it."""
         member = self._membership
         if member is None or self._queue or not all(cursor.has_ended for cursor in self._cursors):
-            return False
-        covered = {slot for cursor in self._cursors for slot in cursor.slots}
-        if not covered.issuperset(member.holdings.assigned()):
-            return False
-        return (self._is_unconfirmed and bool(covered)) or member.is_over()
+            return None
+        covered = {slot: since for cursor in self._cursors for slot, since in cursor.slots.items()}
+        if any(covered.get(slot) != since for slot, (since, _) in member.holdings.assigned().items()):
+            return None
+        if covered and self._has_unconfirmed():
+            return UnconfirmedEnd("the stream has reached its end")
+        return EndOfScan("the stream has reached its end") if member.is_over() else None
 
     def _tell(self) -> None:
         if self._waiting is not None and self._has_answer():
@@ -231,6 +238,8 @@ class GroupReader:
             error = raised
         if chunk is None:
             cursor.rest()
+            if self._membership is not None and self._has_unconfirmed():
+                self._membership.warn_of_barrier()
         with self._lock:
             if self._closed or cursor not in self._cursors:
                 return

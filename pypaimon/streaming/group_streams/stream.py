@@ -18,7 +18,7 @@ from pypaimon.streaming.group_streams.batch import BlockingGroupBatch, GroupBatc
 from pypaimon.streaming.group_streams.group_settings import GroupSettings, OnSlots
 from pypaimon.streaming.group_streams.handed_out_plans import HandedOutPlans
 from pypaimon.streaming.group_streams.membership import ChangeKind
-from pypaimon.streaming.group_streams.reader import GroupReader, Waiting
+from pypaimon.streaming.group_streams.reader import GroupReader, UnconfirmedEnd, Waiting
 from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
@@ -61,6 +61,7 @@ class _GroupLoop(Generic[B]):
         self._sleeper = Sleeper(clock)
         self._stopping = False
         self._over = False
+        self._is_at_end = False
         # The threads must not outlive a stream that nobody holds any more.
         weakref.finalize(self, spawn_detached, partial(_let_go, reader))
 
@@ -100,8 +101,8 @@ class _GroupLoop(Generic[B]):
         self._reader.leave()
 
     def _has_unconfirmed(self) -> bool:
-        """Whether the caller may still confirm what it was given."""
-        return self._settings.commit is CommitMode.MANUAL and bool(self._plans)
+        """Whether the caller has yet to confirm what it was given."""
+        return self._settings.commit is CommitMode.MANUAL and self._plans.has_whole
 
     def _is_stopped(self) -> bool:
         hand = self._handover.state
@@ -113,8 +114,7 @@ class _GroupLoop(Generic[B]):
         if hand is not None and self._settings.commit is CommitMode.AUTO:
             self._confirm(hand.chunk)
         while not (self._over or self._handover.has_item):
-            ready = self._reader.ready(is_unconfirmed=self._has_unconfirmed())
-            yield self._sleeper.until_done(ready, self._is_stopped)
+            yield self._sleeper.until_done(self._reader.ready(self._has_unconfirmed), self._is_stopped)
             yield from self._tell_news()
             if self._is_stopped():
                 raise EndOfScan("the stream was stopped")
@@ -164,6 +164,10 @@ class _GroupLoop(Generic[B]):
             # Never given up: the member tells what became of it, also when it leaves.
             lost |= set((yield self._sleeper.until_done(member.saved(slots, after), lambda: False)))
         member.check()
+        if self._is_at_end and not self._has_unconfirmed():
+            # Nothing is left to do here, and the others may wait.
+            self._end()
+            spawn_detached(self._reader.leave)
         if lost:
             raise AssignmentLostError(tuple(sorted(lost)))
 
@@ -211,9 +215,11 @@ class GroupStream(_GroupLoop[GroupBatch]):
     async def __anext__(self) -> GroupBatch:
         try:
             await self._handover.exclusively_async(lambda: run_async(self._find(self._new_batch)))
+        except UnconfirmedEnd:
+            self._is_at_end = True
+            raise StopAsyncIteration from None
         except EndOfScan:
-            if self._over or not self._has_unconfirmed():
-                await self.aclose()
+            await self.aclose()
             raise StopAsyncIteration from None
         return self._handover.take()
 
@@ -260,9 +266,11 @@ class BlockingGroupStream(_GroupLoop[BlockingGroupBatch]):
     def __next__(self) -> BlockingGroupBatch:
         try:
             self._handover.exclusively(lambda: run(self._find(self._new_batch)))
+        except UnconfirmedEnd:
+            self._is_at_end = True
+            raise StopIteration from None
         except EndOfScan:
-            if self._over or not self._has_unconfirmed():
-                self._leave()
+            self._leave()
             raise StopIteration from None
         return self._handover.take()
 

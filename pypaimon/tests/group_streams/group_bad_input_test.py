@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cli_runs import Program
 from group_members import SESSION, group, keys, write
 from written_tables import Written
 
@@ -81,3 +82,15 @@ def test_a_damaged_file_is_named(written: Written, which: str) -> None:
     path.write_bytes(b"{")
     with group(written).open_sync() as stream, pytest.raises(CorruptTableError, match=path.name):
         next(stream)
+
+
+def test_a_damaged_register_does_not_keep_a_group_from_being_deleted(
+    written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with group(written).open_sync() as stream:
+        next(stream)
+    max((written.path / "consumer" / "group-etl" / "1").glob("member-*")).write_bytes(b"{")
+    program = Program(tmp_path, capsys)
+    refused = program("consumers", "delete", written.name, "etl", "--yes")
+    assert refused.code == 1 and "with --force that is not asked" in refused.err
+    assert program("consumers", "delete", written.name, "etl", "--yes", "--force").code == 0

@@ -102,12 +102,25 @@ def test_no_member_ends_before_all_is_confirmed(written: Written) -> None:
 
 
 def test_a_loop_ends_before_what_its_reader_confirms_afterwards(written: Written) -> None:
-    with bounded(written, {"latest": True}, commit="manual").open_sync() as stream:
-        batches = list(stream)
-        assert batches and stream.assignment is not None
-        batches[-1].commit()
-    with bounded(written, {"latest": True}).open_sync() as stream:
-        assert all_keys(stream) == []
+    """With the last commit the member leaves, though its stream is open."""
+    stream = bounded(written, {"latest": True}, commit="manual").open_sync()
+    batches = list(stream)
+    assert batches and stream.assignment is not None
+    waits = Member(lambda **calls: bounded(written, {"latest": True}, **calls))
+    until(lambda: stream.assignment is not None and stream.assignment.members == 2)
+    assert not waits.has_ended
+    batches[-1].commit()
+    waits.join()
+    assert waits.keys == [] and stream.assignment is None
+
+
+def test_a_member_that_is_stopped_leaves_though_it_has_not_committed(written: Written) -> None:
+    stream = group(written, commit="manual").open_sync()
+    found = keys(next(stream))
+    stream.stop()
+    assert list(stream) == []
+    with group(written).open_sync() as after:
+        assert sorted(keys(next(after))) == sorted(found) == [*range(40), *range(100, 140)]
 
 
 def test_async_for_ends_too(written: Written) -> None:

@@ -49,7 +49,7 @@ def test_who_joins_is_shown_and_what_nobody_has(table: Written) -> None:
         next(first)
         with group(table).open_sync() as second:
             assert second.assignment is None
-            _ = second._reader.ready(is_unconfirmed=False)
+            _ = second._reader.ready(lambda: False)
             until(lambda: len(group_info(directory, "etl") or ()) == 2)
             found = group_info(directory, "etl") or []
             assert sum(len(each.slots) for each in found) == 4

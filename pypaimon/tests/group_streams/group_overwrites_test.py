@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
-from group_members import Member, group, keys, until, write
+from group_members import FOR_EVER, Member, group, keys, until, waits_before, write
 from pypaimon.schema.schema_change import SchemaChange
 from written_tables import Written, rows
 
@@ -20,19 +20,6 @@ def overwrite(table: Written, *keys: int) -> None:
     with table.writer("other").with_overwrite().open_sync() as writer:
         writer.write(rows(*keys))
         writer.commit()
-
-
-def waits_before(table: Written) -> set[int]:
-    """Snapshots that members say they wait before."""
-    found = set()
-    for path in (table.path / "consumer" / "group-etl" / "1").glob("member-*"):
-        try:
-            register = json.loads(path.read_text())
-        except FileNotFoundError:
-            continue
-        if "barrier" in register:
-            found.add(register["barrier"])
-    return found
 
 
 @pytest.fixture
@@ -99,3 +86,22 @@ def test_a_reader_of_slots_of_files_waits_for_nobody(tmp_path: Path) -> None:
         write(table, *LATER)
         assert set(keys(next(stream))) == set(LATER)
     assert not waits_before(table)
+
+
+def test_who_asks_for_more_without_committing_is_told_what_the_group_waits_for(
+    table: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(table, *range(40))
+    found: list[int] = []
+    with group(table, commit="manual").open_sync() as stream:
+        batch = next(stream)
+        overwrite(table, *range(500, 540))
+        write(table, *LATER)
+        following = Thread(target=lambda: found.extend(keys(next(stream))))
+        following.start()
+        until(lambda: "has not committed what it was given" in caplog.text)
+        assert not found
+        batch.commit()
+        following.join(FOR_EVER)
+    assert sorted(found) == list(LATER)
+    assert caplog.text.count("all before the overwrite of snapshot 2") == 1

@@ -46,19 +46,20 @@ def test_a_confirmation_covers_all_plans_up_to_its_chunk_and_none_behind(plans: 
     chunks = [chunk(plan(1)), chunk(plan(1)), chunk(plan(2))]
     for each, slots in zip(chunks, (FIRST, SECOND, THIRD), strict=True):
         plans.add(each, slots)
-    assert len(plans) == 3
+    assert plans.has_whole
     assert plans.confirmed(chunks[1]) == [(FIRST, at(2)), (SECOND, at(2))]
     assert plans.confirmed(chunks[1]) == plans.confirmed(chunks[0]) == []
     assert plans.confirmed(chunks[2]) == [(THIRD, at(3))]
-    assert len(plans) == 0
+    assert not plans.has_whole
 
 
 def test_a_plan_is_confirmed_with_its_last_chunk_alone(plans: HandedOutPlans) -> None:
     one = plan(1)
     begins, ends = chunk(one, last=False), chunk(one, first=False)
     plans.add(begins, FIRST)
-    assert plans.confirmed(begins) == [] and len(plans) == 1
+    assert plans.confirmed(begins) == [] and not plans.has_whole
     plans.add(ends, FIRST)
+    assert plans.has_whole
     assert plans.confirmed(begins) == []
     assert plans.confirmed(ends) == [(FIRST, at(2))]
 
@@ -68,7 +69,7 @@ def test_a_plan_that_did_not_come_whole_is_never_confirmed(plans: HandedOutPlans
     behind = chunk(plan(2))
     plans.add(behind, SECOND)
     assert plans.confirmed(behind) == [(SECOND, at(3))]
-    assert len(plans) == 0
+    assert not plans.has_whole
 
 
 def test_plans_without_rows_are_confirmed_with_the_one_before_them(plans: HandedOutPlans) -> None:
@@ -100,4 +101,4 @@ def test_to_say_of_a_chunk_twice_that_it_was_handed_out_changes_nothing(plans: H
     plans.add(one, SECOND)
     assert plans.confirmed(one) == [(FIRST, at(2))]
     plans.add(one, SECOND)
-    assert plans.confirmed(one) == [] and len(plans) == 0
+    assert plans.confirmed(one) == [] and not plans.has_whole

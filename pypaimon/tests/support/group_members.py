@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,19 @@ def group(table: Written, **settings: Any) -> GroupStreamBuilder:
 
 def keys(batch: Any) -> list[int]:
     found: list[int] = batch.rows["k"].to_pylist()
+    return found
+
+
+def waits_before(table: Written) -> set[int]:
+    """Snapshots that members say they wait before."""
+    found = set()
+    for path in (table.path / "consumer" / "group-etl" / "1").glob("member-*"):
+        try:
+            register = json.loads(path.read_text())
+        except FileNotFoundError:
+            continue
+        if "barrier" in register:
+            found.add(register["barrier"])
     return found
 
 

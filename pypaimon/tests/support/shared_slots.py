@@ -102,7 +102,7 @@ class Seat:
 
     def take(self, seconds: float) -> bool:
         """Take a chunk if there is one within so many seconds; says whether there was."""
-        ready = self.reader.ready(is_unconfirmed=False)
+        ready = self.reader.ready(lambda: False)
         waiting = self.reader.peek()
         end = time.monotonic() + seconds
         while waiting is None and (left := end - time.monotonic()) > 0:
@@ -111,7 +111,7 @@ class Seat:
             except TimeoutError:
                 return False
             waiting = self.reader.peek()
-            ready = self.reader.ready(is_unconfirmed=False)
+            ready = self.reader.ready(lambda: False)
         if waiting is None:
             return False
         chunk, slots = waiting.chunk, waiting.cursor.slots

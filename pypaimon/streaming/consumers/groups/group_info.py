@@ -92,15 +92,14 @@ def living_member(directory: TableDirectory, group_id: str, clock: Clock) -> str
     home = _home(directory, group_id)
     if home is None:
         return None
-    registers = _looked_at(directory, home)[2]
-    numbers = {member: register.number for member, register in registers.items() if not register.is_final}
-    sessions = [registers[member].session or _UNKNOWN_SESSION for member in numbers]
-    until = clock.monotonic() + max(sessions, default=0.0) / 2
-    while numbers and clock.monotonic() < until:
-        clock.wait(SimpleQueue(), max(sessions) / 16)
-        _, versions = numbers_of(_files(directory, home))
-        for member, number in numbers.items():
-            if max(versions.get(member, ()), default=number) > number:
+    before = _looked_at(directory, home)[2]
+    session = max((each.session or _UNKNOWN_SESSION for each in before.values() if not each.is_final), default=0.0)
+    until = clock.monotonic() + session / 2
+    while clock.monotonic() < until:
+        clock.wait(SimpleQueue(), session / 16)
+        for member, register in _looked_at(directory, home)[2].items():
+            has_written = member not in before or register.number > before[member].number
+            if has_written and not register.is_final:
                 return member
     return None
 

@@ -112,6 +112,8 @@ class Holdings:
             for each in found:
                 assert each is not None
                 each.handed = each.confirmed = after
+            # Others may wait for that; else it can wait for the next beat.
+            self._unsaved = self._unsaved or self._barrier is not None
             return True
 
     def take_back(self, slots: Mapping[int, int], before: Position) -> None:
