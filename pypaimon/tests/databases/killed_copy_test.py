@@ -51,8 +51,8 @@ def in_warehouse(warehouse: Path) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("target", "held", "steps"),
     [
-        pytest.param(dying_copy.to_duckdb, in_duckdb, 150, id="duckdb"),
-        pytest.param(dying_copy.to_warehouse, in_warehouse, 250, id="warehouse"),
+        pytest.param(dying_copy.to_duckdb, in_duckdb, 90, id="duckdb"),
+        pytest.param(dying_copy.to_warehouse, in_warehouse, 140, id="warehouse"),
     ],
 )
 def test_a_copy_that_is_killed_at_any_step_is_equal_to_its_source(

@@ -1,0 +1,186 @@
+"""`Discovering`: finds out which tables a database has, and what became of those that were there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.databases.engine_state import NEW_LOOK, EngineState
+from pypaimon.streaming.databases.events import DatabaseEvent, TableAdded, TableRenamed, TableSkipped
+from pypaimon.streaming.databases.followed_table import FollowedTable
+from pypaimon.streaming.databases.jobs import LONGEST_PAUSE, Beginning, Opening, pause_before
+from pypaimon.streaming.databases.known_tables import MissingError
+from pypaimon.streaming.databases.position import TablePlace
+from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
+from pypaimon.streaming.errors import PaimonStreamError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.logs import StreamLog
+
+_LOG = StreamLog(__name__)
+
+
+class Discovering:
+    """Lists tables, opens them and begins their streams, for the workers of an engine.
+
+    Args:
+        state: What they share.
+        tables: Which tables there are.
+    """
+
+    def __init__(self, state: EngineState, tables: TablesOfDatabase) -> None:
+        self._state = state
+        self._tables = tables
+
+    def discover(self) -> None:
+        """Look which tables there are."""
+        try:
+            names = self._tables.names()
+        except Exception as error:  # noqa: BLE001 - told to the caller, or waited out
+            self._on_discovery_error(error)
+            return
+        with self._state.lock:
+            listed = self._state.known.listed(names)
+            for name in listed.dropped:
+                self._state.tell_dropped(name)
+            for table in listed.suspects:
+                self._state.schedule.remove(table)
+                self._state.rows.unhold(table)
+                self._state.rows.pass_over(table)
+            for opening in listed.openings:
+                self._state.soon(opening)
+            if self._state.known.has_missing:
+                self._state.soon(self._state.discovery, NEW_LOOK)
+            elif not self._state.settings.is_bounded:
+                self._state.soon(self._state.discovery, self._state.settings.discovery_seconds)
+
+    def _on_discovery_error(self, error: Exception) -> None:
+        with self._state.lock:
+            passes = isinstance(error, PaimonStreamError) and error.retriable
+            if not passes and not self._state.known.rounds:
+                self._state.fatal = error
+            else:
+                text = "the tables of the database could not be listed, which is tried again: %(error)s"
+                _LOG.warning("discovery_failed", text, error=str(error))
+            self._state.soon(self._state.discovery, min(LONGEST_PAUSE, self._state.settings.discovery_seconds))
+
+    def open(self, opening: Opening) -> None:
+        """Find out what a name stands for."""
+        name = opening.name
+        try:
+            builder = self._tables.builder(name)
+            identity = None if builder is None else self._tables.identity(builder)
+        except UnsupportedTableError as error:
+            with self._state.lock:
+                self._skip(name, error)
+        except Exception as error:  # noqa: BLE001 - it stays with its table
+            with self._state.lock:
+                if isinstance(error, PaimonStreamError) and error.retriable:
+                    self._state.soon(replace(opening, attempt=opening.attempt + 1), pause_before(opening.attempt))
+                elif isinstance(error, TableChangedError):
+                    self._on_gone(name)
+                else:
+                    self._state.known.opening.discard(name)
+                    self._state.park(name, error, self._state.known.followed.get(name))
+        else:
+            with self._state.lock:
+                if builder is None or identity is None:
+                    self._on_gone(name)
+                else:
+                    self._state.known.is_there(name, identity)
+                    self._on_opened(opening, builder, identity)
+
+    def _skip(self, name: str, error: UnsupportedTableError) -> None:
+        """With the lock held: it cannot be followed, for all that is seen of it now."""
+        known, why = self._state.known, str(error)
+        known.opening.discard(name)
+        table = known.followed.get(name)
+        if table is not None:
+            table.suspicion = None
+            self._state.park(name, error, table)
+        elif known.skipped.get(name) != why:
+            known.skipped[name] = why
+            self._state.tell(TableSkipped(name, why))
+
+    def _on_gone(self, name: str) -> None:
+        """With the lock held: it is listed, but there is none. One that was followed may have another name by now."""
+        if self._state.known.is_gone(name):
+            self._state.soon(self._state.discovery)
+
+    def _on_opened(self, opening: Opening, builder: StreamReadBuilder, identity: str) -> None:
+        """With the lock held: what a name stands for now: a new table, a renamed one, the same one, or another one."""
+        name, known = opening.name, self._state.known
+        table, place = known.followed.get(name), known.place_of(name)
+        if table is not None and table.identity == identity:
+            known.opening.discard(name)
+            self._go_on_with(table)
+            return
+        is_another = place is not None and place.identity != identity
+        former = known.former_name(identity) if place is None else None
+        may_be_renamed = place is None and former is None and opening.is_new and known.is_elsewhere(name, identity)
+        if (is_another or may_be_renamed) and not known.is_settled_elsewhere(opening, identity):
+            # A listing in the midst of renamings shows names from before and after; the next ones tell.
+            if is_another:
+                known.is_replaced(name)
+            since = known.rounds if opening.since is None else opening.since
+            self._state.soon(replace(opening, since=since), 1.5 * NEW_LOOK)
+            self._state.soon(self._state.discovery)
+            return
+        if is_another:
+            self._state.tell_dropped(name)
+            former = known.former_name(identity)
+        event: DatabaseEvent = TableAdded(name) if former is None else TableRenamed(name, former)
+        is_new = opening.is_new or opening.since is not None
+        self._state.tell(event, partial(self._begin, Beginning(name, identity, builder, is_new), former or name))
+
+    def _begin(self, beginning: Beginning, former: str) -> None:
+        """Once it is told that a table is followed, and so known what was delivered of it."""
+        table, place = self._state.forget(former)
+        if place is not None and place.identity == beginning.identity:
+            # Under whatever name: where nothing was handed out yet, it begins as it would have begun.
+            beginning = replace(beginning, place=place, is_new=place.was_empty)
+            if table is not None:
+                beginning = replace(beginning, schema=table.schema, cut=table.cut)
+        # From here on a restart would know it as one that is read from its first row, or goes on.
+        place = beginning.place or TablePlace(beginning.identity, was_empty=beginning.is_new)
+        self._state.known.places[beginning.name] = place
+        self._state.soon(beginning)
+
+    def begin_reading(self, beginning: Beginning) -> None:
+        """Make the stream of a table."""
+        name = beginning.name
+        try:
+            table = self._begun(beginning)
+        except Exception as error:  # noqa: BLE001 - it stays with its table
+            with self._state.lock:
+                if isinstance(error, PaimonStreamError) and error.retriable:
+                    self._state.soon(replace(beginning, attempt=beginning.attempt + 1), pause_before(beginning.attempt))
+                else:
+                    self._state.known.opening.discard(name)
+                    self._state.park(name, error, None)
+            return
+        with self._state.lock:
+            self._state.known.opening.discard(name)
+            self._state.known.followed[name] = table
+            self._state.see_to(table)
+            if self._state.closed:
+                table.close()
+
+    def _begun(self, beginning: Beginning) -> FollowedTable:
+        place, cut = beginning.place, beginning.cut
+        if cut is not None:
+            place = TablePlace(beginning.identity, cut.begin)
+        self._tables.begin(beginning.builder, place, is_new=beginning.is_new)
+        now, size = self._state.clock.monotonic(), self._state.settings.batch_bytes
+        table = FollowedTable(beginning.name, beginning.identity, beginning.builder, size, now)
+        table.schema = beginning.schema
+        if cut is not None:
+            table.resume_in(cut)
+        return table
+
+    def _go_on_with(self, table: FollowedTable) -> None:
+        """With the lock held: it is the table that it was: it goes on, or what made it suspect stands."""
+        suspicion, table.suspicion = table.suspicion, None
+        if isinstance(suspicion, MissingError):
+            self._state.see_to(table)
+        elif suspicion is not None:
+            self._state.park(table.name, suspicion, table)
