@@ -21,6 +21,7 @@ from benchmarks import (
     following,
     large_plans,
     latency,
+    live_tables,
     measuring,
     planning,
     reading,
@@ -41,6 +42,7 @@ AREAS = {
     "writing": writing.figures,
     "compaction": compacting.figures,
     "targets": targets.figures,
+    "live": live_tables.figures,
     "spark": spark_source.figures,
 }
 ROOT = Path(__file__).parent.parent

@@ -6,13 +6,19 @@ Scans, reads and batches are imported when one is made.
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.options.arguments import at_least, typed
-from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES, CommitMode
+from pypaimon.streaming.options.stream_options import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_LIVE_BYTES,
+    DEFAULT_READ_AHEAD_BYTES,
+    CommitMode,
+)
 from pypaimon.streaming.options.views import View, fields
 from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
 
@@ -130,12 +136,19 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
 
         return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes, commit_columns), on_progress)
 
-    async def open_live(self) -> live_table.LiveTable:
+    async def open_live(
+        self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
+    ) -> live_table.LiveTable:
         """The table kept live in memory, asked by key: `async with await builder.open_live() as live`.
 
         It returns with the state of the table. A thread follows the changes from then on, one snapshot at a time; the
         settings say which rows and columns, how often it asks, and what becomes of a schema that changes. An error is
         raised by the calls that come after it: rows that do not follow the table any more are never given out.
+
+        Args:
+            memory_limit: Bytes that rows and their index may take in memory; by default 2 GiB. Larger tables lie in
+                DuckDB on disk (extra `duckdb`), slower, until they are closed.
+            directory: Where they lie then, in a directory of their own; by default where the system has such files.
 
         Raises:
             UnsupportedTableError: The table has no primary key, or cannot be streamed.
@@ -144,14 +157,18 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             PaimonStreamError: Reading failed.
         """
         from pypaimon.streaming.live_tables.live_table import opened
+        from pypaimon.streaming.live_tables.on_disk import memory_bound
 
-        return await opened(self)
+        return await opened(self, memory_bound(memory_limit, directory))
 
-    def open_live_sync(self) -> live_table.BlockingLiveTable:
+    def open_live_sync(
+        self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
+    ) -> live_table.BlockingLiveTable:
         """As `open_live`, for a plain `with`; blocks until the state is there."""
         from pypaimon.streaming.live_tables.live_table import opened_sync
+        from pypaimon.streaming.live_tables.on_disk import memory_bound
 
-        return opened_sync(self)
+        return opened_sync(self, memory_bound(memory_limit, directory))
 
     def with_group(
         self,

@@ -39,9 +39,9 @@ def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Sch
     try:
         columns = map_columns(rows.schema, old.fields, [fields[name] for name in wanted.names], exact=False)
         batches = [
-            pa.RecordBatch.from_arrays([column.read(batch) for column in columns], wanted.names).cast(wanted)
+            pa.RecordBatch.from_arrays([column.read(batch) for column in columns], wanted.names)
             for batch in rows.to_batches()
         ]
+        return pa.Table.from_batches(batches).cast(wanted) if batches else wanted.empty_table()
     except (CastError, pa.ArrowInvalid) as error:
         raise SchemaChangedError(old.id, new.id, f"a live table cannot follow: {error}") from error
-    return pa.Table.from_batches(batches, wanted)

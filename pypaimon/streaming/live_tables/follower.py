@@ -69,6 +69,7 @@ class Follower:
             PaimonStreamError: The stream has failed.
         """
         self._refuse_elsewhere()
+        # In this order: the rows go behind the error.
         rows, error = self._rows, self._error
         if error is not None:
             raise self._raised(error)
@@ -91,10 +92,11 @@ class Follower:
         with self._lock:
             self._closed = True
             stop = self._stop
+        self._fail(StreamConfigError("the live table is closed: open another one"), is_final=True)
+        self._rows = None
         if stop is not None:
             stop()
         self._sleeper.wake()
-        self._fail(StreamConfigError("the live table is closed: open another one"), is_final=True)
 
     def _refuse_elsewhere(self) -> None:
         if not self._origin.is_here:
@@ -105,10 +107,10 @@ class Follower:
     def _run(self) -> None:
         try:
             self._follow(*self._opened())
-        except EndOfScan:
             # Of a stream with an end the last state stays.
             with self._lock:
-                self._is_final = True
+                if not self._is_final:
+                    self._error, self._is_final = None, True
             self._tell()
         except BaseException as error:  # noqa: BLE001 - it belongs to who asks next
             self._fail(error, is_final=True)
@@ -116,14 +118,14 @@ class Follower:
             self._end()
 
     def _end(self) -> None:
-        """Let go of the stream; of the rows only if nobody can ask for them."""
+        """Let go of the stream; and of the rows, if nobody is given them any more."""
         with self._lock:
-            stop, rows, is_over = self._stop, self._rows, self._error is not None
+            stop, is_over = self._stop, self._error is not None
+            self._building, self._staged = None, []
+            if is_over:
+                self._rows = None
         if stop is not None:
             stop()
-        for each in (self._building, rows if is_over else None):
-            if each is not None:
-                each.close()
 
     def _opened(self) -> tuple[StreamScan, ScanDriver, ChunkReader]:
         builder = self._builder
@@ -151,8 +153,14 @@ class Follower:
         patience = Patience()
         pauses, attempt = patience.pauses(), 0
         while not self._closed:
+            chunk, has_ended = None, False
             try:
-                chunk = reader.look()
+                try:
+                    chunk = reader.look()
+                except EndOfScan:
+                    has_ended = True
+                # Before anybody hears that there are new rows.
+                self._recover()
                 if chunk is not None:
                     self._take(chunk)
                 position = driver.position
@@ -170,7 +178,8 @@ class Follower:
                 due = self._builder._clock.monotonic() + next(pauses)
                 self._sleeper.until_due(due, lambda: self._closed).block()
                 continue
-            self._recover()
+            if has_ended:
+                return
             pauses, attempt = patience.pauses(), 0
             if chunk is None:
                 driver.next_poll(lambda: self._closed).block()
@@ -193,14 +202,14 @@ class Follower:
             self._building.reach(moment)
             rows, self._building = self._building, None
         elif self._staged:
-            assert self._rows is not None
-            rows = self._rows.apply(self._staged, moment)
+            held = self._rows
+            if held is None:  # It was closed meanwhile.
+                return
+            rows = held.apply(self._staged, moment)
             self._staged = []
         else:
             return
-        left, self._rows = self._rows, rows
-        if left is not None and left is not rows:
-            left.close()
+        self._rows = rows
         self._tell()
 
     def _reach(self, driver: ScanDriver, reader: ChunkReader, position: Position | None) -> None:

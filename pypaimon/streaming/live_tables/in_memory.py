@@ -14,6 +14,7 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.live_tables.column_changes import are_same_columns, in_schema
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
 from pypaimon.streaming.live_tables.memory_rows import MemoryRows
+from pypaimon.streaming.live_tables.on_disk import MemoryBound, OnDisk, state_of
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -27,10 +28,12 @@ class InMemory:
     Args:
         schema: Paimon's, of the table.
         columns: The one of the rows.
+        bound: How much memory they may take; where there are more, they go to disk.
     """
 
-    def __init__(self, schema: TableSchema, columns: pa.Schema) -> None:
+    def __init__(self, schema: TableSchema, columns: pa.Schema, bound: MemoryBound) -> None:
         self._schema = schema
+        self._bound = bound
         self._rows = MemoryRows(columns, schema.primary_keys)
 
     @property
@@ -66,18 +69,23 @@ class InMemory:
         sets = np.concatenate([pc.is_in(batch.kinds, _SETS).to_numpy() for batch in batches])
         if self._rows.schema.equals(columns) and are_same_columns(columns.names, self._schema, schema):
             self._rows.apply(pa.concat_tables(tables), sets, moment)
-            return self
-        changed = InMemory(schema, columns)
+            return self._bounded(batches[-1])
+        changed = InMemory(schema, columns, self._bound)
         held = in_schema(self.to_arrow(), self._schema, schema, columns)
         changed._rows.apply(held, np.ones(held.num_rows, np.bool_), self.moment)
         changed._rows.apply(pa.concat_tables(tables), sets, moment)
-        return changed
+        return changed._bounded(batches[-1])
+
+    def _bounded(self, last: BlockingBatch) -> LiveRows:
+        """What holds the rows from now on, after a batch."""
+        if self.nbytes <= self._bound.max_bytes:
+            return self
+        rows = self.to_arrow()
+        on_disk = OnDisk(self._schema, rows.schema, self._bound)
+        return on_disk.apply([state_of(last, rows)], self.moment)
 
     def reach(self, moment: Moment) -> None:
         self._rows.reach(moment)
-
-    def close(self) -> None:
-        """Nothing is to be let go."""
 
     @staticmethod
     def _fitted(rows: pa.Table, old: TableSchema, new: TableSchema, columns: pa.Schema) -> pa.Table:

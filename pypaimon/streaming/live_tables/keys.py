@@ -66,13 +66,17 @@ class Keys:
         return [comparable(each) for each in made]
 
     def columns(self, keys: Any) -> list[pa.Array]:
+        """Many keys as columns, as `fitted` gives them, but `comparable`."""
+        return [comparable(each) for each in self.fitted(keys)]
+
+    def fitted(self, keys: Any) -> list[pa.Array]:
         """Many keys as columns: of an Arrow array, or something that it is made of; or of a table or record batch.
 
         Raises:
             StreamConfigError: Columns are missing, or of types that cannot be made those of the key.
         """
         try:
-            return [comparable(_fitted(each, kind)) for each, kind in zip(self._given(keys), self.kinds, strict=True)]
+            return [_fitted(each, kind) for each, kind in zip(self._given(keys), self.kinds, strict=True)]
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, StreamConfigError):
                 raise

@@ -63,6 +63,3 @@ class LiveRows(Protocol):
 
     def reach(self, moment: Moment) -> None:
         """The rows are those of a later snapshot too."""
-
-    def close(self) -> None:
-        """Let go of what it holds. Idempotent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.live_tables.follower import Follower
 from pypaimon.streaming.live_tables.in_memory import InMemory
+from pypaimon.streaming.live_tables.on_disk import MemoryBound
 
 if TYPE_CHECKING:
     import duckdb as duckdb_module  # type: ignore[import-not-found, unused-ignore]
@@ -99,7 +101,7 @@ class _LiveTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the rows and their index take. Errors as `to_arrow`."""
+        """Bytes of memory that the rows and their index take; on disk those of DuckDB. Errors as `to_arrow`."""
         return self._follower.rows().nbytes
 
 
@@ -164,9 +166,9 @@ class BlockingLiveTable(_LiveTable):
         """Never reached; `async with` asks for it before it enters."""
 
 
-async def opened(builder: StreamReadBuilder) -> LiveTable:
+async def opened(builder: StreamReadBuilder, bound: MemoryBound) -> LiveTable:
     """See `StreamReadBuilder.open_live`."""
-    follower = _follower(builder)
+    follower = _follower(builder, bound)
     try:
         await _awaited(follower.begin())
     except BaseException:
@@ -175,9 +177,9 @@ async def opened(builder: StreamReadBuilder) -> LiveTable:
     return LiveTable(follower)
 
 
-def opened_sync(builder: StreamReadBuilder) -> BlockingLiveTable:
+def opened_sync(builder: StreamReadBuilder, bound: MemoryBound) -> BlockingLiveTable:
     """See `StreamReadBuilder.open_live_sync`."""
-    follower = _follower(builder)
+    follower = _follower(builder, bound)
     try:
         _blocked(follower.begin())
     except BaseException:
@@ -186,8 +188,8 @@ def opened_sync(builder: StreamReadBuilder) -> BlockingLiveTable:
     return BlockingLiveTable(follower)
 
 
-def _follower(builder: StreamReadBuilder) -> Follower:
-    return Follower(started_for_copy(builder, None), InMemory)
+def _follower(builder: StreamReadBuilder, bound: MemoryBound) -> Follower:
+    return Follower(started_for_copy(builder, None), partial(InMemory, bound=bound))
 
 
 async def _awaited(future: Future[None]) -> None:

@@ -98,7 +98,7 @@ class RowChunks:
         all_batches = list(self.batches)
         for batch in batches:
             if batch.num_rows:
-                all_batches.append(_own(batch.cast(self.schema) if batch.schema != self.schema else batch))
+                all_batches.append(_own(batch))
                 _merge_last(all_batches)
         return RowChunks(self.schema, all_batches)
 

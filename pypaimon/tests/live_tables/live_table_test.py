@@ -9,16 +9,25 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
-from decimal import Decimal
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from commit_seed import seeded
 from fault_file_io import RESET, Call, FaultFileIO, failing
-from live_tables import HeldClock, assert_ended, batch_read, in_order, live_threads, often
+from live_tables import (
+    KEYS,
+    HeldClock,
+    assert_ended,
+    batch_read,
+    check,
+    columns_of,
+    in_order,
+    keyed_changes,
+    live_threads,
+    often,
+)
 from pypaimon.schema.schema_change import SchemaChange
 from tables import Table
 
@@ -53,19 +62,6 @@ def table(tmp_path: Path) -> SmallTable:
     table = SmallTable(tmp_path)
     table.commit({"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 3})
     return table
-
-
-def check(live: Any, table: Any, expected: list[dict[str, Any]]) -> None:
-    """Make sure that a live table has these rows in all ways."""
-    keys = table.primary_keys
-    assert in_order(live.to_arrow().to_pylist()) == in_order(expected)
-    assert len(live) == len(expected)
-    asked = [tuple(row[key] for key in keys) for row in expected]
-    assert [live.get(key if len(key) > 1 else key[0]) for key in asked] == expected
-    if expected:
-        kinds = live.to_arrow().schema
-        given = {key: pa.array([row[key] for row in expected], kinds.field(key).type) for key in keys}
-        assert live.get_many(pa.table(given)).to_pylist() == expected
 
 
 # ---- it holds what the table holds ----
@@ -107,39 +103,13 @@ def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, producer: str) -> N
         check(live, table.table, changes.rows())
 
 
-KEYS: dict[str, tuple[dict[str, pa.DataType], Callable[[Random], tuple[Any, ...]]]] = {
-    "text": ({"a": pa.string()}, lambda random: (random.choice(["", "a", "ä" * 9, "x" * 40]) * random.randint(0, 2),)),
-    "text and int": (
-        {"a": pa.string(), "b": pa.int32()},
-        lambda random: (random.choice("abc"), random.randint(-2, 2)),
-    ),
-    "decimal": ({"a": pa.decimal128(10, 2)}, lambda random: (Decimal(random.randint(-9, 9)).scaleb(-1),)),
-    "time and boolean": (
-        {"a": pa.timestamp("ms"), "b": pa.bool_()},
-        lambda random: (datetime(1970, 1, random.randint(1, 5)), random.random() < 0.5),
-    ),
-    "double": ({"a": pa.float64()}, lambda random: (random.choice([0.5, -1.5, 1e300, random.randint(-3, 3) / 3]),)),
-    "bytes": ({"a": pa.binary()}, lambda random: (bytes([random.randint(0, 5)]) * random.randint(0, 3),)),
-}
-
-
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_of_any_type(tmp_path: Path, kind: str) -> None:
     random = seeded(f"live keys {kind}")
-    columns, draw = KEYS[kind]
-    values = {"number": pa.int64(), "money": pa.decimal128(20, 4), "list": pa.list_(pa.string())}
-    fields = [pa.field(name, each, nullable=name not in columns) for name, each in {**columns, **values}.items()]
-    table = SmallTable(tmp_path, keys=tuple(columns), columns=pa.schema(fields))
+    table = SmallTable(tmp_path, keys=tuple(KEYS[kind][0]), columns=columns_of(kind))
     with often(table.table).open_live_sync() as live:
         for step in range(6):
-            changes: list[tuple[str, dict[str, Any]]] = []
-            for _ in range(random.randint(1, 20)):
-                row: dict[str, Any] = dict(zip(columns, draw(random), strict=True))
-                row["number"] = random.choice([None, step])
-                row["money"] = random.choice([None, Decimal(step).scaleb(-4)])
-                row["list"] = random.choice([None, [], ["a", None]])
-                changes.append((random.choice(["+I", "+U", "-D"]), row))
-            live.wait_for(table.commit(*changes))
+            live.wait_for(table.commit(*keyed_changes(kind, step, random)))
             check(live, table.table, batch_read(table.table))
 
 
@@ -255,6 +225,14 @@ def test_with_an_end_the_last_state_stays(table: SmallTable) -> None:
         with pytest.raises(StreamConfigError, match="has ended at snapshot 1, before snapshot 2"):
             live.wait_for(2)
         assert len(live) == 3
+
+
+def test_an_empty_table_has_an_end_too(tmp_path: Path) -> None:
+    with often(SmallTable(tmp_path).table).with_end(latest=True).open_live_sync() as live:
+        assert len(live) == 0 and live.snapshot_id is None and live.get(1) is None
+        assert live.get_many([1, 2]).num_rows == 2
+        with pytest.raises(StreamConfigError, match="has ended"):
+            live.wait_for(1)
 
 
 def test_a_consumer_protects_what_is_not_read_yet(table: SmallTable) -> None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from random import Random
 from typing import Any
+
+import pyarrow as pa
 
 from pypaimon.streaming import Clock, StreamReadBuilder
 
@@ -70,3 +75,53 @@ def assert_ended(threads: Iterable[threading.Thread]) -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
+
+
+def check(live: Any, table: Any, expected: list[dict[str, Any]]) -> None:
+    """Make sure that a live table has these rows in all ways."""
+    keys = table.primary_keys
+    assert in_order(live.to_arrow().to_pylist()) == in_order(expected)
+    assert len(live) == len(expected)
+    asked = [tuple(row[key] for key in keys) for row in expected]
+    assert [live.get(key if len(key) > 1 else key[0]) for key in asked] == expected
+    if expected:
+        kinds = live.to_arrow().schema
+        given = {key: pa.array([row[key] for row in expected], kinds.field(key).type) for key in keys}
+        assert live.get_many(pa.table(given)).to_pylist() == expected
+
+
+KEYS: dict[str, tuple[dict[str, pa.DataType], Callable[[Random], tuple[Any, ...]]]] = {
+    "text": ({"a": pa.string()}, lambda random: (random.choice(["", "a", "ä" * 9, "x" * 40]) * random.randint(0, 2),)),
+    "text and int": (
+        {"a": pa.string(), "b": pa.int32()},
+        lambda random: (random.choice("abc"), random.randint(-2, 2)),
+    ),
+    "decimal": ({"a": pa.decimal128(10, 2)}, lambda random: (Decimal(random.randint(-9, 9)).scaleb(-1),)),
+    "time and boolean": (
+        {"a": pa.timestamp("ms"), "b": pa.bool_()},
+        lambda random: (datetime(1970, 1, random.randint(1, 5)), random.random() < 0.5),
+    ),
+    "double": ({"a": pa.float64()}, lambda random: (random.choice([0.5, -1.5, 1e300, random.randint(-3, 3) / 3]),)),
+    "bytes": ({"a": pa.binary()}, lambda random: (bytes([random.randint(0, 5)]) * random.randint(0, 3),)),
+}
+"""Columns of a key, and what draws one."""
+_VALUES = {"number": pa.int64(), "money": pa.decimal128(20, 4), "list": pa.list_(pa.string())}
+
+
+def columns_of(kind: str) -> pa.Schema:
+    """Those of a key, and values."""
+    columns = KEYS[kind][0]
+    return pa.schema([pa.field(name, each, nullable=name not in columns) for name, each in (columns | _VALUES).items()])
+
+
+def keyed_changes(kind: str, step: int, random: Random) -> list[tuple[str, dict[str, Any]]]:
+    """Some changes of a table of these columns; of one key perhaps several."""
+    columns, draw = KEYS[kind]
+    changes: list[tuple[str, dict[str, Any]]] = []
+    for _ in range(random.randint(1, 20)):
+        row: dict[str, Any] = dict(zip(columns, draw(random), strict=True))
+        row["number"] = random.choice([None, step])
+        row["money"] = random.choice([None, Decimal(step).scaleb(-4)])
+        row["list"] = random.choice([None, [], ["a", None]])
+        changes.append((random.choice(["+I", "+U", "-D"]), row))
+    return changes

@@ -1,0 +1,32 @@
+"""The example that joins a stream with a dimension table finds what was committed before each change."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from live_tables import often
+from repository import ROOT
+
+from pypaimon.streaming.testing import SmallTable
+
+
+async def test_each_change_has_the_row_of_the_dimension_that_was_there_before(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("lookup_join", ROOT / "examples" / "lookup_join.py")
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    events = SmallTable(tmp_path, keys=(), name="db.events")
+    users = SmallTable(tmp_path, name="db.users")
+    users.commit({"id": 1, "name": "Ann"})
+    events.commit({"id": 10, "number": 1}, {"id": 11, "number": 2})
+    rows = example.joined(often(events.table), "number", often(users.table))
+    found: dict[int, str | None] = {}
+    while len(found) < 2:
+        found |= {row["id"]: row["dimension_name"] for row in (await anext(rows)).to_pylist()}
+    assert found == {10: "Ann", 11: None}
+    for step in range(3):
+        users.commit(("+U", {"id": 2, "name": f"Bob {step}"}))
+        events.commit({"id": 20 + step, "number": 2})
+        assert [row["dimension_name"] for row in (await anext(rows)).to_pylist()] == [f"Bob {step}"]
+    await rows.aclose()

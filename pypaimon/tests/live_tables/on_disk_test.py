@@ -1,0 +1,184 @@
+"""Live tables that are too large for memory lie on disk, and are the same to whoever asks."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from commit_seed import seeded
+from live_tables import (
+    KEYS,
+    HeldClock,
+    assert_ended,
+    batch_read,
+    check,
+    columns_of,
+    keyed_changes,
+    live_threads,
+    often,
+)
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import StreamConfigError
+from pypaimon.streaming.testing import SmallTable
+from pypaimon.streaming.testing.table_changes import TableChanges
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Where rows go; nothing is left there."""
+    place = tmp_path / "place"
+    place.mkdir()
+    before = live_threads()
+    yield place
+    gc.collect()
+    assert_ended(thread for thread in live_threads() if thread not in before)
+    gc.collect()
+    assert not [*place.iterdir()]
+
+
+@pytest.mark.parametrize("memory_limit", [0, 1_000])
+def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, place: Path, memory_limit: int) -> None:
+    """With the greater limit it begins in memory."""
+    random = seeded(f"live table on disk {memory_limit}")
+    table = SmallTable(tmp_path)
+    changes = TableChanges(table, True, random)
+    changes.commit()
+    with often(table.table).open_live_sync(memory_limit=memory_limit, directory=place) as live:
+        for _ in range(12):
+            check(live, table.table, batch_read(table.table))
+            if random.random() < 0.3:
+                changes.alter()
+            changes.commit()
+            latest = table.table.snapshot_manager().get_latest_snapshot().id
+            live.wait_for(latest)
+            assert live.snapshot_id == latest
+        assert [*place.iterdir()] and live.nbytes > 0
+        changes.empty()
+        live.wait_for(table.table.snapshot_manager().get_latest_snapshot().id)
+        check(live, table.table, [])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KEYS if kind != "double"])
+def test_keys_of_any_type(tmp_path: Path, place: Path, kind: str) -> None:
+    random = seeded(f"live keys on disk {kind}")
+    table = SmallTable(tmp_path, keys=tuple(KEYS[kind][0]), columns=columns_of(kind))
+    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+        for step in range(4):
+            live.wait_for(table.commit(*keyed_changes(kind, step, random)))
+            check(live, table.table, batch_read(table.table))
+
+
+def test_many_rows_are_asked_for_in_order(tmp_path: Path, place: Path) -> None:
+    table = SmallTable(tmp_path)
+    table.commit(*({"id": number, "name": str(number)} for number in range(3_000)))
+    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+        asked = [*range(4_000, -1, -1), None, 7, 7]
+        wanted = [None if number is None or number >= 3_000 else str(number) for number in asked]
+        assert live.get_many(pa.array(asked))["name"].to_pylist() == wanted
+        assert live.get(2**70) is None
+        with pytest.raises(StreamConfigError, match="the key of the table is"):
+            live.get("x")
+
+
+def test_readers_see_whole_snapshots_only(tmp_path: Path, place: Path) -> None:
+    table = SmallTable(tmp_path)
+    count, steps = 30, 10
+
+    def commit(step: int) -> int:
+        return table.commit(*(("+U", {"id": number, "number": step}) for number in range(count)))
+
+    commit(0)
+    ended = threading.Event()
+    wrong: list[Any] = []
+    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+
+        def read(ask: Callable[[], pa.Table]) -> None:
+            while not ended.is_set():
+                numbers = ask()["number"].to_pylist()
+                if len(numbers) != count or len({*numbers}) != 1:
+                    wrong.append(numbers)
+                    return
+
+        asks = (live.to_arrow, lambda: live.get_many(list(range(count))))
+        threads = [threading.Thread(target=read, args=(ask,)) for ask in asks]
+        for thread in threads:
+            thread.start()
+        with live.duckdb("t") as before:
+            for step in range(1, steps):
+                live.wait_for(commit(step))
+                assert live.get(step)["number"] == step
+            assert before.execute("SELECT min(number), max(number), count(*) FROM t").fetchone() == (0, 0, count)
+        with live.duckdb() as after:
+            found = after.execute("SELECT min(number), max(number) FROM live").fetchone()
+            assert found == (steps - 1, steps - 1)
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_columns_change_while_others_read(tmp_path: Path, place: Path) -> None:
+    table = SmallTable(tmp_path)
+    table.commit({"id": 1}, {"id": 2})
+    ended = threading.Event()
+    failed: list[BaseException] = []
+    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+
+        def read(ask: Callable[[], Any]) -> None:
+            try:
+                while not ended.is_set():
+                    ask()
+            except BaseException as error:  # noqa: BLE001 - shown below
+                failed.append(error)
+
+        asks = (live.to_arrow, lambda: live.get_many([1, 2]), lambda: live.get(1))
+        threads = [threading.Thread(target=read, args=(ask,)) for ask in asks]
+        for thread in threads:
+            thread.start()
+        with live.duckdb() as before:
+            for step in range(6):
+                old, new = (f"renamed_{step - 1}" if step else "name"), f"renamed_{step}"
+                table.alter(SchemaChange.rename_column(old, new))
+                table.alter(SchemaChange.add_column(f"added_{step}", AtomicType("STRING")))
+                live.wait_for(table.commit({"id": step + 3, new: "x", f"added_{step}": "y"}))
+                assert live.get(step + 3)[new] == "x"
+            assert before.execute("SELECT id, name FROM live ORDER BY id").fetchall() == [(1, None), (2, None)]
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert not failed
+
+
+def test_a_state_in_the_midst_replaces_all_rows(tmp_path: Path, place: Path) -> None:
+    table = SmallTable(tmp_path)
+    table.commit({"id": 1}, {"id": 2})
+    clock = HeldClock()
+    builder = often(table.table, clock).with_on_expired("full")
+    with builder.open_live_sync(memory_limit=0, directory=place) as live:
+        clock.hold()
+        table.commit(("-D", {"id": 1}))
+        table.commit({"id": 3})
+        table.expire()
+        clock.let_go()
+        live.wait_for(3)
+        check(live, table.table, batch_read(table.table))
+        assert len(live) == 2
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path, place: Path) -> None:
+    table = SmallTable(tmp_path, keys=("a",), columns=pa.schema([pa.field("a", pa.float64(), nullable=False)]))
+    builder = often(table.table)
+    table.commit({"a": 0.5})
+    with pytest.raises(StreamConfigError, match=r"does not tell the keys 0\.0 and -0\.0"):
+        builder.open_live_sync(memory_limit=0, directory=place)
+    with pytest.raises(StreamConfigError, match="memory_limit"):
+        builder.open_live_sync(memory_limit=-1)
+    with pytest.raises(StreamConfigError, match="is no directory"):
+        builder.open_live_sync(directory=place / "nowhere")
