@@ -106,7 +106,11 @@ class PaimonCopies:
         return {name: each for name, each in found.items() if each is not None}
 
     def _position(self, name: str, source: str, user: str) -> tuple[str, Position | None] | None:
-        found = self._found(name)
+        try:
+            found = self._found(name)
+        except TargetError:
+            # Whose it is nobody knows: who is to write to it is told.
+            return None
         if found is None or found.note is None or found.note.is_dropped or found.note.database != source:
             return None
         try:
@@ -169,6 +173,8 @@ class PaimonCopies:
             if not isinstance(self._catalog, FileSystemCatalog):
                 self._catalog.rename_table(f"{self.database}.{name}", f"{self.database}.{new}")
             elif self._is_there(name):
+                # Perhaps a directory without a table, of a process that died.
+                self.drop(new)
                 self._move(name, self._path(new))
 
     def drop(self, name: str) -> None:
@@ -187,6 +193,8 @@ class PaimonCopies:
                 table = self._catalog.get_table(f"{self.database}.{name}")
         except TableNotExistException:
             return None
+        except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TargetError(f"{self.database}.{name} cannot be opened: {error!r}") from error
         schema = getattr(table, "table_schema", None)
         text = None if schema is None else schema.options.get(COPIED_FROM)
         return _Found(table, None if text is None else CopyNote.from_json(text))

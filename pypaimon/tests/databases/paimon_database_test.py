@@ -151,6 +151,26 @@ def test_a_table_that_the_copy_has_not_made_is_never_touched(database: Database,
     assert rows_of(copies, "other") == [(1,)]
 
 
+def test_what_others_have_left_stops_no_table_but_that_of_its_name(database: Database, copies: Database) -> None:
+    for name in ("old", "damaged"):
+        database.create(name, 1)
+    # A directory without a table, as a process leaves it that died, and a table that cannot be read.
+    (copies.home / "new").mkdir()
+    (copies.home / "damaged" / "schema").mkdir(parents=True)
+    (copies.home / "damaged" / "schema" / "schema-0").write_text("{}")
+    with pytest.raises(TablesFailedError, match="damaged cannot be opened") as raised:
+        copied(database, copies)
+    assert set(raised.value.errors) == {"damaged"}
+    database.rename("old", "new")
+    database.write("new", 2)
+    with pytest.raises(TablesFailedError, match="damaged cannot be opened"):
+        copied(database, copies)
+    check(database, copies, "new")
+    # It was renamed, not filled anew.
+    assert len(list((copies.home / "new" / "snapshot").glob("snapshot-*"))) == 2
+    assert names(copies) == {"new", "damaged"}
+
+
 def test_a_database_is_not_copied_into_itself(database: Database) -> None:
     database.create("t", 1)
     with pytest.raises(TablesFailedError, match="not copied here"):
