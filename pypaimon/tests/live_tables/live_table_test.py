@@ -236,8 +236,11 @@ def test_an_empty_table_has_an_end_too(tmp_path: Path) -> None:
 
 
 def test_a_consumer_protects_what_is_not_read_yet(table: SmallTable) -> None:
-    with often(table.table).with_consumer_id("live").open_live_sync() as live:
+    clock = HeldClock()
+    with often(table.table, clock).with_consumer_id("live").open_live_sync() as live:
         live.wait_for(table.commit({"id": 4}))
+        # What was reached is saved before the next look.
+        clock.hold()
     (consumer,) = list_consumers(table.table)
     assert (consumer.consumer_id, consumer.next_snapshot) == ("live", 3)
     with often(table.table).with_consumer_id("live").open_live_sync() as live:
