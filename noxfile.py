@@ -36,5 +36,7 @@ def matrix(session: nox.Session, versions: str) -> None:
     ignored = [f"pypaimon/tests/*/{name}_test.py" for name in OF_THE_REPOSITORY]
     if "pyspark" not in versions:
         ignored.append("pypaimon/tests/spark/*")  # others drive the source without Spark
+    if "pyarrow==16" in versions or "pyarrow==17" in versions:
+        ignored.append("pypaimon/tests/*/iceberg_target_test.py")  # pyiceberg asks for pyarrow 18
     command = ["python", "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
     session.run(*command, *(f"--ignore-glob={name}" for name in ignored), *session.posargs)

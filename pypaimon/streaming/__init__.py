@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes import DeltaTarget as DeltaTarget
     from pypaimon.streaming.apply_changes import DictTarget as DictTarget
     from pypaimon.streaming.apply_changes import DuckDBTarget as DuckDBTarget
+    from pypaimon.streaming.apply_changes import IcebergTarget as IcebergTarget
     from pypaimon.streaming.apply_changes import PaimonTarget as PaimonTarget
     from pypaimon.streaming.apply_changes import ParquetTarget as ParquetTarget
     from pypaimon.streaming.apply_changes import PostgresTarget as PostgresTarget
@@ -136,6 +137,7 @@ _EXPORTS = {
         "DeltaTarget",
         "DictTarget",
         "DuckDBTarget",
+        "IcebergTarget",
         "PaimonTarget",
         "ParquetTarget",
         "PostgresTarget",

@@ -12,6 +12,7 @@ from pypaimon.streaming.apply_changes.copy_stream import copy_stream, copy_strea
 from pypaimon.streaming.apply_changes.delta_target import DeltaTarget
 from pypaimon.streaming.apply_changes.dicts import DictTarget, apply_to_dict
 from pypaimon.streaming.apply_changes.duckdb_target import DuckDBTarget
+from pypaimon.streaming.apply_changes.iceberg_target import IcebergTarget
 from pypaimon.streaming.apply_changes.paimon_target import PaimonTarget
 from pypaimon.streaming.apply_changes.parquet_target import ParquetTarget
 from pypaimon.streaming.apply_changes.postgres_target import PostgresTarget
@@ -24,6 +25,7 @@ __all__ = [
     "DeltaTarget",
     "DictTarget",
     "DuckDBTarget",
+    "IcebergTarget",
     "PaimonTarget",
     "ParquetTarget",
     "PostgresTarget",

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyarrow.fs import PyFileSystem
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
-from pypaimon.streaming.apply_changes.delta_types import fitted_to_delta, has_times_without_zone
 from pypaimon.streaming.apply_changes.followed_columns import Columns, refuse_other_columns
+from pypaimon.streaming.apply_changes.lake_types import fitted_to_delta, has_times_without_zone
 from pypaimon.streaming.apply_changes.plan_transactions import Saved
 from pypaimon.streaming.apply_changes.staged_rows import IS_GONE, StagedRows
 from pypaimon.streaming.errors import StreamConfigError, TargetError

@@ -63,6 +63,10 @@ class StagedRows:
         self._replace(kept)
         return kept.reader()
 
+    def keys(self) -> pa.Table:
+        """The keys of all rows, each once."""
+        return pa.concat_tables(self._keys_of_batches).group_by(self._keys).aggregate([])
+
     def has_nulls(self, key: str) -> bool:
         """Whether a column of the key has nulls."""
         return any(batch[key].null_count for batch in self._keys_of_batches)

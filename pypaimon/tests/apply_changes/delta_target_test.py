@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -17,6 +14,7 @@ import pyarrow as pa
 import pytest
 from commit_seed import commit_seed, some
 from deltalake import DeltaTable, write_deltalake
+from full_disk import full_disk
 from killed_target import check_killed, in_order
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pypaimon.schema.data_types import AtomicType
@@ -229,17 +227,6 @@ def test_a_position_that_is_lost_is_told_and_a_table_that_is_gone_is_filled_anew
     shutil.rmtree(tmp_path / "copy")
     replicate(source.builder(), target)
     assert in_order(held(tmp_path)) == source.rows()
-
-
-@contextmanager
-def full_disk(left: int) -> Iterator[None]:
-    """No file becomes longer."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (left, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("left", [100, 3000])

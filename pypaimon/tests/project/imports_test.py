@@ -91,7 +91,7 @@ def _files(distribution: str) -> list[metadata.PackagePath]:
 
 
 def test_every_imported_package_is_declared(imports: list[Import]) -> None:
-    declared = packages_of("cli", "delta", "duckdb", "fast", "otel", "postgres", "spark", "sqlite")
+    declared = packages_of("cli", "delta", "duckdb", "fast", "iceberg", "otel", "postgres", "spark", "sqlite")
     assert [str(each) for each in imports if each.package not in declared] == []
 
 

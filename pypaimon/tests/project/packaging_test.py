@@ -145,7 +145,7 @@ def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     assert metadata.license_files == ["LICENSE", "NOTICE"]
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description
-    formats, targets = {"lance", "mosaic", "vortex"}, {"delta", "duckdb", "postgres", "sqlite"}
+    formats, targets = {"lance", "mosaic", "vortex"}, {"delta", "duckdb", "iceberg", "postgres", "sqlite"}
     extras = {"bench", "cli", "dev", "docs", "fast", "otel", "spark", "test"} | formats | targets
     assert set(metadata.provides_extra or []) == extras
     assert "pypaimon" in {Requirement(str(each)).name for each in metadata.requires_dist or []}

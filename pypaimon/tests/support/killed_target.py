@@ -17,6 +17,8 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import Target, replicate, stream_read_builder
 from pypaimon.streaming.testing import SmallTable
 
+_IMPORTED = ["pypaimon.streaming.testing", "pypaimon.catalog.filesystem_catalog", "deltalake.fs"]
+_IMPORTED += ["pyiceberg.catalog.sql", "pyiceberg.io.pyarrow"]
 _FORKS = multiprocessing.get_context("forkserver")
 Rows = list[dict[str, Any]]
 
@@ -74,7 +76,7 @@ def in_order(rows: Rows) -> Rows:
 
 def run(warehouse: Path, opened: Callable[[str], Target], name: str, seconds: float | None) -> int:
     """Follow a table to its end, in a process that is killed after some time; how it ended."""
-    _FORKS.set_forkserver_preload(["pypaimon.streaming.testing", "pypaimon.catalog.filesystem_catalog", "deltalake.fs"])
+    _FORKS.set_forkserver_preload(_IMPORTED)
     process = _FORKS.Process(target=_follow, args=(warehouse, opened, name, seconds), daemon=True)
     process.start()
     process.join()
