@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.concurrency.clock import Clock, until_done
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.databases.discovering import Discovering
 from pypaimon.streaming.databases.engine_state import WORKERS, EngineState, Item
@@ -123,7 +123,11 @@ class DatabaseEngine:
 
     @property
     def places(self) -> dict[str, TablePlace]:
-        """Where the stream stands in each table."""
+        """Where the stream stands in each table, behind all that the caller has got."""
+        if self._state.taken is not None:
+            # Where the engine is closed meanwhile, that has noted it.
+            with suppress(RuntimeError):
+                until_done(self._notes.submit(self._note), lambda: self._state.closed)
         with self._state.lock:
             return dict(self._state.known.places)
 
@@ -195,9 +199,9 @@ class DatabaseEngine:
             return
         with self._state.lock:
             self._state.closed = True
+            self._note()
             tables = list(self._state.known.followed.values())
             self._state.changed.notify_all()
-            self._state.wake()
         self._notes.close()
         for table in tables:
             table.close()
@@ -207,13 +211,15 @@ class DatabaseEngine:
     def _note(self) -> None:
         """Go on behind what the caller has got."""
         with self._state.lock:
-            item, self._state.taken = self._state.taken, None
+            item = self._state.taken
             if isinstance(item, DatabaseEvent):
                 if self._state.tellings and self._state.tellings[0].event is item:
                     self._state.tellings.popleft().apply()
             elif item is not None and self._state.rows.take(*item):
                 table, chunk = item
                 table.schema = chunk.plan.schema
+            # Only now, for who closes may be interrupted, and close again.
+            self._state.taken = None
             self._state.wake()
 
     def _start_workers(self) -> None:

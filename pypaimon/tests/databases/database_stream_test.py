@@ -105,6 +105,22 @@ def test_a_position_knows_which_tables_there_were(database: Database) -> None:
     assert told.index(TableDropped("c")) < told.index(TableAdded("c"))
 
 
+@pytest.mark.parametrize("time", range(8))
+def test_a_position_after_a_stop_knows_what_was_told(database: Database, time: int) -> None:
+    """Though the engine notes it on a thread of its own."""
+    for number in range(4):
+        database.create(f"t{number}")
+    told: list[str] = []
+
+    def stop(event: DatabaseEvent) -> None:
+        told.append(event.table)
+        stream.stop()
+
+    with database.stream().on_event(stop).open_sync() as stream:
+        assert list(stream) == []
+        assert list(stream.position.tables) == told and len(told) == 1
+
+
 def test_what_cannot_be_streamed_is_passed_over(database: Database) -> None:
     database.create("good", 1)
     database.create("bad", keyed=True, bucket="1", merge_engine="partial-update")
