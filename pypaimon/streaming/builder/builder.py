@@ -151,9 +151,11 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             directory: Where they lie then, in a directory of their own; by default where the system has such files.
 
         Raises:
-            UnsupportedTableError: The table has no primary key, or cannot be streamed.
+            UnsupportedTableError: The table has no primary key, or cannot be streamed; or it has a `sequence.field`, or
+                a merge engine other than deduplicate, and its changelog producer is neither `lookup` nor
+                `full-compaction`.
             StreamConfigError: Settings or table options contradict each other, or begin without the state of the table;
-                or columns of the key are not read.
+                or columns of the key are not read; or `with_raw(True)` or `with_on_overwrite("skip")` is set.
             PaimonStreamError: Reading failed.
         """
         from pypaimon.streaming.live_tables.live_table import opened

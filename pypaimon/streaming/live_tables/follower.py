@@ -16,8 +16,9 @@ from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.builder.builder import StreamReadBuilder, opened_chunks
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.live_tables.followed_stream import followed_stream
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Phase, Position
@@ -128,13 +129,7 @@ class Follower:
             stop()
 
     def _opened(self) -> tuple[StreamScan, ScanDriver, ChunkReader]:
-        builder = self._builder
-        name = builder.table.identifier.get_full_name()
-        if builder._view is not None:
-            raise StreamConfigError(f"{name}, view {builder._view}: a live table holds the rows of the table itself")
-        keys = builder._schema.primary_keys
-        if not keys:
-            raise UnsupportedTableError(f"{name} has no primary key, by which a live table finds its rows.")
+        builder = followed_stream(self._builder)
         opened = opened_chunks(builder, DEFAULT_BATCH_BYTES)
         _, _, reader = opened
         with self._lock:
@@ -142,8 +137,9 @@ class Follower:
             is_closed = self._closed
         if is_closed:
             reader.close()
-        missing = [key for key in keys if key not in reader.schema.names]
+        missing = [key for key in builder._schema.primary_keys if key not in reader.schema.names]
         if missing:
+            name = builder.table.identifier.get_full_name()
             raise StreamConfigError(
                 f"{', '.join(missing)} of the primary key of {name} is not read: a live table needs the whole key"
             )

@@ -19,6 +19,7 @@ from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.live_tables.follower import Follower
 from pypaimon.streaming.live_tables.in_memory import InMemory
 from pypaimon.streaming.live_tables.on_disk import MemoryBound
+from pypaimon.streaming.options.arguments import at_least
 
 if TYPE_CHECKING:
     import duckdb as duckdb_module  # type: ignore[import-not-found, unused-ignore]
@@ -91,7 +92,10 @@ class _LiveTable:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The last snapshot whose changes are in the rows; None: the table has none. Errors as `to_arrow`."""
+        """The last snapshot whose changes are in the rows; None: the table has none. Errors as `to_arrow`.
+
+        With the changelog producers `lookup` and `full-compaction`: the changes that compactions have made until then.
+        """
         return self._follower.rows().moment.snapshot_id
 
     @property
@@ -114,14 +118,18 @@ class LiveTable(_LiveTable):
     async def wait_for(self, snapshot: int) -> None:
         """Wait until the changes of a snapshot, and of all before it, are in the rows. A cancelled wait loses nothing.
 
+        With the changelog producers `lookup` and `full-compaction` these are the changes that its compactions have
+        made: those of a commit come with a later snapshot, the compaction's. There is no limit of time, and an error
+        that may pass (`retriable`) is waited out.
+
         Args:
-            snapshot: Its id, as `commit()` of a writer tells it.
+            snapshot: Its id, an int: `commit().snapshot` of a writer.
 
         Raises:
-            StreamConfigError: The stream has ended before, or the live table is closed.
+            StreamConfigError: It is no id of a snapshot, the stream has ended before, or the live table is closed.
             PaimonStreamError: The stream has failed for good.
         """
-        await _awaited(self._follower.reached(snapshot))
+        await _awaited(self._follower.reached(_snapshot(snapshot)))
 
     async def aclose(self) -> None:
         """End it. Idempotent."""
@@ -146,7 +154,7 @@ class BlockingLiveTable(_LiveTable):
 
     def wait_for(self, snapshot: int) -> None:
         """As `LiveTable.wait_for`; blocks."""
-        _blocked(self._follower.reached(snapshot))
+        _blocked(self._follower.reached(_snapshot(snapshot)))
 
     def close(self) -> None:
         """End it. Idempotent."""
@@ -190,6 +198,10 @@ def opened_sync(builder: StreamReadBuilder, bound: MemoryBound) -> BlockingLiveT
 
 def _follower(builder: StreamReadBuilder, bound: MemoryBound) -> Follower:
     return Follower(started_for_copy(builder, None), partial(InMemory, bound=bound))
+
+
+def _snapshot(given: Any) -> int:
+    return at_least(1, "wait_for: snapshot", given)
 
 
 async def _awaited(future: Future[None]) -> None:

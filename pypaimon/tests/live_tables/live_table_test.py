@@ -257,6 +257,8 @@ def test_a_consumer_protects_what_is_not_read_yet(table: SmallTable) -> None:
         (lambda builder: builder.with_start("latest"), StreamConfigError, "leave out with_start"),
         (lambda builder: builder.with_include_row_kind(False), StreamConfigError, "without the kinds"),
         (lambda builder: builder.between(1, 1), StreamConfigError, "a part of a table's history"),
+        (lambda builder: builder.with_raw(True), StreamConfigError, r"with_raw\(True\)"),
+        (lambda builder: builder.with_on_overwrite("skip"), StreamConfigError, r"with_on_overwrite\('skip'\)"),
     ],
 )
 async def test_what_cannot_be_kept_live_is_refused(
@@ -274,6 +276,19 @@ def test_a_table_without_keys_and_views_are_refused(table: SmallTable, tmp_path:
         often(plain.table).open_live_sync()
     with pytest.raises(StreamConfigError, match="view audit_log"):
         stream_read_builder(table.table, "audit_log").open_live_sync()
+
+
+@pytest.mark.parametrize("given", ["2", None, True, 1.0, 0])
+async def test_what_is_no_snapshot_is_refused_by_its_call_alone(table: SmallTable, given: Any) -> None:
+    with often(table.table).open_live_sync() as live:
+        with pytest.raises(StreamConfigError, match="wait_for: snapshot"):
+            live.wait_for(given)
+        live.wait_for(table.commit({"id": 4}))
+        assert len(live) == 4
+    async with await often(table.table).open_live() as other:
+        with pytest.raises(StreamConfigError, match="wait_for: snapshot"):
+            await other.wait_for(given)
+        assert len(other) == 4
 
 
 @pytest.mark.parametrize("what", ["rolled back", "schema", "expired"])
