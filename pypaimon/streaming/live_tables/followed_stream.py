@@ -7,7 +7,7 @@ from dataclasses import replace
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.options.option_values import OptionValues
-from pypaimon.streaming.options.stream_options import OnOverwrite
+from pypaimon.streaming.options.stream_options import OnOverwrite, Unmatched
 
 _HELP = "Give the table changelog-producer 'lookup' or 'full-compaction'."
 
@@ -20,7 +20,8 @@ def followed_stream(builder: StreamReadBuilder) -> StreamReadBuilder:
     Raises:
         UnsupportedTableError: The table has no primary key, or its changes come as records that are no whole rows, or
             not in the order that decides which one counts.
-        StreamConfigError: The builder reads a view, records as they were written, or passes over OVERWRITE snapshots.
+        StreamConfigError: The builder reads a view, records as they were written, or passes over OVERWRITE snapshots or
+            over rows that have ceased to match its filter.
     """
     name = builder.table.identifier.get_full_name()
     if builder._view is not None:
@@ -49,6 +50,11 @@ def followed_stream(builder: StreamReadBuilder) -> StreamReadBuilder:
         raise StreamConfigError(
             f"{name}: with_on_overwrite('skip') would leave a live table behind its table for ever; leave it out, or "
             "give 'fail', with which it ends there."
+        )
+    if given.unmatched is Unmatched.DROP:
+        raise StreamConfigError(
+            f"{name}: with_filter(..., unmatched='drop') does not tell that a row has ceased to match, and a live "
+            "table would keep it; leave it out."
         )
     followed = builder.copy()
     if given.on_overwrite is None:

@@ -259,6 +259,7 @@ def test_a_consumer_protects_what_is_not_read_yet(table: SmallTable) -> None:
         (lambda builder: builder.between(1, 1), StreamConfigError, "a part of a table's history"),
         (lambda builder: builder.with_raw(True), StreamConfigError, r"with_raw\(True\)"),
         (lambda builder: builder.with_on_overwrite("skip"), StreamConfigError, r"with_on_overwrite\('skip'\)"),
+        (lambda builder: builder.with_filter("number > 1", unmatched="drop"), StreamConfigError, "unmatched='drop'"),
     ],
 )
 async def test_what_cannot_be_kept_live_is_refused(
