@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pypaimon.streaming.errors import StreamConfigError
+
 Rows = npt.NDArray[np.int64]
 
 _MOST_BYTES = 1 << 27
@@ -58,6 +60,9 @@ class RowChunks:
         Args:
             rows: Their numbers; of -1 all values are null.
             columns: Which columns; None: all.
+
+        Raises:
+            StreamConfigError: Values of one column have 2 GiB or more.
         """
         names = self.schema.names if columns is None else columns
         kinds = [self.schema.field(name).type for name in names]
@@ -67,7 +72,7 @@ class RowChunks:
             return [pa.nulls(len(rows), kind) for kind in kinds]
         if len(self.batches) == 1:
             indices = pa.array(rows, mask=masked)
-            return [self.batches[0].column(name).take(indices) for name in names]
+            return [_taken(self.batches[0].column(name), indices) for name in names]
         # pyarrow's take of a chunked array would copy all of its chunks into one.
         present = rows if masked is None else rows[~missing]
         number = self._ends.searchsorted(present, "right")
@@ -82,14 +87,14 @@ class RowChunks:
             batch = self.batches[number[begin]]
             indices = pa.array(ordered[begin:end] - (int(self._ends[number[begin]]) - batch.num_rows))
             for part, name in zip(parts, names, strict=True):
-                part.append(batch.column(name).take(indices))
+                part.append(_taken(batch.column(name), indices))
         places = np.zeros(len(rows), np.int64)
         back = np.empty(len(present), np.int64)
         back[order] = np.arange(len(present))
         places[~missing] = back
         indices = pa.array(places, mask=masked)
         return [
-            (pa.concat_arrays(part) if part else pa.nulls(0, kind)).take(indices)
+            _taken(_joined(part) if part else pa.nulls(0, kind), indices)
             for part, kind in zip(parts, kinds, strict=True)
         ]
 
@@ -113,6 +118,48 @@ class RowChunks:
             if left.num_rows:
                 kept.append(left)
         return RowChunks(self.schema, kept)
+
+
+def _taken(column: pa.Array, indices: pa.Array) -> pa.Array:
+    try:
+        found = column.take(indices)
+    except pa.ArrowInvalid as error:
+        raise _too_large() from error
+    if is_overflown(found):
+        raise _too_large()
+    return found
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    try:
+        return pa.concat_arrays(parts)
+    except pa.ArrowInvalid as error:
+        raise _too_large() from error
+
+
+def _too_large() -> StreamConfigError:
+    return StreamConfigError(
+        "The values of one column that are asked for have 2 GiB or more, which is more than an Arrow array holds: ask "
+        "for fewer keys at once."
+    )
+
+
+def is_overflown(array: pa.Array) -> bool:
+    """Whether offsets of an array have gone past their 32 bits, of which pyarrow's `take` says nothing."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return any(is_overflown(array.field(number)) for number in range(kind.num_fields))
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_list(kind) or pa.types.is_map(kind)):
+        return False
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return False
+    offsets = np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
+    # What lies past them comes out negative before it comes out positive again, unless one value has 2 GiB.
+    if offsets.min() < 0:
+        return True
+    is_nested = pa.types.is_list(kind) or pa.types.is_map(kind)
+    return is_nested and is_overflown(array.values if pa.types.is_list(kind) else array.items)
 
 
 def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
