@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,15 @@ def far(table: Any, store: FaultFileIO) -> Any:
 
 
 def is_idle(read: Any) -> bool:
-    store = read._parts.get().directory.store
-    while store.ahead.in_flight:
+    """Whether nothing is held, once threads that let go of something have done so."""
+    store, end = read._parts.get().directory.store, time.monotonic() + 60
+    ahead = store.ahead
+    while time.monotonic() < end:
+        with ahead._lock.held:
+            if (ahead.in_flight, ahead.held_bytes, ahead._lanes, ahead._fetches) == (0, 0, [], {}):
+                return True
         store.pool.run(lambda: None)
-    return (store.ahead.held_bytes, store.ahead._lanes, store.ahead._fetches) == (0, [], {})
+    return False
 
 
 def merged(table: Any, name: str, first_key: int) -> tuple[str, list[StreamSplit]]:
