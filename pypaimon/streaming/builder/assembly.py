@@ -279,6 +279,11 @@ def of_slots(settings: B, slots: SlotSet, last: int | None = None) -> B:
     return copied
 
 
+def identity_of(settings: StreamAssembly) -> str:
+    """Which table is read: see `TableDirectory.identity`. Blocks while the table is not known."""
+    return settings._identity
+
+
 def followed(settings: StreamAssembly) -> Any:
     """The handle of the table, or branch, that reads with these settings read."""
     return settings._followed

@@ -9,15 +9,13 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from pypaimon.streaming.builder.assembly import StreamAssembly, read_parts
+from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.late_modules import LateModule
-from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
     DEFAULT_LIVE_BYTES,
     DEFAULT_READ_AHEAD_BYTES,
-    CommitMode,
 )
 from pypaimon.streaming.options.views import View, fields
 from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
@@ -25,12 +23,9 @@ from pypaimon.streaming.read_internals import PaimonStreamReadBuilder
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
     from pypaimon.streaming.batches import batch_stream, stream_status
-    from pypaimon.streaming.batches.chunks import ChunkReader
-    from pypaimon.streaming.batches.read_ahead import ReadAhead
     from pypaimon.streaming.builder import read, scan
     from pypaimon.streaming.group_streams import builder as group_builder
     from pypaimon.streaming.live_tables import live_table
-    from pypaimon.streaming.scanning.driver import ScanDriver
 else:
     filter_internals = LateModule("pypaimon.streaming.filter_internals")
     batch_stream = LateModule("pypaimon.streaming.batches.batch_stream")
@@ -91,10 +86,9 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             StreamConfigError: Settings or table options contradict each other.
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
-        from pypaimon.streaming.builder.read import StreamTableRead
-        from pypaimon.streaming.reading.read import made_read
+        from pypaimon.streaming.builder.read import new_read
 
-        return made_read(StreamTableRead, self._followed, self._given.io_timeout, read_parts(self))
+        return new_read(self)
 
     def open(
         self,
@@ -120,8 +114,9 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             UnsupportedTableError: The table, or one of its options, cannot be streamed.
         """
         from pypaimon.streaming.batches.batch_stream import BatchStream
+        from pypaimon.streaming.builder.opened import opened
 
-        return BatchStream(*self._opened(read_ahead_bytes, batch_bytes, commit_columns), on_progress)
+        return BatchStream(*opened(self, read_ahead_bytes, batch_bytes, commit_columns), on_progress)
 
     def open_sync(
         self,
@@ -133,8 +128,9 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     ) -> batch_stream.BlockingBatchStream:
         """As `open`, for a plain `with` and `for`."""
         from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
+        from pypaimon.streaming.builder.opened import opened
 
-        return BlockingBatchStream(*self._opened(read_ahead_bytes, batch_bytes, commit_columns), on_progress)
+        return BlockingBatchStream(*opened(self, read_ahead_bytes, batch_bytes, commit_columns), on_progress)
 
     async def open_live(
         self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
@@ -215,28 +211,6 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         settings = group_settings(group_id, member, session_timeout, commit, max_hold, **calls)
         return GroupStreamBuilder(self, settings)
 
-    def _opened(
-        self, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
-    ) -> tuple[scan.AsyncStreamingTableScan, ScanDriver, ReadAhead]:
-        from pypaimon.streaming.batches.read_ahead import ReadAhead
-
-        ahead = at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
-        scan, driver, reader = self._opened_chunks(batch_bytes, commit_columns)
-        return scan, driver, ReadAhead(reader, ahead)
-
-    def _opened_chunks(
-        self, batch_bytes: int, commit_columns: bool
-    ) -> tuple[scan.AsyncStreamingTableScan, ScanDriver, ChunkReader]:
-        from pypaimon.streaming.batches.chunks import ChunkReader
-        from pypaimon.streaming.builder.scan import driven_scan
-
-        size = at_least(1, "open: batch_bytes", batch_bytes)
-        # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
-        driver = self._scan_driver(CommitMode.MANUAL)
-        told = typed(bool, "open: commit_columns", commit_columns)
-        reader = ChunkReader(driver, self.new_read(), size, self._given.io_timeout, told)
-        return driven_scan(self.table, driver), driver, reader
-
     def new_predicate_builder(self) -> filter_internals.PredicateBuilder:
         """A builder of predicates on the columns of the table, or of the view."""
         from pypaimon.streaming.filter_internals import PredicateBuilder
@@ -256,15 +230,3 @@ def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuild
         view: `"audit_log"`, `"binlog"`, `"ro"` or `"row_tracking"`, or None for the table itself.
     """
     return StreamReadBuilder(table, view)
-
-
-def opened_chunks(
-    builder: StreamReadBuilder, batch_bytes: int
-) -> tuple[scan.AsyncStreamingTableScan, ScanDriver, ChunkReader]:
-    """A stream with the settings of a builder as chunks, read by whoever asks for them, and its scan."""
-    return builder._opened_chunks(batch_bytes, False)
-
-
-def identity_of(builder: StreamReadBuilder) -> str:
-    """Which table a builder reads: see `TableDirectory.identity`. Blocks while the table is not known."""
-    return builder._identity

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.start import Start, StartMode
+
+B = TypeVar("B", bound=StreamAssembly)
 
 
 def refuse_itself(source: Any, target: Any) -> None:
@@ -30,7 +32,7 @@ def _place(table: Any) -> tuple[str, str]:
     return str(table.table_path).rstrip("/"), table.current_branch() or "main"
 
 
-def started_for_copy(builder: StreamReadBuilder, copied: Position | None) -> StreamReadBuilder:
+def started_for_copy(builder: B, copied: Position | None) -> B:
     """A copy of a builder that begins where a copy of the table stands.
 
     What a consumer has saved does not count: the copy knows better what it holds.
@@ -65,7 +67,7 @@ def started_for_copy(builder: StreamReadBuilder, copied: Position | None) -> Str
     return started
 
 
-def begin_as_copy(builder: StreamReadBuilder) -> None:
+def begin_as_copy(builder: StreamAssembly) -> None:
     """Have a builder itself begin with the state of its table, as `started_for_copy`; a start may yet be set.
 
     Raises:

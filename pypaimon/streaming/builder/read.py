@@ -11,7 +11,7 @@ from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.options.stream_options import DEFAULT_IO_TIMEOUT
 from pypaimon.streaming.read_internals import TableRead
-from pypaimon.streaming.reading.read import StreamRead
+from pypaimon.streaming.reading.read import StreamRead, made_read
 
 if TYPE_CHECKING:
     import pypaimon.streaming.filter_internals as filter_internals
@@ -66,3 +66,8 @@ class StreamTableRead(StreamRead, TableRead):
         elif read_type is not None:
             settings.with_read_type(read_type)
         super().__init__(followed(settings), DEFAULT_IO_TIMEOUT, read_parts(settings))
+
+
+def new_read(settings: StreamAssembly) -> StreamTableRead:
+    """A read with the settings of a builder as they are now; errors as `StreamReadBuilder.new_read`."""
+    return made_read(StreamTableRead, followed(settings), settings._given.io_timeout, read_parts(settings))

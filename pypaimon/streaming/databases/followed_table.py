@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.builder.builder import StreamReadBuilder, opened_chunks
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.databases.lag import TableLag
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
 from pypaimon.streaming.internals import TableSchema

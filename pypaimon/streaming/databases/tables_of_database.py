@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder, identity_of
+from pypaimon.streaming.builder.assembly import identity_of
+from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import DatabaseNotExistException, TableNotExistException

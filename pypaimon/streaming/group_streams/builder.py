@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
 from pypaimon.streaming.errors import StreamConfigError
@@ -28,7 +28,7 @@ class GroupStreamBuilder:
         StreamConfigError: A setting cannot be.
     """
 
-    def __init__(self, builder: StreamReadBuilder, settings: GroupSettings) -> None:
+    def __init__(self, builder: StreamAssembly, settings: GroupSettings) -> None:
         self._builder = builder.copy()
         self._settings = settings
 

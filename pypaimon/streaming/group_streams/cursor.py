@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pypaimon.streaming.batches.chunks import BatchChunk
-from pypaimon.streaming.builder.builder import StreamReadBuilder, opened_chunks
+from pypaimon.streaming.builder.assembly import StreamAssembly
+from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.errors import EndOfScan
 from pypaimon.streaming.model.position import Phase, Position
 
@@ -49,7 +50,7 @@ class Cursor:
     """
 
     def __init__(
-        self, slots: Mapping[int, int], position: Position, builder: StreamReadBuilder, batch_bytes: int
+        self, slots: Mapping[int, int], position: Position, builder: StreamAssembly, batch_bytes: int
     ) -> None:
         self.slots = dict(slots)
         self.handed = HandedOut(position, position)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
-from pypaimon.streaming.builder.assembly import group_parts, of_slots
-from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.assembly import StreamAssembly, group_parts, of_slots
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.concurrency.lasting_clock import LastingClock
 from pypaimon.streaming.consumers.consumer_manager import consumers_of
@@ -97,7 +96,7 @@ class Membership:
 
     def __init__(
         self,
-        builder: StreamReadBuilder,
+        builder: StreamAssembly,
         settings: GroupSettings,
         batch_bytes: int,
         clock: Clock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import OnOverwrite, Unmatched
@@ -12,7 +12,7 @@ from pypaimon.streaming.options.stream_options import OnOverwrite, Unmatched
 _HELP = "Give the table changelog-producer 'lookup' or 'full-compaction'."
 
 
-def followed_stream(builder: StreamReadBuilder) -> StreamReadBuilder:
+def followed_stream(builder: StreamAssembly) -> StreamAssembly:
     """A copy of a builder that reads whatever changes the rows. Blocks while the table is not known.
 
     OVERWRITE snapshots are read; with a changelog producer that does not allow it they end the stream.

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
 from pypaimon.streaming.batches.run_forever import Patience
-from pypaimon.streaming.builder.builder import StreamReadBuilder, opened_chunks
+from pypaimon.streaming.builder.assembly import StreamAssembly
+from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError
@@ -41,7 +42,7 @@ class Follower:
         new_rows: Makes what holds a state, of Paimon's schema and the one of the rows.
     """
 
-    def __init__(self, builder: StreamReadBuilder, new_rows: Callable[[TableSchema, pa.Schema], LiveRows]) -> None:
+    def __init__(self, builder: StreamAssembly, new_rows: Callable[[TableSchema, pa.Schema], LiveRows]) -> None:
         self._builder = builder
         self._new_rows = new_rows
         self._lock = threading.Lock()

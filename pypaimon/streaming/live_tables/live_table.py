@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.builder.copied_start import started_for_copy
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import until_done
@@ -174,7 +174,7 @@ class BlockingLiveTable(_LiveTable):
         """Never reached; `async with` asks for it before it enters."""
 
 
-async def opened(builder: StreamReadBuilder, bound: MemoryBound) -> LiveTable:
+async def opened(builder: StreamAssembly, bound: MemoryBound) -> LiveTable:
     """See `StreamReadBuilder.open_live`."""
     follower = _follower(builder, bound)
     try:
@@ -185,7 +185,7 @@ async def opened(builder: StreamReadBuilder, bound: MemoryBound) -> LiveTable:
     return LiveTable(follower)
 
 
-def opened_sync(builder: StreamReadBuilder, bound: MemoryBound) -> BlockingLiveTable:
+def opened_sync(builder: StreamAssembly, bound: MemoryBound) -> BlockingLiveTable:
     """See `StreamReadBuilder.open_live_sync`."""
     follower = _follower(builder, bound)
     try:
@@ -196,7 +196,7 @@ def opened_sync(builder: StreamReadBuilder, bound: MemoryBound) -> BlockingLiveT
     return BlockingLiveTable(follower)
 
 
-def _follower(builder: StreamReadBuilder, bound: MemoryBound) -> Follower:
+def _follower(builder: StreamAssembly, bound: MemoryBound) -> Follower:
     return Follower(started_for_copy(builder, None), partial(InMemory, bound=bound))
 
 

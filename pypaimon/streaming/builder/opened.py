@@ -1,0 +1,38 @@
+"""The rows of a stream with the settings of a builder as they are now: a scan, and what reads what it plans."""
+
+from __future__ import annotations
+
+from pypaimon.streaming.batches.chunks import ChunkReader
+from pypaimon.streaming.batches.read_ahead import ReadAhead
+from pypaimon.streaming.builder.assembly import StreamAssembly
+from pypaimon.streaming.builder.read import new_read
+from pypaimon.streaming.builder.scan import AsyncStreamingTableScan, driven_scan
+from pypaimon.streaming.options.arguments import at_least, typed
+from pypaimon.streaming.options.stream_options import CommitMode
+from pypaimon.streaming.scanning.driver import ScanDriver
+
+
+def opened(
+    settings: StreamAssembly, read_ahead_bytes: int, batch_bytes: int, commit_columns: bool
+) -> tuple[AsyncStreamingTableScan, ScanDriver, ReadAhead]:
+    """A scan, its driver, and its rows, which are read before they are asked for; see `StreamReadBuilder.open`.
+
+    Raises:
+        StreamConfigError: An argument cannot be, or settings or table options contradict each other.
+        UnsupportedTableError: The table, or one of its options, cannot be streamed.
+    """
+    ahead = at_least(0, "open: read_ahead_bytes", read_ahead_bytes)
+    scan, driver, reader = opened_chunks(settings, batch_bytes, commit_columns)
+    return scan, driver, ReadAhead(reader, ahead)
+
+
+def opened_chunks(
+    settings: StreamAssembly, batch_bytes: int, commit_columns: bool = False
+) -> tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]:
+    """As `opened`, with rows that are read by whoever asks for them."""
+    size = at_least(1, "open: batch_bytes", batch_bytes)
+    # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
+    driver = settings._scan_driver(CommitMode.MANUAL)
+    told = typed(bool, "open: commit_columns", commit_columns)
+    reader = ChunkReader(driver, new_read(settings), size, settings._given.io_timeout, told)
+    return driven_scan(settings.table, driver), driver, reader
