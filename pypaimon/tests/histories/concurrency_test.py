@@ -30,6 +30,8 @@ BEFORE = 3
 """Commits before anybody reads."""
 PATIENCE = 240 * (1 + 10 * SOAK)
 """Seconds after which a test fails that stands still."""
+PAUSE = 0.25
+"""Seconds between two expirations, so that they leave time to the others."""
 ROWS = 5
 """Of a commit."""
 RETAINED = 2
@@ -59,7 +61,7 @@ class Site:
         return self._catalog().get_table("db.t")
 
     def builder(self, consumer_id: str | None = None, **settings: Any) -> StreamReadBuilder:
-        builder = StreamReadBuilder(self.handle()).with_poll_interval_ms(100)
+        builder = StreamReadBuilder(self.handle()).with_poll_interval_ms(300)
         return builder if consumer_id is None else builder.with_consumer_id(consumer_id, **settings)
 
     def commit(self, table: Any, keys: list[int]) -> None:
@@ -177,7 +179,7 @@ def test_every_reader_gets_every_row_once_while_writers_commit_and_expire(site: 
         own = site.handle()
         for _ in readers[1:]:
             begun.acquire()
-        while not until.is_set():
+        while not until.wait(PAUSE):
             left.append(site.expire(own))
             if left[-1][-1] >= BEFORE + RETAINED:
                 go_on.set()
