@@ -107,7 +107,7 @@ class Membership:
         parts, schema = group_parts(builder)
         times, self._rule = checked(parts, schema, settings)
         # Requests of its own, none of which may hang for as long as others wait for this member.
-        own, _ = group_parts(builder.copy().with_io_timeout(max(times.session / 2, 1.0)))
+        own, _ = group_parts(builder.copy().with_io_timeout(max(times.session / 4, 1.0)))
         start = GroupStart(own, settings.group_id)
         self._end = GroupEnd.of(own, clock)
         directory = GroupDirectory(

@@ -49,13 +49,15 @@ def _set(owner: Any, name: str, value: Any) -> Patch:
 
 
 def _no_seal(self: GroupDuty, member: str, by: str) -> Steps[None]:
-    register = yield from self._view.read(member)
+    yield from self._view.read([member])
+    register = self._view.known.get(member)
     if register is not None and not register.is_final:
         self._view.known[member] = replace(register, number=register.number + 1, status=Status.SEALED)
 
 
 def _empty_seal(self: GroupDuty, member: str, by: str) -> Steps[None]:
-    register = yield from self._view.read(member)
+    yield from self._view.read([member])
+    register = self._view.known.get(member)
     if register is not None and not register.is_final:
         self._view.known[member] = replace(register, held={}, released={})
         yield from _SEAL(self, member, by)
@@ -166,7 +168,7 @@ MUTANTS = (
     Mutant(
         "the lease outlasts the session", ("I6",), _set(GroupTimes, "lease", property(lambda t: 2 * t.session)), CUT
     ),
-    Mutant("who is silent for a beat is gone", ("I6",), _set(GroupView, "silent", _soon_silent), CUT),
+    Mutant("who is silent for a beat is gone", ("I6", "I10"), _set(GroupView, "silent", _soon_silent), CUT),
     Mutant("who was ended goes on", ("I2", "I6", "I7"), _set(Holdings, "lose", _lose_nothing), CUT),
     Mutant(
         "a version of others is taken for an own one", ("I2", "I4"), _set(GroupMember, "_save", _save_believed), CUT

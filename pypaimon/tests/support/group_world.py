@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     ListNames,
     LookAtFence,
     Pause,
-    ReadFile,
+    ReadFiles,
     Request,
     Stands,
     WriteFence,
@@ -69,12 +70,14 @@ class World:
     Attributes:
         laws: What is held against all that happens.
         now: Seconds.
+        requests: How many files were asked for, by kind of request.
     """
 
     def __init__(self, seed: int, weather: Weather) -> None:
         self.rng = random.Random(seed)
         self.weather = weather
         self.now = 0.0
+        self.requests: Counter[type] = Counter()
         self.is_calm = False
         self.latest, self.earliest = 3, 1
         barriers = frozenset(range(weather.barriers, 2000, weather.barriers)) if weather.barriers else frozenset[int]()
@@ -186,8 +189,8 @@ class World:
         """What the store makes of a request; a listing begins with it."""
         if isinstance(request, CreateFile):
             return self._create(request.name, request.data)
-        if isinstance(request, ReadFile):
-            return self.files[request.name][0] if request.name in self.files else None
+        if isinstance(request, ReadFiles):
+            return [self.files[name][0] if name in self.files else None for name in request.names]
         if isinstance(request, DeleteFiles):
             for name in request.names:
                 self.files.pop(name, None)
@@ -326,6 +329,7 @@ class Process:
             self.at(world.now + delay, lambda: self._go_on(turn, None))
             return
         self._pausing = False
+        world.requests[type(request)] += len(request.names) if isinstance(request, ReadFiles) else 1
         arrives = world.now + world.latency()
         answers = arrives + world.latency()
         fate = world.rng.random() / world.weather.faults if not world.is_calm else 9.0

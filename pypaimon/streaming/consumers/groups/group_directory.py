@@ -18,7 +18,7 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     FindStart,
     ListNames,
     LookAtFence,
-    ReadFile,
+    ReadFiles,
     Request,
     Stands,
     WriteFence,
@@ -121,8 +121,8 @@ class GroupDirectory:
         if isinstance(request, ListNames):
             statuses = self._store.list_statuses(self._directory)
             return {status.path.rstrip("/").rsplit("/", 1)[-1]: _seconds(status.mtime) for status in statuses}
-        if isinstance(request, ReadFile):
-            return self._read(self._path(request.name))
+        if isinstance(request, ReadFiles):
+            return self._store.read_many([self._path(name) for name in request.names])
         if isinstance(request, CreateFile):
             return self._store.create_exclusive(self._path(request.name), request.data)
         if isinstance(request, DeleteFiles):
@@ -144,12 +144,6 @@ class GroupDirectory:
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
-
-    def _read(self, path: str) -> bytes | None:
-        try:
-            return self._store.read(path)
-        except FileNotFoundError:
-            return None
 
     def _look(self) -> Fence | None:
         found = self._manager.look(self._fence)

@@ -56,7 +56,7 @@ class GroupDuty:
         self._owner = fence_owner
         self._need: tuple[object, ...] = ()
         self._need_since = 0.0
-        self._fence_at = float("-inf")
+        self._all_read_at = self._fence_at = float("-inf")
         self._fence_written = float("-inf")
 
     def act(self, own: str) -> Steps[bool]:
@@ -69,18 +69,17 @@ class GroupDuty:
             StoreError: The store failed; what was begun is found, and gone on with, by the next call.
         """
         state = self._view.state
-        if state is None or not self._view.is_last or not (yield from self._has_turn(state, own)):
+        if state is None or not self._view.is_last or not self._has_turn(state, own):
             return False
-        for member in [*state.members, *self._strangers(state)]:
-            yield from self._view.read(member)
         for member in [each for each in state.members if each in self._view.silent()]:
             yield from self.seal(member, own)
+        yield from self._view.read(self._to_read(state, own))
         if self._view.state is not state or self._view.is_stale:
             return True
         if not state.begun:
             return (yield from self._begin(state))
         new = next_state(state, self._view.known, self._view.silent())
-        if new is None and self._clock() >= self._fence_at:
+        if new is None and self._view.look_at > self._fence_at:
             new = yield from self._keep_fence(state)
         if new is not None:
             yield from self._create(new)
@@ -89,14 +88,31 @@ class GroupDuty:
         return False
 
     def part(self, own: str) -> Steps[None]:
-        """The only member has left: the fence goes to where its slots stand, as nobody else would see to it.
+        """A member has left: its slots go to the others before they have found that out.
+
+        After the last one the fence goes to where its slots stand, as nobody else would see to it.
 
         Args:
             own: Its id.
         """
+        yield from self._view.look()
         state = self._view.state
-        if state is not None and state.begun and state.members == (own,) and not self._view.is_stale:
+        if state is None or not state.begun or own not in state.members:
+            return
+        if state.members == (own,):
             yield from self._keep_fence(state)
+        else:
+            yield from self.hand_over(state)
+
+    def hand_over(self, state: GroupState) -> Steps[None]:
+        """Make the state that follows from what this member knows, without waiting for the one on duty to find it out.
+
+        Args:
+            state: The last one, which has begun.
+        """
+        new = next_state(state, self._view.known, self._view.silent())
+        if new is not None:
+            yield from self._create(new)
 
     def seal(self, member: str, by: str) -> Steps[None]:
         """End a member: the next version of its register is one that says so, and what was confirmed.
@@ -108,7 +124,8 @@ class GroupDuty:
             member: Whose register.
             by: Who does it.
         """
-        register = yield from self._view.read(member)
+        yield from self._view.read([member])
+        register = self._view.known.get(member)
         if register is None or register.is_final or self._view.is_stale:
             return
         sealed = replace(register, number=register.number + 1, nonce=self._draw(), by=by, status=Status.SEALED)
@@ -125,20 +142,29 @@ class GroupDuty:
         """Who has a register and is not in."""
         return [member for member in self._view.versions if member not in state.members]
 
-    def _has_turn(self, state: GroupState, own: str) -> Steps[bool]:
+    def _has_turn(self, state: GroupState, own: str) -> bool:
         """Whether this member acts: who is before it has ended, or has let too much time pass."""
         silent = self._view.silent()
         self._note_need(state, silent)
-        while True:
-            order = on_duty(state, self._strangers(state), silent | self._view.final)
-            if own not in order:
-                return False
-            rank = order.index(own)
-            if rank == 0 or (self._need and self._clock() - self._need_since >= rank * self._times.watch):
-                return True
-            before = yield from self._view.read(order[rank - 1])
-            if before is None or not before.is_final:
-                return False
+        order = on_duty(state, self._strangers(state), silent | self._view.final)
+        if own not in order:
+            return False
+        rank = order.index(own)
+        return rank == 0 or bool(self._need) and self._clock() - self._need_since >= rank * self._times.busy_watch
+
+    def _to_read(self, state: GroupState, own: str) -> list[str]:
+        """Whose registers may say what changes the state: owners of slots that move, and once a session all.
+
+        All also where somebody comes, perhaps in the place of a former life, and while this member waits for others.
+        """
+        strangers = self._strangers(state)
+        register = self._view.known.get(own)
+        waits = register is None or register.barrier is not None or not register.held
+        if waits or not self._view.final.issuperset(strangers) or self._clock() >= self._all_read_at:
+            self._all_read_at = self._clock() + self._times.session
+            return [*state.members, *strangers]
+        moving = {tenure.owner for tenure in state.owned if tenure.to is not None}
+        return [member for member in state.members if member in moving]
 
     def _note_need(self, state: GroupState, silent: set[str]) -> None:
         """Since when something has to be done that one can see without reading registers."""

@@ -77,8 +77,8 @@ def group_info(directory: TableDirectory, group_id: str) -> list[GroupMemberInfo
 def living_member(directory: TableDirectory, group_id: str, clock: Clock) -> str | None:
     """A member of a group that is alive: it is seen to write; None: there is none.
 
-    Where members have not ended it looks again and again, until one writes, or two of their beats have passed: half a
-    session. One whose process stands still is not found. Blocks.
+    Where members have not ended it looks again and again, until one writes, or none may hand out anything any more: for
+    three quarters of a session. One whose process stands still is not found. Blocks.
 
     Args:
         directory: The table.
@@ -94,7 +94,7 @@ def living_member(directory: TableDirectory, group_id: str, clock: Clock) -> str
         return None
     before = _looked_at(directory, home)[2]
     session = max((each.session or _UNKNOWN_SESSION for each in before.values() if not each.is_final), default=0.0)
-    until = clock.monotonic() + session / 2
+    until = clock.monotonic() + session * 0.75
     while clock.monotonic() < until:
         clock.wait(SimpleQueue(), session / 16)
         for member, register in _looked_at(directory, home)[2].items():

@@ -13,7 +13,7 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     DeleteFiles,
     FindStart,
     Pause,
-    ReadFile,
+    ReadFiles,
     Steps,
 )
 from pypaimon.streaming.consumers.groups.group_state import GroupState, first_state
@@ -89,7 +89,7 @@ class GroupMember:
         self._is_in = False
         self._former: tuple[str, ...] = ()
         self._pending: tuple[Register, float] | None = None
-        self._beat_at = self._watch_at = float("-inf")
+        self._beat_at = float("-inf")
         self._versions: deque[tuple[int, float]] = deque()
         self._newest_old = 0
         self._is_fenced = False
@@ -123,7 +123,7 @@ class GroupMember:
             until = self._clock()
         except StoreError:
             # What is not known to be done is done again, and found out then.
-            until = self._clock() + self._times.watch / 2
+            until = self._clock() + self._times.retry
         yield Pause(until)
 
     def _step(self) -> Steps[None]:
@@ -141,7 +141,7 @@ class GroupMember:
             yield from self._save()
         if self.ended and self.id is not None:
             yield from self._duty.part(self.id)
-        if not self.ended and self._clock() >= self._watch_at:
+        if not self.ended and self._clock() >= self._view.look_at:
             yield from self._watch()
             assert self.id is not None
             if (yield from self._duty.act(self.id)):
@@ -149,7 +149,7 @@ class GroupMember:
 
     def _next(self) -> float:
         due = self._holdings.wants_save or self._leaves
-        return self._clock() if due and not self.ended else min(self._beat_at, self._watch_at)
+        return self._clock() if due and not self.ended else min(self._beat_at, self._view.look_at)
 
     def _join(self) -> Steps[None]:
         """Find the group, or make it, and begin a life in it."""
@@ -201,6 +201,8 @@ class GroupMember:
         if not (yield CreateFile(register_name(register.id, register.number), register.to_json())):
             raise FencedError
         self._pending = None
+        if self._number == 0 or register.barrier not in (None, self._view.known[register.id].barrier):
+            self._view.expect_change()
         self._number = register.number
         self._versions.append((register.number, self._clock()))
         self._beat_at = sent + self._times.beat
@@ -234,7 +236,6 @@ class GroupMember:
             ConsumerConflictError: The group has ended.
         """
         yield from self._view.look()
-        self._watch_at = self._view.listed_at + self._times.watch
         state = self._view.state
         if state is None or self.id is None:
             return
@@ -253,11 +254,15 @@ class GroupMember:
     def _end_rivals(self, own: str) -> Steps[None]:
         if not self._number or not (namesakes := self._namesakes()):
             return
-        for member in namesakes:
-            yield from self._view.read(member)
+        yield from self._view.read(namesakes)
         registers = {id: self._view.known[id] for id in namesakes if id in self._view.known}
-        for member in rivals(own, self._former, registers):
+        ended = rivals(own, self._former, registers)
+        for member in ended:
             yield from self._duty.seal(member, own)
+        state = self._view.state
+        if ended and state is not None and state.begun:
+            yield from self._duty.hand_over(state)
+            self._view.expect_change()
 
     def _tidy_up(self, own: str) -> Steps[None]:
         """Delete own versions that nobody needs, some at a time."""
@@ -277,7 +282,7 @@ class GroupMember:
         own, number = self.id, self._number + 1
         if own is not None and self._name:
             name = register_name(own, number)
-            data = yield ReadFile(name)
+            (data,) = yield ReadFiles((name,))
             by = parsed(name, data, Register.from_json).by if data is not None else own
             if by != own and name_of(by) == self._name:
                 raise ConsumerConflictError(f"member {self._name!r}: a newer one of this name has taken over")

@@ -20,10 +20,10 @@ class ListNames:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFile:
-    """The bytes of a file; None: there is none."""
+class ReadFiles:
+    """The bytes of each of some files, read at the same time; None: there is none."""
 
-    name: str
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Pause:
 
 
 Request: TypeAlias = (
-    ListNames | ReadFile | CreateFile | DeleteFiles | LookAtFence | WriteFence | FindStart | Stands | Pause
+    ListNames | ReadFiles | CreateFile | DeleteFiles | LookAtFence | WriteFence | FindStart | Stands | Pause
 )
 Steps: TypeAlias = Generator[Request, Any, T]
 """Code that asks for what it needs, and comes to a result."""

@@ -26,12 +26,27 @@ class GroupTimes:
     @property
     def beat(self) -> float:
         """Between two versions of a register."""
-        return self.session / 4
+        return self.session / 2
 
     @property
-    def watch(self) -> float:
-        """Between two listings."""
+    def quiet_watch(self) -> float:
+        """Between two listings while nothing changes."""
+        return self.session / 2
+
+    @property
+    def busy_watch(self) -> float:
+        """Between two listings in the session after a change."""
         return self.session / 8
+
+    @property
+    def retry(self) -> float:
+        """Between a request that failed and the next one."""
+        return self.session / 16
+
+    @property
+    def overdue(self) -> float:
+        """Who is silent for so long should have written."""
+        return self.beat + self.busy_watch
 
     @property
     def lease(self) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from pypaimon.streaming.consumers.groups.group_files import numbers_of, register_name, state_name
-from pypaimon.streaming.consumers.groups.group_requests import ListNames, ReadFile, Steps
+from pypaimon.streaming.consumers.groups.group_requests import ListNames, ReadFiles, Steps
 from pypaimon.streaming.consumers.groups.group_state import GroupState
 from pypaimon.streaming.consumers.groups.group_times import GroupTimes
 from pypaimon.streaming.consumers.groups.register import Register
@@ -31,19 +31,22 @@ class GroupView:
         modified: When its files were written, by the store's clock.
         known: Registers, as they were last read.
         listed_at: When the last listing was asked for.
+        look_at: When the next one is due.
     """
 
     def __init__(self, times: GroupTimes, clock: Callable[[], float]) -> None:
         self._times = times
         self._clock = clock
-        self._silence = Silence(2 * times.watch)
+        self._silence = Silence(times.lease, times.busy_watch)
         self.state: GroupState | None = None
         self.is_last = False
         self.states: list[int] = []
         self.versions: dict[str, list[int]] = {}
         self.modified: Mapping[str, float | None] = {}
         self.known: dict[str, Register] = {}
-        self.listed_at = float("-inf")
+        self.listed_at = self.look_at = float("-inf")
+        self._busy_until = float("-inf")
+        self._seen: object = None
 
     @property
     def is_stale(self) -> bool:
@@ -63,37 +66,58 @@ class GroupView:
         """Members who may be gone: their registers have kept their numbers for long, and have not ended."""
         return self._silence.longer_than(self._times.session) - self.final
 
+    def expect_change(self) -> None:
+        """Look at once, and for a session often."""
+        self._busy_until = self._clock() + self._times.session
+        self.look_at = float("-inf")
+
     def look(self) -> Steps[None]:
         """List the group, and read the last state if it is another one."""
         sent = self._clock()
-        self.modified = yield ListNames()
+        try:
+            self.modified = yield ListNames()
+        except StoreError:
+            self._silence.failed()
+            raise
         received = self._clock()
         self.states, self.versions = numbers_of(self.modified)
         self._silence.listed({member: numbers[-1] for member, numbers in self.versions.items()}, sent, received)
         self.listed_at = sent
         self.known = {member: register for member, register in self.known.items() if member in self.versions}
+        self._set_pace()
         last = self.states[-1] if self.states else -1
         known = -1 if self.state is None else self.state.number
         self.is_last = False
         if last > known:
             name = state_name(last)
-            data = yield ReadFile(name)
+            (data,) = yield ReadFiles((name,))
             if data is None:
                 raise StoreError(f"{name}: it was listed, and is not there; newer ones have come")
             self.state = parsed(name, data, GroupState.from_json)
         self.is_last = last >= known and self.state is not None
 
-    def read(self, member: str) -> Steps[Register | None]:
-        """The last version of a register that was listed, read if it is not known yet; None: there is none by now."""
-        number, known = self.last(member), self.known.get(member)
-        if known is not None and known.number >= number:
-            return known
-        name = register_name(member, number)
-        data = yield ReadFile(name)
-        if data is None:
-            return None
-        self.known[member] = register = parsed(name, data, Register.from_json)
-        return register
+    def _set_pace(self) -> None:
+        """Often in the session after a state, a member or a silence has come or gone."""
+        seen = self.states[-1:], self.versions.keys(), self._silence.longer_than(self._times.overdue)
+        if seen != self._seen:
+            self._seen = seen
+            self._busy_until = self.listed_at + self._times.session
+        is_busy = self.listed_at < self._busy_until
+        self.look_at = self.listed_at + (self._times.busy_watch if is_busy else self._times.quiet_watch)
+
+    def read(self, members: Iterable[str]) -> Steps[None]:
+        """Have the last versions of registers that were listed be known, but those that are gone by now."""
+        new = {member: register_name(member, self.last(member)) for member in members if not self._knows_last(member)}
+        if not new:
+            return
+        answers = yield ReadFiles(tuple(new.values()))
+        for (member, name), data in zip(new.items(), answers, strict=True):
+            if data is not None:
+                self.known[member] = parsed(name, data, Register.from_json)
+
+    def _knows_last(self, member: str) -> bool:
+        known = self.known.get(member)
+        return known is not None and known.number >= self.last(member)
 
 
 def parsed(name: str, data: bytes, parser: Callable[[bytes], T]) -> T:

@@ -31,7 +31,7 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     FindStart,
     ListNames,
     LookAtFence,
-    ReadFile,
+    ReadFiles,
     Stands,
     WriteFence,
 )
@@ -105,11 +105,11 @@ def test_requests_are_answered_by_the_files_of_an_incarnation(place: Place) -> N
     assert group.incarnation == 1 and group.answer(ListNames()) == {}
     assert group.answer(CreateFile("state-000000000000", b"1"))
     assert not group.answer(CreateFile("state-000000000000", b"2"))
-    assert group.answer(ReadFile("state-000000000000")) == b"1"
+    assert group.answer(ReadFiles(("state-000000000000",))) == [b"1"]
     (time,) = group.answer(ListNames()).values()
     assert time > 1_600_000_000
     group.answer(DeleteFiles(("state-000000000000", "state-000000000001")))
-    assert group.answer(ReadFile("state-000000000000")) is None
+    assert group.answer(ReadFiles(("state-000000000000",))) == [None]
     assert group.answer(FindStart()) == at(1) and group.answer(Stands(at(1)))
 
 

@@ -6,7 +6,7 @@ from pypaimon.streaming.consumers.groups.silence import Silence
 
 
 def test_who_keeps_its_number_is_silent_for_the_time_between_listings() -> None:
-    silence = Silence(2.0)
+    silence = Silence(2.0, 0.5)
     for second, beating in enumerate((1, 2, 3, 4, 5)):
         silence.listed({"a": 7, "b": beating}, float(second), second + 0.25)
     # It may have been written until the first listing came.
@@ -16,15 +16,25 @@ def test_who_keeps_its_number_is_silent_for_the_time_between_listings() -> None:
     assert silence.longer_than(0.1) == set()
 
 
-def test_an_outage_counts_as_little_as_the_watcher_credits() -> None:
-    silence = Silence(2.0)
+def test_an_absence_counts_for_little_however_long_it_was() -> None:
+    silence = Silence(2.0, 0.5)
     silence.listed({"a": 7}, 0.0, 0.1)
     silence.listed({"a": 7}, 1000.0, 1000.1)
+    assert silence.longer_than(0.5) == {"a"} and not silence.longer_than(0.6)
+
+
+def test_a_listing_that_failed_is_an_absence() -> None:
+    silence = Silence(2.0, 0.5)
+    silence.listed({"a": 7}, 0.0, 0.0)
+    silence.failed()
+    silence.listed({"a": 7}, 1.5, 1.6)
+    assert silence.longer_than(0.5) == {"a"} and not silence.longer_than(0.6)
+    silence.listed({"a": 7}, 3.0, 3.1)
     assert silence.longer_than(2.0) == {"a"} and not silence.longer_than(2.1)
 
 
 def test_the_time_of_the_first_listing_is_no_silence() -> None:
-    silence = Silence(2.0)
+    silence = Silence(2.0, 0.5)
     silence.listed({"a": 7}, 0.0, 5.0)
     silence.listed({"a": 7}, 5.5, 6.5)
     assert silence.longer_than(0.5) == {"a"} and not silence.longer_than(0.6)
