@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.live_tables.key_hashes import comparable
 
 
 class Keys:
@@ -23,6 +22,7 @@ class Keys:
         self.names = list(names)
         self.kinds = list(kinds)
         self._python = [_plain_type(kind) for kind in kinds]
+        self._ranges = [_range(kind) for kind in kinds]
 
     def values(self, key: Any) -> Sequence[Any]:
         """The values of one key, which is a value, or of several columns a tuple or a dict.
@@ -41,42 +41,42 @@ class Keys:
         return key
 
     def plain(self, values: Sequence[Any]) -> list[int | bytes] | None:
-        """Values of a key as integers and bytes; None where not all columns are integers or texts."""
+        """Values of a key as integers and bytes; None where not all are of their plain types.
+
+        Raises:
+            StreamConfigError: The columns cannot hold them.
+        """
         plain: list[int | bytes] = []
-        for value, python in zip(values, self._python, strict=True):
+        for value, python, (least, most) in zip(values, self._python, self._ranges, strict=True):
             if type(value) is not python:
                 return None
-            plain.append(value.encode() if python is str else value)
+            if python is int and not least <= value <= most:
+                raise self._refused(repr(tuple(values)))
+            try:
+                plain.append(value.encode() if python is str else value)
+            except UnicodeEncodeError as error:
+                raise self._refused(repr(tuple(values))) from error
         return plain
 
     def arrays(self, values: Sequence[Any]) -> list[pa.Array]:
-        """The values of one key as columns.
+        """The values of one key as columns, by the rules of `fitted`.
 
         Raises:
-            StreamConfigError: They are of other types.
+            StreamConfigError: They are of other types, or the columns cannot hold them.
         """
-        try:
-            made = [pa.array([value], kind) for value, kind in zip(values, self.kinds, strict=True)]
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise self._refused(repr(tuple(values))) from error
-        for column, value in zip(made, values, strict=True):
-            # pyarrow cuts fractions and times of day.
-            if not pa.types.is_floating(column.type) and column[0].as_py() != value:
-                raise self._refused(repr(tuple(values)))
-        return [comparable(each) for each in made]
-
-    def columns(self, keys: Any) -> list[pa.Array]:
-        """Many keys as columns, as `fitted` gives them, but `comparable`."""
-        return [comparable(each) for each in self.fitted(keys)]
+        return self._cast(lambda: [pa.array([value]) for value in values])
 
     def fitted(self, keys: Any) -> list[pa.Array]:
-        """Many keys as columns: of an Arrow array, or something that it is made of; or of a table or record batch.
+        """Many keys as columns of the types of the key: of an array, or what it is made of; or of a table or batch.
 
         Raises:
-            StreamConfigError: Columns are missing, or of types that cannot be made those of the key.
+            StreamConfigError: Columns are missing, or of types, or with values, that those of the key do not hold.
         """
+        return self._cast(lambda: self._given(keys))
+
+    def _cast(self, given: Callable[[], list[pa.Array]]) -> list[pa.Array]:
         try:
-            return [_fitted(each, kind) for each, kind in zip(self._given(keys), self.kinds, strict=True)]
+            return [_fitted(each, kind) for each, kind in zip(given(), self.kinds, strict=True)]
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, StreamConfigError):
                 raise
@@ -84,14 +84,15 @@ class Keys:
 
     def _given(self, keys: Any) -> list[pa.Array]:
         if isinstance(keys, (pa.Table, pa.RecordBatch)):
-            missing = [name for name in self.names if name not in keys.schema.names]
-            if missing:
+            if any(keys.schema.names.count(name) != 1 for name in self.names):
                 raise self._refused(f"columns {keys.schema.names}")
             return [_array(keys.column(name)) for name in self.names]
         if len(self.names) > 1:
             raise self._refused("one column" if isinstance(keys, (pa.Array, pa.ChunkedArray)) else type(keys).__name__)
         if isinstance(keys, (pa.Array, pa.ChunkedArray)):
             return [_array(keys)]
+        if isinstance(keys, (str, bytes, Mapping)):
+            raise self._refused(f"{keys!r} for many keys")
         return [_array(pa.array(keys))]
 
     def _refused(self, given: str) -> StreamConfigError:
@@ -108,17 +109,50 @@ def _array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _plain_type(kind: pa.DataType) -> type[Any] | None:
-    return int if pa.types.is_integer(kind) else str if pa.types.is_string(kind) else None
+    if pa.types.is_integer(kind):
+        return int
+    return str if pa.types.is_string(kind) else bytes if pa.types.is_binary(kind) else None
+
+
+def _range(kind: pa.DataType) -> tuple[int, int]:
+    """The least and the greatest integer of a type; of other types it does not count."""
+    half = 1 << (kind.bit_width - 1) if pa.types.is_integer(kind) else 0
+    return -half, half - 1
 
 
 def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Keys in the type of the column; integers stay what they are, for they are compared by value."""
-    given = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    both_integers = pa.types.is_signed_integer(given) and pa.types.is_signed_integer(kind)
-    if given == kind or both_integers:
-        return column if given == column.type else column.cast(given)
-    if pa.types.is_string(kind) and not (pa.types.is_null(given) or "string" in str(given)):
-        raise TypeError(f"{given} is no text")
-    if pa.types.is_date(kind) and pa.types.is_timestamp(given):
-        raise TypeError("a time is no date")
+    """Keys in the type of the column, to which they are cast without loss."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.type == kind:
+        return column
+    given, wanted = _family(column.type), _family(kind)
+    if given not in (wanted, "null", *_ALSO.get(wanted, ())):
+        raise TypeError(f"{column.type} for {kind}")
+    if (given, wanted) == ("integer", "decimal"):
+        # Those of 64 bits are cast to decimals that hold all of them only.
+        column = column.cast(pa.decimal256(76, kind.scale))
     return column.cast(kind)
+
+
+_ALSO = {"integer": ("float",), "decimal": ("integer",), "float": ("integer",)}
+"""What keys of a family are taken from besides, where nothing is lost."""
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types whose values are compared with each other."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamp with time zone"
+    return next((family for family, is_one in _FAMILIES.items() if is_one(kind)), str(kind))
+
+
+_FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
+    "null": pa.types.is_null,
+    "integer": pa.types.is_integer,
+    "decimal": pa.types.is_decimal,
+    "float": pa.types.is_floating,
+    "text": lambda kind: str(kind) in ("string", "large_string", "string_view"),
+    "bytes": lambda kind: "binary" in str(kind),
+    "date": pa.types.is_date,
+    "time": pa.types.is_time,
+}

@@ -43,10 +43,12 @@ class _LiveTable:
         """The row of a key; None: there is none.
 
         Args:
-            key: The value of the key; of several columns a tuple, in the order of the primary key, or a dict.
+            key: The value of the key; of several columns a tuple, in the order of the primary key, or a dict. Values
+                are cast to the types of the columns where nothing is lost. With a null it has no row.
 
         Raises:
-            StreamConfigError: It is no key of this table, or the live table is closed.
+            StreamConfigError: It is no key of this table, of another type or too great for its columns, or the live
+                table is closed.
             PaimonStreamError: The stream has failed; what may pass is tried again meanwhile.
         """
         return self._follower.rows().get(key)
@@ -56,7 +58,7 @@ class _LiveTable:
 
         Args:
             keys: An Arrow array, or a list, of the values of the key; or a table or record batch that has its columns,
-                of which others are passed over. A key with a null has no row.
+                in any order, of which others are passed over. What holds for the key of `get` holds for each.
 
         Raises:
             StreamConfigError: They are no keys of this table, or the live table is closed.

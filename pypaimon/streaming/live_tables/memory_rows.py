@@ -99,8 +99,9 @@ class MemoryRows:
         values = self.keys.values(key)
         plain = self.keys.plain(values)
         if plain is None:
+            arrays = [comparable(each) for each in self.keys.arrays(values)]
             with self._read() as version:
-                (row,) = self._rows_of(version, self.keys.arrays(values)).tolist()
+                (row,) = self._rows_of(version, arrays).tolist()
                 return None if row < 0 else _row(version.chunks, row)
         one = hash_of_one(plain)
         with self._read() as version:
@@ -119,7 +120,7 @@ class MemoryRows:
         Raises:
             StreamConfigError: They are no keys of this table.
         """
-        columns = self.keys.columns(keys)
+        columns = [comparable(each) for each in self.keys.fitted(keys)]
         with self._read() as version:
             chunks = version.chunks
             rows = self._rows_of(version, columns)

@@ -122,7 +122,9 @@ class OnDisk:
     def get(self, key: Any) -> dict[str, Any] | None:
         values = self._keys.values(key)
         if self._keys.plain(values) is None:
-            self._keys.arrays(values)
+            # DuckDB takes values of Python for nearly the same ones of its own.
+            (row,) = self.get_many(pa.table(self._keys.arrays(values), self._keys.names)).to_pylist()
+            return None if row[self._keys.names[0]] is None else row
         same = " AND ".join(f"{quoted(name)} = ?" for name in self._keys.names)
         with self._read() as (cursor, columns):
             found = cursor.sql(f"SELECT * FROM {_TABLE} WHERE {same}", params=list(values)).to_arrow_table()
