@@ -15,9 +15,9 @@ import pyarrow as pa
 from benchmarks.measuring import PEER, Figure, compared, text, worked
 from benchmarks.tables import catalog, create, some_rows
 from pypaimon.streaming import BlockingBatch, apply_to_dict, stream_read_builder, stream_write_builder
+from pypaimon.streaming.live_tables.disk_place import MemoryBound
 from pypaimon.streaming.live_tables.in_memory import InMemory
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
-from pypaimon.streaming.live_tables.on_disk import MemoryBound
 
 ROWS = 1_000_000
 BATCH = 10_000
@@ -72,7 +72,7 @@ def _live(batches: list[BlockingBatch]) -> LiveRows:
 
 def _applied(rows: LiveRows, batches: list[BlockingBatch]) -> LiveRows:
     for batch in batches:
-        rows = rows.apply([batch], Moment())
+        rows = rows.apply(batch, Moment())
     return rows
 
 
@@ -148,7 +148,7 @@ def _memory(rows: LiveRows, changes: list[BlockingBatch]) -> Iterator[Figure]:
     """The most that it is after any batch, beside Arrow's size of the rows."""
     most = rows.nbytes / rows.to_arrow().nbytes
     for batch in changes:
-        rows = rows.apply([batch], Moment())
+        rows = rows.apply(batch, Moment())
         most = max(most, rows.nbytes / rows.to_arrow().nbytes)
     yield Figure("live table, memory of rows of 37 bytes", most, "times Arrow's", "at most 1.5", most <= _TIMES)
 

@@ -29,6 +29,9 @@ class DuckDBTable:
         name: The table, with its schema before a dot where it lies in another than the current one.
         keys: Columns of the key; none: rows are appended.
         schema: Where it lies, quoted; the name has no other dots then than its own. None: see `name`.
+
+    Attributes:
+        keys: Columns of the key; they may get the names that the next batch has.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class DuckDBTable:
         self._connection = connection
         self._name = name
         self._table = ".".join(map(quoted, name.split("."))) if schema is None else f"{schema}.{quoted(name)}"
-        self._keys = list(keys)
+        self.keys = list(keys)
         self._known: Columns | None = None
         self._known_json: str | None = None
         self._followed: tuple[TableSchema, pa.Schema] | None = None
@@ -92,7 +95,7 @@ class DuckDBTable:
         self._connection.execute("ROLLBACK")
 
     def _write(self, batch: AnyBatch) -> None:
-        sets, removals = last_changes(batch, self._keys) if self._keys else (inserts(batch), None)
+        sets, removals = last_changes(batch, self.keys) if self.keys else (inserts(batch), None)
         self._connection.register(_ROWS, sets)
         self._follow_columns(batch, sets.schema)
         if batch.begins_state:
@@ -116,14 +119,14 @@ class DuckDBTable:
     def _delete(self, sets: pa.Table, removals: pa.Table) -> None:
         """Delete what has the key of a change."""
         gone = _ROWS
-        keys = [each.select(self._keys) for each in (sets, removals)]
+        keys = [each.select(self.keys) for each in (sets, removals)]
         if removals.num_rows:
             gone = _GONE
             self._connection.register(gone, pa.concat_tables(keys))
-        names = ", ".join(map(quoted, self._keys))
+        names = ", ".join(map(quoted, self.keys))
         if any(column.null_count for each in keys for column in each.columns):
             same = " AND ".join(
-                f"{self._table}.{key} IS NOT DISTINCT FROM gone.{key}" for key in map(quoted, self._keys)
+                f"{self._table}.{key} IS NOT DISTINCT FROM gone.{key}" for key in map(quoted, self.keys)
             )
             self._connection.execute(f"DELETE FROM {self._table} USING {gone} AS gone WHERE {same}")
         else:

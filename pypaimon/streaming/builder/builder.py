@@ -154,8 +154,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
                 or columns of the key are not read; or `with_raw(True)` or `with_on_overwrite("skip")` is set.
             PaimonStreamError: Reading failed.
         """
+        from pypaimon.streaming.live_tables.disk_place import memory_bound
         from pypaimon.streaming.live_tables.live_table import opened
-        from pypaimon.streaming.live_tables.on_disk import memory_bound
 
         return await opened(self, memory_bound(memory_limit, directory))
 
@@ -163,8 +163,8 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
         self, *, memory_limit: int = DEFAULT_LIVE_BYTES, directory: str | PathLike[str] | None = None
     ) -> live_table.BlockingLiveTable:
         """As `open_live`, for a plain `with`; blocks until the state is there."""
+        from pypaimon.streaming.live_tables.disk_place import memory_bound
         from pypaimon.streaming.live_tables.live_table import opened_sync
-        from pypaimon.streaming.live_tables.on_disk import memory_bound
 
         return opened_sync(self, memory_bound(memory_limit, directory))
 

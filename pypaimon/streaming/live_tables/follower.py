@@ -55,8 +55,7 @@ class Follower:
         self._closed = False
         self._waiting: list[tuple[int | None, Future[None]]] = []
         self._stop: Callable[[], None] | None = None
-        self._building: LiveRows | None = None
-        self._staged: list[BlockingBatch] = []
+        self._next: LiveRows | None = None
 
     def begin(self) -> Future[None]:
         """Begin to follow; done with the first state, or an error."""
@@ -123,7 +122,7 @@ class Follower:
         """Let go of the stream; and of the rows, if nobody is given them any more."""
         with self._lock:
             stop, is_over = self._stop, self._error is not None
-            self._building, self._staged = None, []
+            self._next = None
             if is_over:
                 self._rows = None
         if stop is not None:
@@ -161,7 +160,7 @@ class Follower:
                 if chunk is not None:
                     self._take(chunk)
                 position = driver.position
-                if (chunk is None or chunk.last) and not self._staged and self._building is None:
+                if (chunk is None or chunk.last) and self._next is None:
                     self._reach(driver, reader, position)
                     if driver.commit_mode is not None and position is not None:
                         scan.commit(position)
@@ -183,30 +182,22 @@ class Follower:
 
     def _take(self, chunk: BatchChunk) -> None:
         plan = chunk.plan
+        moment = Moment(plan.position.snapshot - 1, plan.commit_time) if _is_end(chunk) else None
+        rows = self._next
         if chunk.data is not None:
             batch = BlockingBatch(chunk, lambda _: None)
+            held = self._rows if rows is None else rows
             if batch.begins_state:
-                self._staged.clear()
-                self._building = self._new_rows(batch.schema, batch.rows.schema)
-            if self._building is None:
-                self._staged.append(batch)
-            else:
-                self._building = self._building.apply([batch], Moment())
-        if not chunk.last or not _is_whole(plan.position):
-            return
-        moment = Moment(plan.position.snapshot - 1, plan.commit_time)
-        if self._building is not None:
-            self._building.reach(moment)
-            rows, self._building = self._building, None
-        elif self._staged:
-            held = self._rows
+                held = self._new_rows(batch.schema, batch.rows.schema)
             if held is None:  # It was closed meanwhile.
                 return
-            rows = held.apply(self._staged, moment)
-            self._staged = []
-        else:
+            rows = held.apply(batch, moment)
+        elif rows is not None and moment is not None:
+            rows.reach(moment)
+        if moment is None or rows is None:
+            self._next = rows
             return
-        self._rows = rows
+        self._rows, self._next = rows, None
         self._tell()
 
     def _reach(self, driver: ScanDriver, reader: ChunkReader, position: Position | None) -> None:
@@ -272,6 +263,11 @@ class Follower:
             if self._is_final:
                 return StreamConfigError(f"the stream has ended at snapshot {reached}, before snapshot {wanted}")
         return None
+
+
+def _is_end(chunk: BatchChunk) -> bool:
+    """Whether whole snapshots end with a chunk."""
+    return chunk.last and _is_whole(chunk.plan.position)
 
 
 def _is_whole(position: Position) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +11,10 @@ import pyarrow.compute as pc
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.live_tables.column_changes import are_same_columns, in_schema
+from pypaimon.streaming.live_tables.disk_place import MemoryBound
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
 from pypaimon.streaming.live_tables.memory_rows import MemoryRows
-from pypaimon.streaming.live_tables.on_disk import MemoryBound, OnDisk, state_of
+from pypaimon.streaming.live_tables.on_disk import OnDisk, state_of
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -63,32 +63,32 @@ class InMemory:
         database.register(name, self.to_arrow())
         return database
 
-    def apply(self, batches: Sequence[BlockingBatch], moment: Moment) -> LiveRows:
-        schema, columns = batches[-1].schema, batches[-1].rows.schema
-        tables = [self._fitted(batch.rows, batch.schema, schema, columns) for batch in batches]
-        sets = np.concatenate([pc.is_in(batch.kinds, _SETS).to_numpy() for batch in batches])
-        if self._rows.schema.equals(columns) and are_same_columns(columns.names, self._schema, schema):
-            self._rows.apply(pa.concat_tables(tables), sets, moment)
-            return self._bounded(batches[-1])
-        changed = InMemory(schema, columns, self._bound)
-        held = in_schema(self.to_arrow(), self._schema, schema, columns)
-        changed._rows.apply(held, np.ones(held.num_rows, np.bool_), self.moment)
-        changed._rows.apply(pa.concat_tables(tables), sets, moment)
-        return changed._bounded(batches[-1])
-
-    def _bounded(self, last: BlockingBatch) -> LiveRows:
-        """What holds the rows from now on, after a batch."""
-        if self.nbytes <= self._bound.max_bytes:
-            return self
-        rows = self.to_arrow()
-        on_disk = OnDisk(self._schema, rows.schema, self._bound)
-        return on_disk.apply([state_of(last, rows)], self.moment)
+    def apply(self, batch: BlockingBatch, moment: Moment | None) -> LiveRows:
+        fitted = self._in_columns_of(batch)
+        fitted._rows.apply(batch.rows, pc.is_in(batch.kinds, _SETS).to_numpy(), moment)
+        return fitted if fitted._rows.next_nbytes <= self._bound.max_bytes else fitted._moved(batch, moment)
 
     def reach(self, moment: Moment) -> None:
         self._rows.reach(moment)
 
-    @staticmethod
-    def _fitted(rows: pa.Table, old: TableSchema, new: TableSchema, columns: pa.Schema) -> pa.Table:
-        if rows.schema.equals(columns) and are_same_columns(columns.names, old, new):
-            return rows
-        return in_schema(rows, old, new, columns)
+    def _in_columns_of(self, batch: BlockingBatch) -> InMemory:
+        """What holds the rows in the columns of a batch."""
+        schema, columns = batch.schema, batch.rows.schema
+        if self._rows.schema.equals(columns) and are_same_columns(columns.names, self._schema, schema):
+            return self
+        changed = InMemory(schema, columns, self._bound)
+        for held in self._rows.next_batches():
+            rows = in_schema(pa.table(held), self._schema, schema, columns)
+            changed._rows.apply(rows, np.ones(rows.num_rows, np.bool_), None)
+        return changed
+
+    def _moved(self, last: BlockingBatch, moment: Moment | None) -> LiveRows:
+        """What holds the rows on disk, after a batch."""
+        columns = self._rows.schema
+        on_disk = OnDisk(last.schema, columns, self._bound)
+        on_disk.apply(state_of(last, columns.empty_table(), begins=True), None)
+        for batch in self._rows.next_batches():
+            on_disk.apply(state_of(last, pa.table(batch), begins=False), None)
+        if moment is not None:
+            on_disk.reach(moment)
+        return on_disk

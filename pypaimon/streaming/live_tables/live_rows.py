@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -54,12 +53,16 @@ class LiveRows(Protocol):
     def to_duckdb(self, name: str) -> duckdb.DuckDBPyConnection:
         """A connection that has this state under a name."""
 
-    def apply(self, batches: Sequence[BlockingBatch], moment: Moment) -> LiveRows:
-        """Apply the batches of plans; nobody sees a part of them.
+    def apply(self, batch: BlockingBatch, moment: Moment | None) -> LiveRows:
+        """Apply a batch of a plan.
+
+        Args:
+            batch: It.
+            moment: What the rows are then; None: nobody sees it until that is told, here or by `reach`.
 
         Returns:
             What holds the rows from now on: another one where these cannot.
         """
 
     def reach(self, moment: Moment) -> None:
-        """The rows are those of a later snapshot too."""
+        """All that was applied is seen from now on; the rows are those of a moment."""

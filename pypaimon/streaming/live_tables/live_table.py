@@ -16,9 +16,9 @@ from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.late_modules import LateModule
+from pypaimon.streaming.live_tables.disk_place import MemoryBound
 from pypaimon.streaming.live_tables.follower import Follower
 from pypaimon.streaming.live_tables.in_memory import InMemory
-from pypaimon.streaming.live_tables.on_disk import MemoryBound
 from pypaimon.streaming.options.arguments import at_least
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,9 +54,18 @@ class _Version:
     dead_count: int = 0
     readers: int = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self.chunks.nbytes + self.index.nbytes + self.dead.nbytes
+
+    def nbytes_beside(self, other: _Version) -> int:
+        """Bytes of memory that it takes beside another one."""
+        return self.nbytes - self.chunks.nbytes_shared(other.chunks)
+
 
 class MemoryRows:
-    """Rows by key. One thread applies changes; any may read meanwhile, and sees what was applied by one call wholly.
+    """Rows by key. One thread applies changes; any may read meanwhile, and sees what was told a moment of, wholly.
 
     Args:
         schema: Of the rows.
@@ -67,6 +76,7 @@ class MemoryRows:
         self.keys = Keys(keys, [schema.field(key).type for key in keys])
         self._lock = threading.Lock()
         self._version = _Version(Moment(), RowChunks(schema), HashIndex(), np.zeros(0, np.bool_))
+        self._unseen: _Version | None = None
 
     # ---- reading ----
 
@@ -83,8 +93,13 @@ class MemoryRows:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that rows, those that are not let go yet, and the index take."""
-        version = self._version
-        return version.chunks.nbytes + version.index.nbytes + version.dead.nbytes
+        version, unseen = self._version, self._unseen
+        return version.nbytes if unseen is None else unseen.nbytes_beside(version) + version.nbytes
+
+    @property
+    def next_nbytes(self) -> int:
+        """Bytes of memory once what was applied is seen."""
+        return (self._unseen or self._version).nbytes
 
     def __len__(self) -> int:
         version = self._version
@@ -135,6 +150,11 @@ class MemoryRows:
             dead = version.dead[: chunks.num_rows].copy() if version.dead_count else None
         return chunks.to_table() if dead is None else chunks.without(dead).to_table()
 
+    def next_batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, those too that nobody sees yet, one batch after the other."""
+        version = self._unseen or self._version
+        return version.chunks.batches_without(version.dead)
+
     @contextmanager
     def _read(self) -> Iterator[_Version]:
         with self._lock:
@@ -166,18 +186,19 @@ class MemoryRows:
 
     # ---- writing ----
 
-    def apply(self, rows: pa.Table, sets: Mask, moment: Moment) -> None:
+    def apply(self, rows: pa.Table, sets: Mask, moment: Moment | None) -> None:
         """Apply changes: of several changes of a key the last one counts.
 
         Args:
             rows: They, in order.
             sets: Which of them set a row; the others take it away.
-            moment: What the rows are then.
+            moment: What the rows are then; None: nobody sees them until that is told, here or by `reach`.
 
         Raises:
             UnsupportedTableError: There are more rows than can be numbered.
         """
-        version = self._version
+        unseen = self._unseen
+        version = unseen or self._version
         chunks, index, dead = version.chunks, version.index, version.dead
         if rows.num_rows:
             columns = [comparable(rows[key].combine_chunks()) for key in self.keys.names]
@@ -202,46 +223,63 @@ class MemoryRows:
         gone = old[old >= 0]
         gone = gone[~dead[gone]]
         count = version.dead_count + len(gone)
-        changed = replace(version, moment=moment, chunks=chunks.added(rows.to_batches()), dead_count=count, readers=0)
+        changed = replace(version, chunks=chunks.added(rows.to_batches()), dead_count=count, readers=0)
 
-        def change(index: HashIndex, dead: Mask) -> None:
-            index.replace(at[replaced], hashes[replaced], numbers[replaced])
-            index.add(at[fresh], hashes[fresh], numbers[fresh])
-            dead[gone] = True
+        def change() -> None:
+            changed.index.replace(at[replaced], hashes[replaced], numbers[replaced])
+            changed.index.add(at[fresh], hashes[fresh], numbers[fresh])
+            changed.dead[gone] = True
 
-        with self._lock:
-            in_place = not version.readers and end <= len(dead) and index.has_room(len(fresh))
-            if in_place:
-                change(index, dead)
-                self._version = changed
-        if not in_place:
+        if unseen is not None:
+            changed.dead = _long_enough(dead, end)
+            change()
+        elif moment is None or not self._changed_in_place(changed, moment, change, len(fresh)):
             changed.index = index.copy()
-            changed.dead = np.zeros(max(end + end // 8, _FEW), np.bool_) if end > len(dead) else dead.copy()
-            changed.dead[: len(dead)] = dead
-            change(changed.index, changed.dead)
-            self._publish(changed)
+            changed.dead = _long_enough(dead, end) if end > len(dead) else dead.copy()
+            change()
         if count > _FEW and count * _MOST_DEAD > end:
-            self._compact()
+            changed = _without_dead(changed)
+        self._unseen = None if changed is self._version else changed
+        if moment is not None:
+            self.reach(moment)
 
     def reach(self, moment: Moment) -> None:
-        """The rows are those of another moment too."""
+        """All that was applied is seen from now on; the rows are those of a moment."""
         with self._lock:
+            if self._unseen is not None:
+                self._version, self._unseen = self._unseen, None
             self._version.moment = moment
 
-    def _publish(self, version: _Version) -> None:
+    def _changed_in_place(self, changed: _Version, moment: Moment, change: Callable[[], None], fresh: int) -> bool:
+        """Let a version take the place of the one whose arrays it has, if nobody reads that and they have room."""
         with self._lock:
-            self._version = version
+            version = self._version
+            if version.readers or changed.chunks.num_rows > len(version.dead) or not version.index.has_room(fresh):
+                return False
+            change()
+            changed.moment = moment
+            self._version = changed
+        return True
 
-    def _compact(self) -> None:
-        """Let go of rows that were replaced or deleted."""
-        version = self._version
-        dead = version.dead[: version.chunks.num_rows]
-        rows, hashes = rows_and_hashes(version.index.packed())
-        kept = ~dead[rows]
-        numbers = np.cumsum(~dead, dtype=np.int64) - 1
-        chunks = version.chunks.without(dead)
-        index = HashIndex(packed_of(hashes[kept], numbers[rows[kept]]))
-        self._publish(_Version(version.moment, chunks, index, np.zeros(max(len(numbers), _FEW), np.bool_)))
+
+def _long_enough(dead: Mask, rows: int) -> Mask:
+    """The marks of more rows."""
+    if rows <= len(dead):
+        return dead
+    longer = np.zeros(max(rows + rows // 8, _FEW), np.bool_)
+    longer[: len(dead)] = dead
+    return longer
+
+
+def _without_dead(version: _Version) -> _Version:
+    """Rows that were replaced or deleted are let go."""
+    dead = version.dead[: version.chunks.num_rows]
+    rows, hashes = rows_and_hashes(version.index.packed())
+    kept = ~dead[rows]
+    numbers = np.cumsum(~dead, dtype=np.int64) - 1
+    index = HashIndex(packed_of(hashes[kept], numbers[rows[kept]]))
+    chunks = version.chunks.without(dead)
+    return _Version(version.moment, chunks, index, np.zeros(max(chunks.num_rows, _FEW), np.bool_))
 
 
 def _row(chunks: RowChunks, row: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -109,15 +109,22 @@ class RowChunks:
 
     def without(self, dead: npt.NDArray[np.bool_]) -> RowChunks:
         """Without some rows: those behind have other numbers then."""
-        kept = []
+        return RowChunks(self.schema, list(self.batches_without(dead)))
+
+    def batches_without(self, dead: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """The batches without some rows; none is empty."""
         begin = 0
         for batch in self.batches:
             gone = dead[begin : begin + batch.num_rows]
             begin += batch.num_rows
             left = batch.filter(pa.array(~gone)) if gone.any() else batch
             if left.num_rows:
-                kept.append(left)
-        return RowChunks(self.schema, kept)
+                yield left
+
+    def nbytes_shared(self, other: RowChunks) -> int:
+        """Bytes of the batches that others have too."""
+        theirs = {id(batch) for batch in other.batches}
+        return sum(int(batch.nbytes) for batch in self.batches if id(batch) in theirs)
 
 
 def _taken(column: pa.Array, indices: pa.Array) -> pa.Array:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gc
+import queue
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from commit_seed import seeded
@@ -182,3 +187,87 @@ def test_what_cannot_be_is_refused(tmp_path: Path, place: Path) -> None:
         builder.open_live_sync(memory_limit=-1)
     with pytest.raises(StreamConfigError, match="is no directory"):
         builder.open_live_sync(directory=place / "nowhere")
+
+
+def test_a_key_column_gets_another_name(tmp_path: Path, place: Path) -> None:
+    table = SmallTable(tmp_path)
+    table.commit({"id": 1, "name": "a"}, {"id": 2, "name": "b"})
+    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+        table.alter(SchemaChange.rename_column("id", "number_of_it"))
+        live.wait_for(table.commit({"number_of_it": 2, "name": "c"}, {"number_of_it": 3, "name": "d"}))
+        check(live, table.table, batch_read(table.table))
+        assert live.get({"number_of_it": 2})["name"] == "c" and len(live) == 3
+        with pytest.raises(StreamConfigError, match="the key of the table is"):
+            live.get({"id": 2})
+
+
+def test_a_connection_outlives_the_live_table_and_changes_nothing(tmp_path: Path, place: Path) -> None:
+    table = SmallTable(tmp_path)
+    table.commit(*({"id": number, "name": "x" * 50} for number in range(5_000)))
+    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
+        connection, other = live.duckdb("_live_rows"), live.duckdb()
+        with pytest.raises(duckdb.Error, match="read-only mode"):
+            other.execute("DELETE FROM rows.main._live_rows")
+        live.wait_for(table.commit({"id": 5_000}))
+        assert len(live) == 5_001
+    del live, other
+    gc.collect()
+    connection.execute("SET memory_limit = '20MB'")
+    # More than fits into memory: it goes into the directory.
+    query = (
+        "SELECT count(*), max(length) FROM (SELECT a.*, length(a.name || b.id) AS length, "
+        "row_number() OVER (ORDER BY a.name, b.id) AS number FROM _live_rows a, range(100) b(id))"
+    )
+    assert connection.execute(query).fetchone() == (500_000, 52)
+    connection.close()
+    del connection
+
+
+FORKING = """
+import os, sys, weakref
+from pypaimon import CatalogFactory
+from pypaimon.streaming import stream_read_builder
+
+table = CatalogFactory.create({"warehouse": sys.argv[1]}).get_table("db.small")
+live = stream_read_builder(table).open_live_sync(memory_limit=0, directory=sys.argv[2])
+child = os.fork()
+if child == 0:
+    # What ends at exit; other hooks, those of pyarrow, hang in a process that was forked.
+    weakref.finalize._exitfunc()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert len(os.listdir(sys.argv[2])) == 1
+print(live.get(1)["name"], len(live), live.duckdb().execute("SELECT count(*) FROM live").fetchone())
+"""
+
+
+def test_the_end_of_a_forked_process_leaves_the_rows_alone_and_that_of_its_own_does_not(
+    tmp_path: Path, place: Path
+) -> None:
+    SmallTable(tmp_path).commit({"id": 1, "name": "a"})
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path), str(place)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("a 1 (1,)\n", "", 0)
+    assert not [*place.iterdir()]
+
+
+async def test_ending_it_does_not_hold_up_the_loop(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = SmallTable(tmp_path)
+    table.commit({"id": 1})
+    removed: queue.SimpleQueue[int] = queue.SimpleQueue()
+    remove = shutil.rmtree
+
+    def noted(*args: Any, **options: Any) -> None:
+        remove(*args, **options)
+        removed.put(threading.get_ident())
+
+    live = await often(table.table).with_end(latest=True).open_live(memory_limit=0, directory=place)
+    with pytest.raises(StreamConfigError, match="has ended"):
+        await live.wait_for(99)
+    for thread in live_threads():
+        thread.join(60)
+    monkeypatch.setattr(shutil, "rmtree", noted)
+    await live.aclose()
+    assert removed.get(timeout=60) != threading.get_ident()

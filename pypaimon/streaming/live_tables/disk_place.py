@@ -1,0 +1,123 @@
+"""`DiskPlace`: a database of DuckDB in a directory of its own, for rows that take more memory than they may."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pypaimon.streaming.concurrency.bridge import on_event_loop
+from pypaimon.streaming.concurrency.forking import Origin
+from pypaimon.streaming.errors import StreamConfigError, TargetError
+from pypaimon.streaming.io.io_pool import spawn_detached
+from pypaimon.streaming.options.arguments import at_least
+
+if TYPE_CHECKING:
+    import duckdb  # type: ignore[import-not-found, unused-ignore]
+
+_LEAST_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """Where rows go that are too many for memory.
+
+    Attributes:
+        max_bytes: What rows and their index may take in memory.
+        directory: Where directories are made for those that take more; None: where the system has temporary files.
+    """
+
+    max_bytes: int
+    directory: Path | None = None
+
+
+def memory_bound(max_bytes: int, directory: str | PathLike[str] | None) -> MemoryBound:
+    """What a caller gives.
+
+    Raises:
+        StreamConfigError: The bytes are none, or there is no such directory.
+    """
+    limit = at_least(0, "open_live: memory_limit", max_bytes)
+    if directory is not None and not Path(directory).is_dir():
+        raise StreamConfigError(f"open_live: directory={str(directory)!r} is no directory")
+    return MemoryBound(limit, None if directory is None else Path(directory))
+
+
+class DiskPlace:
+    """The database and its directory, which go with the last one who holds this.
+
+    Args:
+        bound: Where the directory is made, and how much memory DuckDB may take, which needs 64 MB.
+
+    Attributes:
+        database: A connection; others are cursors of it.
+
+    Raises:
+        StreamConfigError: DuckDB is not installed.
+        TargetError: The database cannot be made.
+    """
+
+    def __init__(self, bound: MemoryBound) -> None:
+        try:
+            import duckdb
+        except ModuleNotFoundError as error:
+            raise StreamConfigError(
+                f"the table takes more than {bound.max_bytes} bytes in memory, and its rows would go to DuckDB, which "
+                "is not installed: pip install 'pypaimon-streaming[duckdb]', or give open_live a greater memory_limit"
+            ) from error
+        try:
+            directory = Path(tempfile.mkdtemp(prefix="paimon-live-", dir=bound.directory))
+        except OSError as error:
+            raise TargetError(f"no directory for the rows of a live table can be made: {error}") from error
+        memory, spilled = f"{max(bound.max_bytes, _LEAST_BYTES)}B", str(directory / "spilled")
+        try:
+            with translated():
+                self.database = duckdb.connect(
+                    str(directory / "rows.duckdb"), config={"memory_limit": memory, "temp_directory": spilled}
+                )
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        weakref.finalize(self, _let_go, self.database, directory, Origin())
+
+    def keep_for(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Stay as long as a cursor of the database does, which would end with it."""
+        weakref.finalize(cursor, _ended_with, self)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of DuckDB as such of this package."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise TargetError(f"DuckDB, which holds the rows of a live table: {error}") from error
+
+
+def _ended_with(place: DiskPlace) -> None:
+    """Holds a place until it is called."""
+
+
+def _let_go(database: duckdb.DuckDBPyConnection, directory: Path, origin: Origin) -> None:
+    if not origin.is_here:
+        # In a forked process the end of the database would wait for its threads, which stayed in the parent.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
+    elif on_event_loop():
+        spawn_detached(partial(_remove, database, directory))
+    else:
+        _remove(database, directory)
+
+
+def _remove(database: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    database.close()
+    shutil.rmtree(directory, ignore_errors=True)
