@@ -29,9 +29,9 @@ from pypaimon.streaming.live_tables.row_chunks import RowChunks, Rows
 Mask = npt.NDArray[np.bool_]
 Columns = Sequence[pa.Array]
 
-_MOST_DEAD = 16
+_MOST_DEAD = 20
 """Rows that were replaced or deleted are let go when they are more than one in so many."""
-_FEW = 1024
+_FEW = 512
 
 
 @dataclass(slots=True, eq=False)
@@ -266,7 +266,7 @@ def _long_enough(dead: Mask, rows: int) -> Mask:
     """The marks of more rows."""
     if rows <= len(dead):
         return dead
-    longer = np.zeros(max(rows + rows // 8, _FEW), np.bool_)
+    longer = np.zeros(max(rows + rows // 16, _FEW), np.bool_)
     longer[: len(dead)] = dead
     return longer
 

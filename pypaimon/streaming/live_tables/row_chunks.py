@@ -171,7 +171,7 @@ def is_overflown(array: pa.Array) -> bool:
 
 def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch that does not keep a larger one in memory of which it is a part."""
-    if batch.get_total_buffer_size() * 8 <= batch.nbytes * 9:
+    if batch.get_total_buffer_size() * 64 <= batch.nbytes * 65:
         return batch
     return batch.take(pa.array(np.arange(batch.num_rows)))
 

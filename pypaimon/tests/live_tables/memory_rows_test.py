@@ -205,17 +205,45 @@ def test_many_rows_are_merged_and_let_go(keys: int) -> None:
     assert rows.get_many(asked).to_pylist() == [row or none for row in wanted]
 
 
-def test_memory_is_bounded_by_that_of_the_rows() -> None:
-    random = seeded("memory")
-    schema = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("name", pa.string()), ("at", pa.int64())])
+NARROW = pa.schema([(name, pa.int64()) for name in ("id", "a", "b", "c")] + [("d", pa.int32()), ("e", pa.int8())])
+"""37 bytes in a row."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_memory_is_bounded_by_that_of_the_rows(seed: int) -> None:
+    random = seeded(f"memory {seed}")
+    rows = MemoryRows(NARROW, ["id"])
+    live: list[int] = []
+    begun = 0
+    for step in range(60):
+        count = random.randint(100, 2_000) if step else random.randint(18_000, 50_000)
+        random.shuffle(live)
+        kind = random.choice(["inserts", "updates", "deletes", "both"]) if step else "inserts"
+        gone = live[: min(count, len(live) // 20)] if kind in ("deletes", "both") else []
+        new = range(begun, begun + count) if kind in ("inserts", "both") else []
+        ids = np.array([*gone, *new, *(live[-count:] if kind == "updates" else [])], np.int64)
+        columns = [pa.array(ids).cast(field.type, safe=False) for field in NARROW]
+        rows.apply(pa.table(columns, schema=NARROW), np.arange(len(ids)) >= len(gone), Moment())
+        live, begun = [*live[len(gone) :], *new], begun + len(new)
+        size = rows.to_arrow().nbytes
+        assert len(rows) == len(live) and size == 37 * len(live)
+        if len(live) < 1 << 14:
+            break
+        assert rows.nbytes <= 1.5 * size, step
+
+
+def test_what_no_moment_was_told_of_is_not_seen() -> None:
+    schema = pa.schema([("id", pa.int64()), ("value", pa.int64())])
     rows = MemoryRows(schema, ["id"])
-    ids = np.arange(200_000)
-    for step in range(40):
-        changed = ids[step * 5_000 : (step + 1) * 5_000] if step % 2 else random.choices(range(200_000), k=5_000)
-        count = len(changed)
-        columns = [changed, np.full(count, 0.5), [f"name {number}" for number in changed], np.full(count, step)]
-        rows.apply(pa.table(columns, schema=schema), np.ones(count, np.bool_), Moment())
-        assert step < 4 or rows.nbytes <= 1.5 * rows.to_arrow().nbytes
+    rows.apply(pa.table([[1, 2, 3], [1, 2, 3]], schema=schema), np.ones(3, np.bool_), Moment(1))
+    rows.apply(pa.table([[1, 2, 4], [0, 0, 0]], schema=schema), np.array([True, False, True]), None)
+    rows.apply(pa.table([[5], [0]], schema=schema), np.array([True]), None)
+    for _ in range(2):
+        assert rows.get_many([1, 2, 3, 4, 5])["value"].to_pylist() == [1, 2, 3, None, None]
+        assert len(rows) == 3 and rows.moment == Moment(1) and sorted(rows.to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    rows.reach(Moment(2))
+    assert rows.get_many([1, 2, 3, 4, 5])["value"].to_pylist() == [0, None, 3, 0, 0]
+    assert len(rows) == 4 and rows.moment == Moment(2)
 
 
 def test_a_part_of_a_larger_table_does_not_keep_the_rest_in_memory() -> None:
@@ -229,6 +257,16 @@ def test_a_part_of_a_larger_table_does_not_keep_the_rest_in_memory() -> None:
     del whole
     assert pa.total_allocated_bytes() < before - size // 2
     assert rows.get(90_000) == {"id": 90_000, "text": "a text that is long"}
+
+
+def test_bytes_are_those_that_are_kept_in_memory() -> None:
+    schema = pa.schema([("id", pa.int64()), ("value", pa.int64())])
+    before = pa.total_allocated_bytes()
+    whole = pa.table([pa.array(range(100_000)), pa.array(range(100_000))], schema=schema)
+    rows = MemoryRows(schema, ["id"])
+    rows.apply(whole.slice(0, 95_000), np.ones(95_000, np.bool_), Moment())
+    del whole
+    assert pa.total_allocated_bytes() - before <= 1.02 * rows.to_arrow().nbytes
 
 
 def test_whoever_reads_meanwhile_sees_one_state() -> None:
