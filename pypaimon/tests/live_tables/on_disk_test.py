@@ -246,7 +246,7 @@ def test_the_end_of_a_forked_process_leaves_the_rows_alone_and_that_of_its_own_d
 ) -> None:
     SmallTable(tmp_path).commit({"id": 1, "name": "a"})
     command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path), str(place)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (ended.stdout, ended.stderr, ended.returncode) == ("a 1 (1,)\n", "", 0)
     assert not [*place.iterdir()]
 
