@@ -63,7 +63,7 @@ class Environment:
         run(*pip, command, "--quiet", *arguments, cwd=self.empty)
 
     def install(self, *what: str | Path) -> None:
-        """With dependencies: by uv, in a tenth of pip's time, if it is there and its settings tell an index."""
+        """By uv, in a tenth of pip's time, if it is there and its settings tell an index."""
         python = self.path / "bin" / "python"
         by_uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, *what)
         if subprocess.run(by_uv, cwd=self.empty, capture_output=True, timeout=900).returncode:
@@ -73,7 +73,7 @@ class Environment:
     def without_wheel(self) -> Iterator[None]:
         self.pip("uninstall", "--yes", "pypaimon-streaming")
         yield
-        self.pip("install", "--no-compile", "--no-deps", "--force-reinstall", self.wheel)
+        self.install("--no-deps", self.wheel)
 
     def check_that_pypaimon_is_whole(self) -> None:
         assert not (self.site_packages / "pypaimon" / "streaming").exists()
