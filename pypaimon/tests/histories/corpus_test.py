@@ -1,6 +1,6 @@
 """Reads of the golden corpus against Java, and against the scoreboard, which tells the truth and never goes back.
 
-Half of the tables by commit, and a sample of their reads; in the long form (`SOAK`), and in `make corpus`, all.
+A quarter of the tables by commit, and a sample of their reads; in the long form (`SOAK`), and in `make corpus`, all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from corpus_sample import is_sampled
 from orc_timestamps import refused_by_pyarrow
 
 TABLES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive)]
-DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 2)
+DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 4)
 CASES = [pytest.param(*table, marks=refused_by_pyarrow if "types_append_orc" in table else ()) for table in DRAWN]
 
 
