@@ -399,7 +399,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
 TestProgress = ProgressMachine.TestCase
 TestProgress.settings = settings(
-    max_examples=2500 if os.environ.get("SOAK") else 60,
+    max_examples=2500 if os.environ.get("SOAK") else 30,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

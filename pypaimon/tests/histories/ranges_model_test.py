@@ -120,7 +120,7 @@ def restarted(builder: StreamReadBuilder) -> Iterator[Plan]:
         position = plan.position
 
 
-@pytest.mark.parametrize("kind", some("kinds of tables with ranges", sorted(TABLES), 3))
+@pytest.mark.parametrize("kind", some("kinds of tables with ranges", sorted(TABLES), 2))
 def test_ranges_of_random_histories(kind: str, tmp_path: Path) -> None:
     random = seeded(f"ranges {kind}")
     for number in range(HISTORIES):

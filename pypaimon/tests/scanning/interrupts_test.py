@@ -16,7 +16,7 @@ from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
 from pypaimon.streaming.io.io_pool import IOPool
 
 COMMITS = 3
-ONE_IN = 1 if os.environ.get("SOAK") else 8
+ONE_IN = 1 if os.environ.get("SOAK") else 16
 """Each line is in the sample of one in so many commits."""
 LONG = 600
 """Seconds after which a call counts as one that does not come back."""

@@ -19,7 +19,7 @@ from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, Commit
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption
 
-EXAMPLES = 500 if os.environ.get("SOAK") else 20
+EXAMPLES = 500 if os.environ.get("SOAK") else 10
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}
 
 
