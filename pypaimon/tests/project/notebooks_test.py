@@ -39,5 +39,5 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
 
 
 def test_notebooks_are_kept_without_what_they_printed() -> None:
-    assert len(NOTEBOOKS) >= 4
+    assert len(NOTEBOOKS) >= 5
     assert [path.name for path in NOTEBOOKS if '"output_type"' in path.read_text(encoding="utf-8")] == []
