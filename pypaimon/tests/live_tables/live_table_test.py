@@ -7,12 +7,14 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from commit_seed import seeded
 from fault_file_io import RESET, Call, FaultFileIO, failing
@@ -454,3 +456,51 @@ def test_a_forked_process_hears_that_it_does_not_go_on_there(table: SmallTable) 
 def test_errors_are_of_this_package(table: SmallTable) -> None:
     with often(table.table).open_live_sync() as live, pytest.raises(PaimonStreamError):
         live.get("x")
+
+
+@pytest.mark.parametrize("memory_limit", [1 << 30, 0])
+def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit: int) -> None:
+    """Money moves between accounts, some of which come and go: no snapshot has more or less of it."""
+    random = seeded(f"accounts {memory_limit}")
+    table = SmallTable(tmp_path, options={"bucket": "3"})
+    accounts, total = 24, 24_000
+    held = dict.fromkeys(range(accounts), total // accounts)
+    table.commit(*({"id": number, "number": amount} for number, amount in held.items()))
+    keys, ended = pa.array(range(accounts)), threading.Event()
+
+    def in_sql() -> Any:
+        with live.duckdb() as database:
+            return database.execute("SELECT sum(number) FROM live").fetchone()[0]
+
+    asks: list[Callable[[], Any]] = [
+        lambda: pc.sum(live.to_arrow()["number"]).as_py(),
+        lambda: pc.sum(live.get_many(keys)["number"]).as_py(),
+        in_sql,
+    ]
+    with often(table.table).with_limits(max_splits=1).open_live_sync(memory_limit=memory_limit) as live:
+        with ThreadPoolExecutor(len(asks)) as threads:
+
+            def answers(ask: Callable[[], Any]) -> list[Any]:
+                found = [ask()]
+                while not ended.is_set():
+                    found.append(ask())
+                return found
+
+            asked = [threads.submit(answers, ask) for ask in asks]
+            try:
+                for _ in range(5):
+                    gives, takes = random.sample(sorted(held), 2)
+                    held[takes] += held[gives]
+                    del held[gives]
+                    changes = [("-D", {"id": gives}), ("+U", {"id": takes, "number": held[takes]})]
+                    for number in range(accounts):
+                        if number not in held and random.random() < 0.5:
+                            held[takes] -= 1
+                            held[number] = 1
+                            changes[1] = ("+U", {"id": takes, "number": held[takes]})
+                            changes.append(("+I", {"id": number, "number": 1}))
+                    live.wait_for(table.commit(*changes))
+            finally:
+                ended.set()
+            assert {value for answer in asked for value in answer.result()} == {total}
+        assert {row["id"]: row["number"] for row in live.to_arrow().to_pylist()} == held

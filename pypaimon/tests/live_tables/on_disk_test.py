@@ -92,43 +92,6 @@ def test_many_rows_are_asked_for_in_order(tmp_path: Path, place: Path) -> None:
             live.get("x")
 
 
-def test_readers_see_whole_snapshots_only(tmp_path: Path, place: Path) -> None:
-    table = SmallTable(tmp_path)
-    count, steps = 30, 10
-
-    def commit(step: int) -> int:
-        return table.commit(*(("+U", {"id": number, "number": step}) for number in range(count)))
-
-    commit(0)
-    ended = threading.Event()
-    wrong: list[Any] = []
-    with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
-
-        def read(ask: Callable[[], pa.Table]) -> None:
-            while not ended.is_set():
-                numbers = ask()["number"].to_pylist()
-                if len(numbers) != count or len({*numbers}) != 1:
-                    wrong.append(numbers)
-                    return
-
-        asks = (live.to_arrow, lambda: live.get_many(list(range(count))))
-        threads = [threading.Thread(target=read, args=(ask,)) for ask in asks]
-        for thread in threads:
-            thread.start()
-        with live.duckdb("t") as before:
-            for step in range(1, steps):
-                live.wait_for(commit(step))
-                assert live.get(step)["number"] == step
-            assert before.execute("SELECT min(number), max(number), count(*) FROM t").fetchone() == (0, 0, count)
-        with live.duckdb() as after:
-            found = after.execute("SELECT min(number), max(number) FROM live").fetchone()
-            assert found == (steps - 1, steps - 1)
-        ended.set()
-        for thread in threads:
-            thread.join()
-    assert not wrong
-
-
 def test_columns_change_while_others_read(tmp_path: Path, place: Path) -> None:
     table = SmallTable(tmp_path)
     table.commit({"id": 1}, {"id": 2})
