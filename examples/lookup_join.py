@@ -38,7 +38,7 @@ async def joined(changes: StreamReadBuilder, column: str, dimension: StreamReadB
 
 
 async def up_to_date(live: LiveTable, dimension: StreamReadBuilder) -> None:
-    """Wait for the latest snapshot of the dimension."""
+    """Wait for the latest snapshot of the dimension; of one whose changes compactions make, for the next of those."""
     snapshots = dimension.table.snapshot_manager()
     latest = await asyncio.to_thread(snapshots.get_latest_snapshot)
     if latest is not None:
