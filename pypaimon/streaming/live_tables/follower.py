@@ -21,7 +21,6 @@ from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfig
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.live_tables.followed_stream import followed_stream
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
-from pypaimon.streaming.live_tables.overwrites import Overwrite
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.model.system_columns import ROW_KIND
@@ -57,7 +56,6 @@ class Follower:
         self._waiting: list[tuple[int | None, Future[None]]] = []
         self._stop: Callable[[], None] | None = None
         self._next: LiveRows | None = None
-        self._overwrite = Overwrite()
 
     def begin(self) -> Future[None]:
         """Begin to follow; done with the first state, or an error."""
@@ -193,13 +191,13 @@ class Follower:
                 held = self._new_rows(batch.schema, batch.rows.schema)
             if held is None:  # It was closed meanwhile.
                 return
-            rows = held.apply(self._overwrite.in_order(batch), moment)
+            rows = held.apply(batch, moment)
         elif rows is not None and moment is not None:
             rows.reach(moment)
         if moment is None or rows is None:
             self._next = rows
             return
-        self._rows, self._next, self._overwrite = rows, None, Overwrite()
+        self._rows, self._next = rows, None
         self._tell()
 
     def _reach(self, driver: ScanDriver, reader: ChunkReader, position: Position | None) -> None:

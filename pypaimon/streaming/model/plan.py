@@ -174,6 +174,25 @@ class StreamSplit(DataSplit):
             self._before = self._before.make()
         return self._before
 
+    @property
+    def retracts(self) -> bool:
+        """Whether there is something in `before_files`."""
+        return bool(len(self._before))
+
+    def without_files(self) -> StreamSplit:
+        """What was there before alone, which is retracted. Of mode OVERWRITE, in which rows are not compared."""
+        assert self.mode is SplitMode.OVERWRITE
+        part = copy(self)
+        part._source, part.data_deletion_files, part._next_plan = [], None, None
+        return part
+
+    def without_before_files(self) -> StreamSplit:
+        """What is there now alone. Of mode OVERWRITE, in which rows are not compared."""
+        assert self.mode is SplitMode.OVERWRITE
+        part = copy(self)
+        part._before, part.before_deletion_files = [], None
+        return part
+
     def needed_by(self, path: str) -> int:
         """The snapshot that one of its files belongs to: a file of data, or one of deletion vectors."""
         before = {file.file_name for file in self.before_files}

@@ -16,15 +16,20 @@ _Mask = npt.NDArray[np.bool_]
 
 
 def check_same_buckets(entries: pa.Table, before: Snapshot, snapshot: Snapshot) -> None:
-    """Check that no partition was rescaled between two states; `total_buckets` of dynamic buckets is -1.
+    """Check that no partition was rescaled between two states.
 
     Raises:
         UnsupportedTableError: One was, so that its keys lie in other buckets.
     """
+    if is_rescaled(entries):
+        raise rescaled("of a partition", before, snapshot)
+
+
+def is_rescaled(entries: pa.Table) -> bool:
+    """Whether files of one partition were written for different numbers of buckets; that of dynamic ones is -1."""
     totals = entries.filter(pc.greater_equal(entries["total_buckets"], 0)).select(["partition", "total_buckets"])
     counts = totals.group_by("partition").aggregate([("total_buckets", "count_distinct")])
-    if pc.any(pc.greater(counts["total_buckets_count_distinct"], 1)).as_py():
-        raise rescaled("of a partition", before, snapshot)
+    return bool(pc.any(pc.greater(counts["total_buckets_count_distinct"], 1)).as_py())
 
 
 def rescaled(what: str, before: Snapshot, snapshot: Snapshot) -> UnsupportedTableError:

@@ -38,6 +38,7 @@ from pypaimon.streaming.planning.units import (
     sides,
     whole_buckets,
     whole_row_id_groups,
+    whole_snapshot,
 )
 
 _Numbers = npt.NDArray[np.int64]
@@ -137,8 +138,9 @@ class SnapshotPlans:
     def overwrite(self, before: Snapshot | None, snapshot: Snapshot, after: Unit | None = None) -> PlannedSplits:
         """What an OVERWRITE snapshot replaced: before files retracted, then the new ones.
 
-        Deletion vectors count on both sides, so that rows that were deleted already are not retracted. Java's rules:
-        docs/java-semantics.md#overwrites.
+        Deletion vectors count on both sides, so that rows that were deleted already are not retracted. Limits do not
+        cut it where a key may be in another bucket afterwards, for a later plan would retract what an earlier one has
+        brought. Java's rules: docs/java-semantics.md#overwrites.
 
         Args:
             before: The snapshot before, None if there is none.
@@ -152,7 +154,8 @@ class SnapshotPlans:
         def prepare() -> Prepared:
             entries = self._entries(snapshot.delta_manifest_list)
             both = pa.concat_tables([_of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)])
-            units = self.ordered(both, whole_buckets)
+            stays = self.traits.bucket > 0 and not comparison.is_rescaled(both)
+            units = self.ordered(both, whole_buckets if stays else whole_snapshot)
             return self._prepared(units, "delta", snapshot, before)
 
         prepared, chosen, last = self.preparation.part(snapshot, "overwrite", after, prepare)

@@ -30,6 +30,7 @@ from pypaimon.streaming.reading.output_columns import output_columns
 from pypaimon.streaming.reading.query_auth import Rules
 from pypaimon.streaming.reading.read_layout import Layout, ReadSettings
 from pypaimon.streaming.reading.read_parts import ReadParts
+from pypaimon.streaming.reading.reading_order import in_reading_order
 from pypaimon.streaming.reading.records import Records
 from pypaimon.streaming.reading.split_files import deletion_files
 from pypaimon.streaming.reading.split_reader import SplitReader
@@ -102,9 +103,12 @@ class StreamRead:
     def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         """Read lazily, batch by batch; batches are never empty.
 
+        Of an OVERWRITE all rows that it took away come before those that it brought.
+
         Args:
             splits: Splits of a plan, `plan.splits()`.
         """
+        splits = in_reading_order(splits)
         with self._parts.get().files_ahead.reading(splits):
             yield from self._batches(splits)
 

@@ -1,0 +1,96 @@
+"""An OVERWRITE that brings keys to other buckets: all that it took away comes before all that it brought."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import DictTarget, Position, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.testing import SmallTable
+from pypaimon.streaming.testing.small_table import COLUMNS
+
+KEYS = 40
+
+
+def overwritten(table: SmallTable, rows: list[dict[str, Any]]) -> None:
+    builder = table.table.new_batch_write_builder().overwrite()
+    write, commit = builder.new_write(), builder.new_commit()
+    write.write_arrow(pa.Table.from_pylist(rows, schema=COLUMNS))
+    commit.commit(write.prepare_commit())
+    write.close()
+    commit.close()
+
+
+@pytest.fixture
+def rescaled(tmp_path: Path) -> SmallTable:
+    """A table of one bucket, overwritten with three, two, four and one, a key less each time."""
+    table = SmallTable(tmp_path, options={"bucket": "1"})
+    table.commit(*({"id": number, "name": "first"} for number in range(KEYS)))
+    for gone, buckets in enumerate((3, 2, 4, 1), 1):
+        table.alter(SchemaChange.set_option("bucket", str(buckets)))
+        overwritten(table, [{"id": number, "name": f"of {buckets}"} for number in range(gone, KEYS)])
+    return table
+
+
+def stream(table: SmallTable) -> StreamReadBuilder:
+    builder = stream_read_builder(table.table).with_start("earliest").with_end(latest=True).with_catch_up("replay")
+    return builder.with_on_overwrite("read").with_on_schema_change("follow")
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_splits": 1}, {"max_rows": 1}], ids=str)
+def test_a_plan_takes_away_first_whatever_limits_say(rescaled: SmallTable, limits: dict[str, int]) -> None:
+    builder = stream(rescaled).with_limits(**limits)
+    read = builder.new_read()
+    kinds, keys = dict[int, list[str]](), dict[int, list[int]]()
+    for plan in builder.new_streaming_scan().stream_sync():
+        rows = read.to_arrow(plan.splits())
+        kinds.setdefault(plan.snapshot_id, []).extend(rows["_row_kind"].to_pylist())
+        keys.setdefault(plan.snapshot_id, []).extend(rows["id"].to_pylist())
+    del kinds[1], keys[1]
+    assert list(kinds) == [2, 3, 4, 5]
+    for gone, number in enumerate(kinds):
+        left = KEYS - gone
+        assert kinds[number] == ["-D"] * left + ["+I"] * (left - 1)
+        assert sorted(keys[number][:left]) == [*range(gone, KEYS)]
+        assert sorted(keys[number][left:]) == [*range(gone + 1, KEYS)]
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
+def test_who_applies_the_batches_has_the_rows(rescaled: SmallTable, batch_bytes: int) -> None:
+    target = DictTarget("id")
+    with stream(rescaled).open_sync(batch_bytes=batch_bytes) as batches:
+        for batch in batches:
+            target.apply(batch)
+    assert {key: row["name"] for key, row in target.rows.items()} == dict.fromkeys(range(4, KEYS), "of 1")
+
+
+def test_a_stream_goes_on_behind_it(rescaled: SmallTable) -> None:
+    target = DictTarget("id")
+    position: Position | None = None
+    for snapshot in range(1, 6):
+        start = {} if position is None else {"position": position}
+        builder = stream(rescaled).with_end(snapshot_id=snapshot)
+        with (builder.with_start(**start) if start else builder).open_sync() as batches:
+            for batch in batches:
+                target.apply(batch)
+                position = batch.plan_after
+    assert sorted(target.rows) == [*range(4, KEYS)]
+
+
+def test_buckets_that_stay_are_parts_of_their_own(tmp_path: Path) -> None:
+    table = SmallTable(tmp_path, options={"bucket": "4"})
+    table.commit(*({"id": number, "name": "first"} for number in range(KEYS)))
+    overwritten(table, [{"id": number, "name": "second"} for number in range(1, KEYS)])
+    builder = stream(table).with_limits(max_splits=1)
+    with builder.new_streaming_scan() as scan:
+        plans = [plan for plan in scan.stream_sync() if plan.snapshot_id == 2]
+    assert len(plans) == 4
+    target = DictTarget("id")
+    with builder.open_sync() as batches:
+        for batch in batches:
+            target.apply(batch)
+    assert sorted(target.rows) == [*range(1, KEYS)]
