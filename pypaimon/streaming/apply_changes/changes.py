@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.plan import PlanKind
 
 AnyBatch = Batch | BlockingBatch
@@ -27,9 +28,11 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
         The rows to set, and the rows to take away, without their kinds.
 
     Raises:
-        StreamConfigError: A key column is not in the batch.
+        StreamConfigError: A key column is not in the batch; or rows may move between partitions, which are not part of
+            the key.
     """
     rows, kinds = batch.rows, batch.kinds
+    _refuse_moving_rows(batch, keys)
     missing = [key for key in keys if key not in rows.schema.names]
     if missing or not keys:
         raise StreamConfigError(f"keys {list(keys)}: the batch has columns {rows.schema.names}")
@@ -44,6 +47,25 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
     if pc.all(sets).as_py():
         return rows, rows.slice(0, 0)
     return rows.filter(sets), rows.filter(pc.invert(sets))
+
+
+def _refuse_moving_rows(batch: AnyBatch, keys: Sequence[str]) -> None:
+    """A row that moves is set in one partition and taken away in another, in the order of these.
+
+    With the partition in the key it is another row there.
+    """
+    lacking = [name for name in moved_by(batch.schema) if name not in keys]
+    if lacking:
+        raise StreamConfigError(
+            f"keys {list(keys)}: the primary key {batch.schema.primary_keys} lacks the partition columns {lacking}, so "
+            "that a row may move to another partition, and be set there before it is taken away where it was: give "
+            f"them as keys too, {[*keys, *lacking]}. There is still one row for each primary key after each plan."
+        )
+
+
+def moved_by(schema: TableSchema) -> list[str]:
+    """Partition columns that are not part of the primary key, so that an update of them moves a row."""
+    return [name for name in schema.partition_keys if schema.primary_keys and name not in schema.primary_keys]
 
 
 def _differ(column: pa.ChunkedArray) -> bool:

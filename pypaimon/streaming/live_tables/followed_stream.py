@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pypaimon.streaming.apply_changes.changes import moved_by
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.options.option_values import OptionValues
@@ -29,6 +30,11 @@ def followed_stream(builder: StreamAssembly) -> StreamAssembly:
     traits, given = builder._traits, builder._given
     if not traits.primary_key:
         raise UnsupportedTableError(f"{name} has no primary key, by which a live table finds its rows.")
+    if moved := moved_by(builder._schema):
+        raise UnsupportedTableError(
+            f"{name}: the primary key lacks the partition columns {moved}, so that a row may move to another "
+            "partition, and be set there before it is taken away where it was; a live table would lose it."
+        )
     complete = traits.producer.complete
     if not complete and not traits.merge_engine.keeps_newest:
         raise UnsupportedTableError(

@@ -5,13 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 from copied_table import at, batches, changed, keyed, rows_of
 from copied_table import stream as copied
 from orders import COLUMNS, catalog, change, create_orders, orders
+from pypaimon import Schema
 from tables import Table
 
-from pypaimon.streaming import StreamConfigError, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming import (
+    DuckDBDatabase,
+    StreamConfigError,
+    StreamReadBuilder,
+    UnsupportedTableError,
+    copy_database,
+    stream_read_builder,
+)
 from pypaimon.streaming.apply_changes import apply_to_dict, last_changes
 from pypaimon.streaming.apply_changes.changes import inserts
 
@@ -145,3 +155,30 @@ def test_an_update_is_no_row_to_append(tmp_path: Path) -> None:
         else:
             with pytest.raises(StreamConfigError, match=r"\+U"):
                 inserts(batch)
+
+
+def test_rows_that_move_between_partitions_need_these_among_the_keys(tables: Any) -> None:
+    columns = pa.schema([("id", pa.int64()), ("day", pa.string()), ("kind", pa.string())])
+    options = {"bucket": "2", "rowkind.field": "kind", "changelog-producer": "input"}
+    schema = Schema.from_pyarrow_schema(columns, partition_keys=["day"], primary_keys=["id"], options=options)
+    tables.create_table("db.moving", schema, False)
+    table = tables.get_table("db.moving")
+    for rows in [
+        [(1, "b", "+I"), (2, "a", "+I")],
+        [(1, "b", "-D"), (1, "a", "+I"), (2, "a", "-D"), (2, "b", "+I")],
+    ]:
+        write = table.new_batch_write_builder()
+        writer, commit = write.new_write(), write.new_commit()
+        writer.write_arrow(pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns))
+        commit.commit(writer.prepare_commit())
+    state: dict[Any, Any] = {}
+    for batch in batches(stream_read_builder(table).with_start("earliest").with_end(latest=True)):
+        with pytest.raises(StreamConfigError, match=r"give them as keys too, \['id', 'day'\]"):
+            apply_to_dict(batch, {}, "id")
+        apply_to_dict(batch, state, ["id", "day"])
+    assert sorted(state) == [(1, "a"), (2, "b")]
+    with pytest.raises(UnsupportedTableError, match="lacks the partition columns"):
+        stream_read_builder(table).open_live_sync()
+    with duckdb.connect() as database:
+        copy_database(tables, "db", DuckDBDatabase(database), configure=lambda each: each.with_end(latest=True))
+        assert sorted(database.execute("SELECT id, day FROM moving").fetchall()) == [(1, "a"), (2, "b")]
