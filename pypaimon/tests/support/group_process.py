@@ -1,7 +1,7 @@
-"""A process that is a member of a group: `group_process.py WAREHOUSE ID SLOTS LAST SESSION`.
+"""A process that is a member of a group: `group_process.py WAREHOUSE ID SLOTS LAST SESSION MEMBERS`.
 
-It counts in the place of reading: of each slot it hands out the numbers before `LAST`, a line of JSON each time, and
-confirms them. It ends when its slots are at the end and somebody says so by closing its input.
+It counts in the place of reading, once the group has so many members: of each slot it hands out the numbers before
+`LAST`, a line of JSON each time, and confirms them. It ends when its slots are at the end and somebody says so by closing its input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pypaimon.streaming.model.position import Position
 at = partial(Position, "t")
 
 
-def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float) -> None:
+def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float, members: int) -> None:
     """Be a member."""
     store, clock, holdings = Store(LocalFileIO()), LastingClock(), Holdings()
     manager = ConsumerManager(LocalFileIO(), warehouse, store=store)
@@ -38,8 +38,13 @@ def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float
     member = GroupMember("", slots, times, clock, draw, holdings, fence_owner=directory.owner)
     thread = MemberThread(member, directory.answer, clock)
     thread.start()
+    begun = False
     while not select.select([sys.stdin], [], [], 0.02)[0]:
         thread.check()
+        state, _ = holdings.standing()
+        begun = begun or (state is not None and len(state.members) == members)
+        if not begun:
+            continue
         for slot, (since, position) in holdings.assigned().items():
             number = position.snapshot
             if number < last and holdings.hand_out({slot: since}, position, at(number + 1), clock()):
@@ -50,4 +55,4 @@ def main(warehouse: str, consumer_id: str, slots: int, last: int, session: float
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6]))

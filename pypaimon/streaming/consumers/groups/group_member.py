@@ -140,6 +140,7 @@ class GroupMember:
         if self._pending or self._leaves or self._holdings.wants_save or self._clock() >= self._beat_at:
             yield from self._save()
         if self.ended and self.id is not None:
+            self._holdings.lose()
             yield from self._duty.part(self.id)
         if not self.ended and self._clock() >= self._view.look_at:
             yield from self._watch()

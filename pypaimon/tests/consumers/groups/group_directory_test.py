@@ -185,6 +185,7 @@ def test_who_is_killed_is_replaced_and_no_number_is_missing(tmp_path: Path) -> N
         str(slots),
         str(last),
         "1",
+        "3",
     ]
     start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     lines: list[tuple[int, list[int]]] = []
