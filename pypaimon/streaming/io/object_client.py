@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, lru_cache
@@ -225,6 +226,27 @@ class ObjectClient:
                 failure = NotServedError(_reason(str(error)))
             else:
                 failure = _failure(error, key)
+        raise failure
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, up to a thousand in a request; those that are missing are no error.
+
+        Raises:
+            NotServedError: The store does not delete several at once.
+            PermissionError: One may not be deleted.
+            OSError: The request failed otherwise.
+        """
+        try:
+            self._store.delete(list(keys))
+            return
+        except FileNotFoundError:
+            return
+        except Exception as error:  # noqa: BLE001 (as in `get`)
+            status = _STATUS.search(str(error))
+            if status is not None and status[1] in _NO_CONDITIONS and not _OTHERWISE_BAD.search(str(error)):
+                failure: Exception = NotServedError(_reason(str(error)))
+            else:
+                failure = _failure(error, keys[0])
         raise failure
 
     def _credentials(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pypaimon.streaming.internals import arrow_file_io
@@ -118,6 +118,27 @@ class ObjectReads:
         client, key = served
         with one_request():
             client.overwrite(key, data)
+
+    def delete(self, paths: Sequence[str], otherwise: Callable[[], None]) -> None:
+        """Delete objects of one bucket in one request, where the FileIO needs four for each.
+
+        Args:
+            paths: Of the objects, at least one.
+            otherwise: Deletes them by the FileIO.
+
+        Raises:
+            OSError: The request failed.
+        """
+        served = [self._client(path) for path in paths]
+        keys = [each[1] for each in served if each is not None]
+        if served[0] is None or len(keys) < len(paths) or not served[0][0].trusted:
+            otherwise()
+            return
+        try:
+            with one_request():
+                served[0][0].delete(keys)
+        except NotServedError:
+            otherwise()
 
     def creates(self, path: str) -> bool:
         """Whether `create` will make a file there, for all that is known."""

@@ -313,6 +313,17 @@ class Store:
         with suppress(FileNotFoundError):
             self._one("delete", path, self._writes.delete)
 
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete files of one directory, in one request where the store can; those that do not exist are fine."""
+
+        def each() -> None:
+            for path in paths:
+                with suppress(FileNotFoundError):
+                    self._writes.delete(path)
+
+        if paths:
+            self._one("delete", paths[0], lambda _: self.objects.delete(paths, each))
+
     def begin_delete(self, path: str) -> BegunCall[None]:
         """As `delete`, asked for at once, and if there is no such file the call says so: see `begin_call`."""
         return self.begin_call("delete", path, self._writes.delete)

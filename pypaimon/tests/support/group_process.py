@@ -1,7 +1,8 @@
 """A process that is a member of a group: `group_process.py WAREHOUSE ID SLOTS LAST SESSION MEMBERS`.
 
 It counts in the place of reading, once the group has so many members: of each slot it hands out the numbers before
-`LAST`, a line of JSON each time, and confirms them. It ends when its slots are at the end and somebody says so by closing its input.
+`LAST`, a line of JSON each time, and confirms them. It ends when its slots are at the end and somebody says
+so by closing its input.
 """
 
 from __future__ import annotations

@@ -126,8 +126,7 @@ class GroupDirectory:
         if isinstance(request, CreateFile):
             return self._store.create_exclusive(self._path(request.name), request.data)
         if isinstance(request, DeleteFiles):
-            for name in request.names:
-                self._store.delete(self._path(name))
+            self._store.delete_many([self._path(name) for name in request.names])
             return None
         if isinstance(request, LookAtFence):
             return self._look()

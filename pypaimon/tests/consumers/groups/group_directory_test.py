@@ -18,7 +18,7 @@ from pypaimon.common.options import Options
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from repository import SUPPORT
-from s3_server import BUCKET, S3Server
+from s3_server import BUCKET, S3Server, methods
 
 from pypaimon.streaming.concurrency.lasting_clock import LastingClock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
@@ -111,6 +111,17 @@ def test_requests_are_answered_by_the_files_of_an_incarnation(place: Place) -> N
     group.answer(DeleteFiles(("state-000000000000", "state-000000000001")))
     assert group.answer(ReadFiles(("state-000000000000",))) == [None]
     assert group.answer(FindStart()) == at(1) and group.answer(Stands(at(1)))
+
+
+def test_files_of_a_group_on_s3_are_deleted_in_one_request(server: S3Server, tmp_path: Path) -> None:
+    home = f"s3://{BUCKET}/{tmp_path.name}/deleted"
+    group = Place(PyArrowFileIO(home, Options(server.options())), home).group()
+    names = tuple(state_name(number) for number in range(3))
+    for name in names:
+        assert group.answer(CreateFile(name, b"1"))
+    with server.asked() as asked:
+        group.answer(DeleteFiles((*names, state_name(9))))
+    assert methods(asked) == {"POST": 1} and group.answer(ListNames()) == {}
 
 
 def test_the_fence_is_a_consumer_file_that_is_only_replaced_as_it_was_seen(place: Place) -> None:
