@@ -176,7 +176,7 @@ class IOTimeoutError(StoreError, TimeoutError):
 
 
 class TargetError(PaimonStreamError):
-    """A database to which a stream is applied refused, or was not there; nothing of the plan is saved."""
+    """A database to which a stream is applied refused, or was not there; the plan is saved wholly, or not at all."""
 
 
 class EndOfScan(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
 from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, follow, quoted
 from pypaimon.streaming.apply_changes.plan_transactions import Saved
+from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
 from pypaimon.streaming.internals import TableSchema
 
@@ -220,16 +221,8 @@ class AdbcTable:
             cursor.execute(query, given or None)
             return list(cursor.fetchall()) if cursor.description else []
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Errors of the driver as one of ours."""
-        try:
-            yield
-        except self._connection.Error as error:
-            raise TargetError(
-                f"{self._dialect.system}, table {self._name}: {error}. Nothing of the plan is saved. If it passes, or "
-                "after another connection is made, replicate(...) goes on where the table stands."
-            ) from error
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(f"{self._dialect.system}, table {self._name}", (self._connection.Error,))
 
 
 class _AdbcAlter:

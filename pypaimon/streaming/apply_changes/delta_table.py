@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyarrow.fs import PyFileSystem
+from pyarrow.fs import FileSelector, PyFileSystem
 
-from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
-from pypaimon.streaming.apply_changes.followed_columns import Columns, refuse_other_columns
+from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
 from pypaimon.streaming.apply_changes.lake_types import fitted_to_delta, has_times_without_zone
-from pypaimon.streaming.apply_changes.plan_transactions import Saved
-from pypaimon.streaming.apply_changes.staged_rows import IS_GONE, StagedRows
+from pypaimon.streaming.apply_changes.plan_transactions import Saved, is_same_place
+from pypaimon.streaming.apply_changes.refusals import one_line, translated
+from pypaimon.streaming.apply_changes.staged_plan import StagedPlan
+from pypaimon.streaming.apply_changes.staged_rows import IS_GONE
 from pypaimon.streaming.errors import StreamConfigError, TargetError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _APPLICATION = "pypaimon-streaming"
 _FOLDER = "_paimon"
+_POSITION = "paimon.position"
 
 
 class DeltaRows:
@@ -43,14 +44,12 @@ class DeltaRows:
         self._uri = uri.removeprefix("file://")
         self._keys = list(keys)
         self._options = None if storage_options is None else dict(storage_options)
-        self._staged: StagedRows | None = None
-        self._schema = pa.schema([])
-        self._columns: Columns | None = None
-        self._columns_before: Columns | None = None
-        self._begins_state = False
+        self._before: Saved | None = None
+        self._plan: StagedPlan | None = None
         self._table: DeltaTable | None = None
-        self._number_before: int | None = None
         self._position = ""
+        self._old_files: list[str] | None = None
+        """Files of positions that no commit names once another one is there; None: not known yet."""
 
     def saved(self) -> Saved | None:
         """What the newest commit of a plan names."""
@@ -59,58 +58,56 @@ class DeltaRows:
 
     def begin(self, saved: Saved | None) -> None:
         """Begin to take rows, which are written at the end of the plan."""
-        self._columns_before = None if saved is None or saved.columns is None else Columns.from_json(saved.columns)
-        self._columns = None
-        self._begins_state = False
+        self._before = saved
 
     def write(self, batch: AnyBatch) -> None:
         """Take the rows of a batch."""
-        sets, gone = last_changes(batch, self._keys) if self._keys else (inserts(batch), None)
-        rows = fitted_to_delta(sets)
-        if self._staged is None:
-            self._columns = Columns.of(batch, [(field.name, str(field.type)) for field in rows.schema])
-            self._begins_state = batch.begins_state
-            if not batch.begins_state and self._columns_before is not None:
-                refuse_other_columns(self._columns_before, self._columns, "the Delta table holds", "in another one")
-            self._schema = rows.schema
-            self._staged = StagedRows(rows.schema, self._keys)
         with self._translated():
-            self._staged.add(rows, None if gone is None else fitted_to_delta(gone))
+            if self._plan is None:
+                self._plan = StagedPlan(batch, self._before, self._keys, fitted_to_delta)
+                before = self._plan.columns_before
+                if before is not None and not batch.begins_state:
+                    refuse_other_columns(before, self._plan.columns, "the Delta table holds", "in another one")
+            self._plan.add(batch)
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         """Note a position; None: others have saved another one than was before."""
-        assert self._columns is not None
+        assert self._plan is not None
         with self._translated():
             self._table = self._load()
-            there = self._saved_in(self._table)
-        if (None if there is None else there.position) != (None if before is None else before.position):
-            return None
-        self._number_before = None if self._table is None else self._table.transaction_version(_APPLICATION)
+            if not is_same_place(self._saved_in(self._table), before):
+                return None
+            if self._table is not None and not self._plan.first.begins_state:
+                _refuse_dropped_columns(self._plan, self._table)
         self._position = position
-        return Saved(position, self._columns.to_json())
+        return self._plan.saved(position)
 
     def commit(self) -> None:
         """Write rows and position in one commit of Delta."""
         from deltalake import CommitProperties, Transaction
 
-        assert self._staged is not None and self._columns is not None
+        assert self._plan is not None
         number = randbits(63)
         properties = CommitProperties(
-            custom_metadata={"paimon.position": self._position},
+            custom_metadata={_POSITION: self._position},
             # Whoever has committed since the position was read may have written the same rows.
             max_commit_retries=0,
             app_transactions=[Transaction(_APPLICATION, number)],
         )
         with self._translated():
+            if "://" not in self._uri:
+                Path(self._uri).mkdir(parents=True, exist_ok=True)
+            old_files = self._old_position_files()
             self._write_position(number)
-            if self._table is not None and self._keys and not self._begins_state:
-                self._merge(self._table, number, properties)
+            if self._table is not None and self._keys and not self._plan.first.begins_state:
+                self._merge(self._plan, self._table, number, properties)
             else:
-                self._add(self._table, properties)
-            if self._number_before is not None:
-                # It is of no use any more; if it stays that does no harm.
-                with suppress(Exception):
-                    self._files().delete_file(_path(self._number_before))
+                self._add(self._plan, self._table, properties)
+            # If they stay that does no harm.
+            with suppress(Exception):
+                for path in old_files:
+                    self._files().delete_file(path)
+            self._old_files = [_path(number)]
         self._end()
 
     def roll_back(self) -> None:
@@ -118,45 +115,43 @@ class DeltaRows:
         self._end()
 
     def _end(self) -> None:
-        staged, self._staged, self._table = self._staged, None, None
-        if staged is not None:
-            staged.close()
+        plan, self._plan, self._table = self._plan, None, None
+        if plan is not None:
+            plan.close()
 
-    def _add(self, table: DeltaTable | None, properties: CommitProperties) -> None:
+    def _add(self, plan: StagedPlan, table: DeltaTable | None, properties: CommitProperties) -> None:
         """Add rows, in the place of all others where a state begins."""
         from deltalake import write_deltalake
 
-        assert self._staged is not None
-        rows = self._staged.rows()
+        rows = plan.rows.rows()
         if table is None:
             write_deltalake(self._uri, rows, mode="error", storage_options=self._options, commit_properties=properties)
-        elif self._begins_state:
+        elif plan.first.begins_state:
             write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=properties)
         else:
-            table = self._fit_for_new_columns(table)
+            table = _fitted_for(plan, table)
             write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=properties)
 
-    def _merge(self, table: DeltaTable, number: int, properties: CommitProperties) -> None:
+    def _merge(self, plan: StagedPlan, table: DeltaTable, number: int, properties: CommitProperties) -> None:
         """Set rows, and take rows away, by their keys."""
         from deltalake import write_deltalake
 
-        assert self._staged is not None
-        table = self._fit_for_new_columns(table)
+        table = _fitted_for(plan, table)
         same = " AND ".join(
             f"(held.{each} = new.{each} OR (held.{each} IS NULL AND new.{each} IS NULL))"
-            if self._staged.has_nulls(key)
+            if plan.rows.has_nulls(key)
             else f"held.{each} = new.{each}"
             for key in self._keys
             for each in [_quoted(key)]
         )
         is_gone, is_kept = f"new.{IS_GONE}", f"NOT new.{IS_GONE}"
-        values = {_quoted(name): f"new.{_quoted(name)}" for name in self._schema.names}
+        values = {_quoted(name): f"new.{_quoted(name)}" for name in plan.schema.names}
         merger = table.merge(
-            self._staged.changes(),
+            plan.rows.changes(),
             same,
             source_alias="new",
             target_alias="held",
-            merge_schema=self._columns != self._columns_before,
+            merge_schema=plan.columns != plan.columns_before,
             commit_properties=properties,
         )
         merger.when_matched_delete(is_gone).when_matched_update(values, is_kept).when_not_matched_insert(
@@ -164,16 +159,7 @@ class DeltaRows:
         ).execute()
         if table.transaction_version(_APPLICATION) != number:
             # What changes no row is no commit to Delta.
-            write_deltalake(table, self._schema.empty_table(), mode="append", commit_properties=properties)
-
-    def _fit_for_new_columns(self, table: DeltaTable) -> DeltaTable:
-        """Deltalake adds a column of timestamps without time zone to a table whose protocol has none, unasked."""
-        from deltalake import TableFeatures
-
-        wants = any(has_times_without_zone(field.type) for field in self._schema)
-        if wants and "timestampNtz" not in (table.protocol().writer_features or ()):
-            table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
-        return table
+            write_deltalake(table, plan.schema.empty_table(), mode="append", commit_properties=properties)
 
     def _load(self) -> DeltaTable | None:
         """The table as it is now; None: there is none."""
@@ -188,29 +174,47 @@ class DeltaRows:
 
     def _saved_in(self, table: DeltaTable | None) -> Saved | None:
         number = None if table is None else table.transaction_version(_APPLICATION)
-        if number is None:
+        if table is None or number is None:
             return None
         try:
             with self._files().open_input_stream(_path(number)) as stream:
-                return Saved(**json.loads(stream.read()))
+                saved = Saved(**json.loads(stream.read()))
         except (OSError, ValueError, TypeError) as error:
             if self._is_at_another(number):
                 return self.saved()
             raise TargetError(
-                f"Delta table {self._uri}: the position in {_path(number)} cannot be read: {_text(error)}. If the file "
-                "is lost, delete the table: its position() is None then, and a stream from the state on fills it anew."
+                f"Delta table {self._uri}: the position in {_path(number)} cannot be read: {one_line(error)}. If "
+                "the file is lost, delete the table: its position() is None then, and a stream from the state on fills "
+                "it anew."
             ) from error
+        if _is_restored_before(table, saved.position):
+            raise StreamConfigError(
+                f"Delta table {self._uri}: others have restored it to before the position that it notes. Restore a "
+                "version that has it, or delete the table: its position() is None then, and a stream from the state on "
+                "fills it anew."
+            )
+        return saved
 
     def _is_at_another(self, number: int) -> bool:
         """Whether a commit has come meanwhile, which has removed the file of the one before it."""
         table = self._load()
         return table is None or table.transaction_version(_APPLICATION) != number
 
+    def _old_position_files(self) -> list[str]:
+        """Those that are there before one is written: of the commit before, and of commits that failed or never came.
+
+        None is named once the next commit is there: who has written one has read the table before, and is refused.
+        """
+        if self._old_files is None:
+            found = self._files().get_file_info(FileSelector(_FOLDER, allow_not_found=True))
+            self._old_files = [each.path for each in found]
+        return list(self._old_files)
+
     def _write_position(self, number: int) -> None:
-        assert self._columns is not None
-        if "://" not in self._uri:
-            Path(self._uri).mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"position": self._position, "columns": self._columns.to_json()}).encode()
+        assert self._plan is not None and self._old_files is not None
+        self._old_files.append(_path(number))
+        saved = self._plan.saved(self._position)
+        text = json.dumps({"position": saved.position, "columns": saved.columns}).encode()
         # Deltalake's files take bytes only from a buffer that holds all of them.
         with self._files().open_output_stream(_path(number), buffer_size=len(text) + 1) as stream:
             stream.write(text)
@@ -220,32 +224,65 @@ class DeltaRows:
 
         return PyFileSystem(DeltaStorageHandler(self._uri, self._options))
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Errors of deltalake and of files as one of ours."""
-        from deltalake.exceptions import CommitFailedError, DeltaError
+    def _translated(self) -> AbstractContextManager[None]:
+        from deltalake.exceptions import CommitFailedError
 
-        try:
-            yield
-        except CommitFailedError as error:
-            raise StreamConfigError(
-                f"Delta table {self._uri}: {_text(error)}. Others have committed to it in the same moment. Nothing of "
-                "the plan is saved; replicate(...) goes on where the table stands."
-            ) from error
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TargetError(
-                f"Delta table {self._uri}: {_text(error)}. Nothing of the plan is saved. If it passes, replicate(...) "
-                "goes on where the table stands."
-            ) from error
+        # Some of what it refuses is an Exception and nothing more.
+        return translated(f"Delta table {self._uri}", (Exception,), (CommitFailedError,))
+
+
+def _refuse_dropped_columns(plan: StagedPlan, table: DeltaTable) -> None:
+    """Deltalake leaves out values for which there is no column."""
+    there = {field.name for field in table.schema().fields}
+    before = () if plan.columns_before is None else plan.columns_before.columns
+    lacking = [column.name for column in before if column.name not in there]
+    if lacking:
+        raise StreamConfigError(
+            f"others have dropped columns {lacking} of the Delta table. Restore a version that has them, or delete the "
+            "table: its position() is None then, and a stream from the state on fills it anew."
+        )
+
+
+def _fitted_for(plan: StagedPlan, table: DeltaTable) -> DeltaTable:
+    """Deltalake adds a column of timestamps without time zone to a table whose protocol has none, unasked."""
+    from deltalake import TableFeatures
+
+    wants = any(has_times_without_zone(field.type) for field in plan.schema)
+    if wants and "timestampNtz" not in (table.protocol().writer_features or ()):
+        table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+    return table
+
+
+def _is_restored_before(table: DeltaTable, position: str) -> bool:
+    """Whether others have restored a version before the commit of a position."""
+    version = table.version()
+    for entry in _history(table):
+        if entry["version"] > version:
+            continue
+        if _POSITION in entry:
+            return bool(entry[_POSITION] != position)
+        if entry.get("operation") == "RESTORE":
+            restored = entry["operationParameters"].get("version")
+            if restored is None:
+                # To some moment. An error that could be spared is better than rows that are missing.
+                return True
+            version = int(restored)
+    return False
+
+
+def _history(table: DeltaTable) -> Iterator[dict[str, Any]]:
+    """The commits, the newest one first; they are read as they are asked for."""
+    seen, limit = 0, 1
+    while True:
+        entries = table.history(limit)
+        yield from entries[seen:]
+        if len(entries) < limit:
+            return
+        seen, limit = limit, limit * 16
 
 
 def _path(number: int) -> str:
     return f"{_FOLDER}/position-{number:016x}.json"
-
-
-def _text(error: Exception) -> str:
-    """What an error says, in one line; deltalake paints some of it."""
-    return " ".join(re.sub("\x1b\\[[0-9;]*m", "", str(error)).split()).removesuffix(".")
 
 
 def _quoted(name: str) -> Any:

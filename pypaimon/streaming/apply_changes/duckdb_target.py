@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
+from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
 
@@ -31,14 +33,24 @@ class DuckDBTarget:
         connection: The database; nobody else may use this connection meanwhile.
         name: The table; made by the first batch if it is not there.
         keys: Columns of the key; none: rows are appended, and deletes are refused.
+
+    Raises:
+        TargetError: The database refuses.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str] = ()) -> None:
-        self._plans = PlanTransactions(DuckDBTable(connection, name, keys))
+        self._name = name
+        with self._translated():
+            self._plans = PlanTransactions(DuckDBTable(connection, name, keys))
 
     def position(self) -> Position | None:
-        """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone."""
-        return self._plans.position()
+        """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone.
+
+        Raises:
+            TargetError: The database cannot be read.
+        """
+        with self._translated():
+            return self._plans.position()
 
     def apply(self, batch: AnyBatch) -> None:
         """Apply a batch; with the last one of a plan it is saved.
@@ -50,5 +62,10 @@ class DuckDBTarget:
                 before, or the batch does not go on where the table stands: it is of another table, or what came before
                 it is missing.
             TableChangedError: The Paimon table was rolled back since the position was saved.
+            TargetError: DuckDB refuses: a constraint, a disk that is full, or whatever the message says.
         """
-        self._plans.apply(batch)
+        with self._translated():
+            self._plans.apply(batch)
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(f"DuckDB, table {self._name}", (duckdb.Error,))

@@ -52,9 +52,19 @@ class Columns:
 
     @staticmethod
     def from_json(text: str) -> Columns:
-        """Read what `to_json` wrote."""
-        value = json.loads(text)
-        return Columns(value["highest"], tuple(Column(*each) for each in value["columns"]))
+        """Read what `to_json` wrote.
+
+        Raises:
+            StreamConfigError: The text is something else.
+        """
+        try:
+            value = json.loads(text)
+            return Columns(value["highest"], tuple(Column(*each) for each in value["columns"]))
+        except (ValueError, TypeError, LookupError) as error:
+            raise StreamConfigError(
+                f"the columns that are saved with the position are damaged: {text[:100]!r}. Drop the table: its "
+                "position() is None then, and a stream from the state on fills it anew."
+            ) from error
 
     @staticmethod
     def of(batch: AnyBatch, described: Sequence[tuple[str, str]]) -> Columns:

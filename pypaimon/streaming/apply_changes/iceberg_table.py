@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
-from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, follow
+from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.apply_changes.followed_columns import Column, follow
+from pypaimon.streaming.apply_changes.iceberg_filters import key_filter
 from pypaimon.streaming.apply_changes.lake_types import fitted_to_iceberg
-from pypaimon.streaming.apply_changes.plan_transactions import Saved
-from pypaimon.streaming.apply_changes.staged_rows import StagedRows
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TargetError
+from pypaimon.streaming.apply_changes.plan_transactions import Saved, is_same_place
+from pypaimon.streaming.apply_changes.refusals import translated
+from pypaimon.streaming.apply_changes.staged_plan import StagedPlan
+from pypaimon.streaming.errors import StreamConfigError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -36,15 +37,13 @@ class IcebergRows:
     """
 
     def __init__(self, catalog: Catalog, name: str, keys: Sequence[str]) -> None:
+        if "." not in name:
+            raise StreamConfigError(f"table {name!r}: name it with its namespace, such as 'sales.{name}'")
         self._catalog = catalog
         self._name = name
         self._keys = list(keys)
-        self._staged: StagedRows | None = None
-        self._schema = pa.schema([])
-        self._columns: Columns | None = None
-        self._columns_before: Columns | None = None
-        self._begins_state = False
-        self._batch: AnyBatch | None = None
+        self._before: Saved | None = None
+        self._plan: StagedPlan | None = None
         self._table: Table | None = None
         self._position = ""
 
@@ -55,54 +54,48 @@ class IcebergRows:
 
     def begin(self, saved: Saved | None) -> None:
         """Begin to take rows, which are written at the end of the plan."""
-        self._columns_before = None if saved is None or saved.columns is None else Columns.from_json(saved.columns)
+        self._before = saved
 
     def write(self, batch: AnyBatch) -> None:
         """Take the rows of a batch."""
-        sets, gone = last_changes(batch, self._keys) if self._keys else (inserts(batch), None)
-        rows = fitted_to_iceberg(sets)
-        if self._staged is None:
-            self._columns = Columns.of(batch, [(field.name, str(field.type)) for field in rows.schema])
-            self._begins_state, self._batch = batch.begins_state, batch
-            self._schema = rows.schema
-            self._staged = StagedRows(rows.schema, self._keys)
         with self._translated():
-            self._staged.add(rows, None if gone is None else fitted_to_iceberg(gone))
+            if self._plan is None:
+                self._plan = StagedPlan(batch, self._before, self._keys, fitted_to_iceberg)
+            self._plan.add(batch)
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         """Note a position; None: others have saved another one than was before."""
-        assert self._columns is not None
+        assert self._plan is not None
         with self._translated():
             self._table = self._load()
-            there = self._saved_in(self._table)
-            if (None if there is None else there.position) != (None if before is None else before.position):
+            if not is_same_place(self._saved_in(self._table), before):
                 return None
             if self._table is None:
                 self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-                self._table = self._catalog.create_table(self._name, schema=self._schema)
+                self._table = self._catalog.create_table(self._name, schema=self._plan.schema)
         self._position = position
-        return Saved(position, self._columns.to_json())
+        return self._plan.saved(position)
 
     def commit(self) -> None:
         """Write rows and position in one commit of the catalog."""
-        assert self._table is not None and self._staged is not None
-        assert self._columns is not None and self._batch is not None
+        table, plan = self._table, self._plan
+        assert table is not None and plan is not None
         noted = {_POSITION: self._position}
         with self._translated():
             # Of this object only. Whoever has committed since the position was read may have written the same rows.
-            self._table.metadata.properties[_RETRIES] = "0"
-            transaction = self._table.transaction()
-            follow(_IcebergAlter(transaction, self._schema), self._batch, self._columns, self._columns_before)
-            transaction.set_properties({**noted, _COLUMNS: self._columns.to_json()})
-            gone = self._gone()
-            if gone is not None and self._table.current_snapshot() is not None:
+            table.metadata.properties[_RETRIES] = "0"
+            transaction = table.transaction()
+            follow(_IcebergAlter(transaction, plan.schema), plan.first, plan.columns, plan.columns_before)
+            transaction.set_properties({**noted, _COLUMNS: plan.columns.to_json()})
+            gone = self._gone(plan)
+            if gone is not None and table.current_snapshot() is not None:
                 with warnings.catch_warnings():
                     # That no row is deleted, or that files are rewritten, is as it should be.
                     warnings.simplefilter("ignore", UserWarning)
                     transaction.delete(gone, noted)
-            rows = self._staged.rows()
+            rows = plan.rows.rows()
             # No rows are a snapshot too, without which the catalog would not find out that others have committed.
-            transaction.append(rows if self._table.spec().is_unpartitioned() else rows.read_all(), noted)
+            transaction.append(rows if table.spec().is_unpartitioned() else rows.read_all(), noted)
             transaction.commit_transaction()
         self._end()
 
@@ -111,19 +104,18 @@ class IcebergRows:
         self._end()
 
     def _end(self) -> None:
-        staged, self._staged, self._table, self._batch = self._staged, None, None, None
-        if staged is not None:
-            staged.close()
+        plan, self._plan, self._table = self._plan, None, None
+        if plan is not None:
+            plan.close()
 
-    def _gone(self) -> BooleanExpression | None:
+    def _gone(self, plan: StagedPlan) -> BooleanExpression | None:
         """Which rows a plan replaces; None: none."""
         from pyiceberg.expressions import AlwaysTrue
 
-        assert self._staged is not None
-        if self._begins_state:
+        if plan.first.begins_state:
             return AlwaysTrue()
-        keys = self._staged.keys() if self._keys else None
-        return None if keys is None or not keys.num_rows else _among(keys)
+        keys = plan.rows.keys() if self._keys else None
+        return None if keys is None or not keys.num_rows else key_filter(keys)
 
     def _load(self) -> Table | None:
         """The table as it is now; None: there is none."""
@@ -151,25 +143,10 @@ class IcebergRows:
             )
         return Saved(position, table.properties.get(_COLUMNS))
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Errors of pyiceberg, of the catalog and of files as one of ours."""
+    def _translated(self) -> AbstractContextManager[None]:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
-        try:
-            yield
-        except PaimonStreamError:
-            raise
-        except (CommitFailedException, ValidationException) as error:
-            raise StreamConfigError(
-                f"Iceberg table {self._name}: {error}. Others have committed to it in the same moment. Nothing of the "
-                "plan is saved; replicate(...) goes on where the table stands."
-            ) from error
-        except Exception as error:
-            raise TargetError(
-                f"Iceberg table {self._name}: {error}. Nothing of the plan is saved. If it passes, replicate(...) goes "
-                "on where the table stands."
-            ) from error
+        return translated(f"Iceberg table {self._name}", (Exception,), (CommitFailedException, ValidationException))
 
 
 class _IcebergAlter:
@@ -188,12 +165,13 @@ class _IcebergAlter:
         """It is there, or it would have no transactions."""
 
     def lacks(self, columns: Sequence[Column]) -> list[Column]:
-        present = {field.name for field in self._transaction.table_metadata.schema().fields}
+        present = self._present()
         return [column for column in columns if column.name not in present]
 
     def drop(self, name: str) -> None:
-        with self._transaction.update_schema(allow_incompatible_changes=True) as update:
-            update.delete_column((name,))
+        if name in self._present():
+            with self._transaction.update_schema(allow_incompatible_changes=True) as update:
+                update.delete_column((name,))
 
     def add(self, column: Column) -> None:
         with self._transaction.update_schema() as update:
@@ -214,6 +192,9 @@ class _IcebergAlter:
         with self._transaction.update_schema() as update:
             update.rename_column((old,), new)
 
+    def _present(self) -> set[str]:
+        return {field.name for field in self._transaction.table_metadata.schema().fields}
+
 
 def _ancestors(table: Table) -> Iterator[int]:
     """The ids of the snapshots that the table is made of, the newest first."""
@@ -222,24 +203,3 @@ def _ancestors(table: Table) -> Iterator[int]:
         yield snapshot.snapshot_id
         before = snapshot.parent_snapshot_id
         snapshot = None if before is None else table.snapshot_by_id(before)
-
-
-def _among(keys: pa.Table) -> BooleanExpression:
-    """The rows that have one of these keys."""
-    from pyiceberg import expressions
-
-    terms: Any = expressions  # type checkers see pydantic's arguments, not those of its constructors
-    among: BooleanExpression
-    if keys.num_columns == 1:
-        (name,) = keys.column_names
-        column = keys[name]
-        among = terms.In(name, column.drop_null().to_pylist())
-        if column.null_count:
-            among = terms.Or(among, terms.IsNull(name))
-        return among
-    each_key = []
-    for row in keys.to_pylist():
-        same = [terms.IsNull(name) if value is None else terms.EqualTo(name, value) for name, value in row.items()]
-        each_key.append(reduce(terms.And, same))
-    among = each_key[0] if len(each_key) == 1 else terms.Or(*each_key)
-    return among

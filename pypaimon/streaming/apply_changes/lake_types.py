@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +29,15 @@ def fitted_to_delta(rows: pa.Table) -> pa.Table:
     """Rows whose types are those of Delta; values stay what they are. Columns may be null.
 
     Raises:
-        UnsupportedTableError: Delta has no type for a column.
+        UnsupportedTableError: Delta has no type for a column, or names of columns differ only in case.
     """
+    lower = Counter(name.lower() for name in rows.schema.names)
+    same = [name for name in rows.schema.names if lower[name.lower()] > 1]
+    if same:
+        raise UnsupportedTableError(
+            f"columns {same} differ only in case, which a Delta table cannot hold: leave all but one out of the stream "
+            "with with_projection(...)"
+        )
     return _fitted(rows, "a Delta table", lambda kind: kind if types.is_signed_integer(kind) else None)
 
 

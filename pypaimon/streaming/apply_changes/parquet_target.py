@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
 from pypaimon.streaming.apply_changes.followed_columns import Columns, refuse_other_columns
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
-from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
+from pypaimon.streaming.apply_changes.refusals import translated
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.position import Position
 
 _POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first"
@@ -34,9 +35,18 @@ class ParquetTarget:
 
     Args:
         directory: On a local disk; made if it is not there. One program writes to it at a time.
+
+    Raises:
+        StreamConfigError: It is a URI: other stores make no file appear as a whole under a name that nobody else takes.
+        TargetError: It cannot be made.
     """
 
     def __init__(self, directory: str | Path) -> None:
+        if "://" in str(directory):
+            raise StreamConfigError(
+                f"{directory}: ParquetTarget writes to a directory of this machine. On other stores a DeltaTarget or "
+                "an IcebergTarget keeps Parquet files exactly once."
+            )
         self._plans = PlanTransactions(_ParquetFiles(Path(directory)))
 
     def position(self) -> Position | None:
@@ -162,16 +172,11 @@ class _ParquetFiles:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Errors of files as one of ours."""
-        try:
-            yield
-        except pa.ArrowNotImplementedError as error:
-            raise UnsupportedTableError(f"Parquet files cannot hold a column: {error}. Leave it out.") from error
-        except (OSError, pa.ArrowInvalid) as error:
-            raise TargetError(
-                f"Parquet files in {self._directory}: {error}. Nothing of the plan is there; replicate(...) goes on "
-                "where the files stand."
-            ) from error
+        with translated(f"Parquet files in {self._directory}", (OSError, pa.ArrowInvalid)):
+            try:
+                yield
+            except pa.ArrowNotImplementedError as error:
+                raise UnsupportedTableError(f"Parquet files cannot hold a column: {error}. Leave it out.") from error
 
 
 def _to_disk(path: Path) -> None:

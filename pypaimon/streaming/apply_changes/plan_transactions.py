@@ -25,6 +25,11 @@ class Saved:
     columns: str | None
 
 
+def is_same_place(there: Saved | None, before: Saved | None) -> bool:
+    """Whether both are at one position."""
+    return (None if there is None else there.position) == (None if before is None else before.position)
+
+
 class TransactionalTable(Protocol):
     """A table of a database with transactions, and what is saved beside it."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -107,7 +106,7 @@ class _Stored:
         self._size = 0
         self._writer: pa.RecordBatchWriter | None = None
         self._sink: pa.OSFile | None = None
-        self._path = ""
+        self._source: pa.OSFile | None = None
 
     def write(self, rows: pa.Table) -> None:
         """Add rows."""
@@ -131,27 +130,24 @@ class _Stored:
         assert self._sink is not None
         self._writer.close()
         self._sink.close()
-        return pa.ipc.open_stream(pa.OSFile(self._path))
+        return pa.ipc.open_stream(self._source)
 
     def close(self) -> None:
         """Let go of them. Idempotent."""
         self._batches = []
+        # Whoever still reads closes what it reads from.
+        self._source = None
         if self._sink is not None:
             self._sink.close()
-            _remove(self._path)
 
     def _begin_file(self) -> None:
-        handle, self._path = tempfile.mkstemp(prefix="pypaimon-")
+        handle, path = tempfile.mkstemp(prefix="pypaimon-")
         os.close(handle)
-        # Of a plan whose target is let go in its midst.
-        weakref.finalize(self, _remove, self._path)
-        self._sink = pa.OSFile(self._path, "wb")
+        self._sink, self._source = pa.OSFile(path, "wb"), pa.OSFile(path)
         self._writer = pa.ipc.new_stream(self._sink, self._schema)
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.remove(path)
+        # What is open needs no name, and goes with a process that is killed.
+        with suppress(PermissionError):
+            os.remove(path)
 
 
 def _marked(rows: pa.Table, is_gone: bool) -> pa.Table:

@@ -177,22 +177,6 @@ def test_several_columns_are_the_key_and_nulls_are_equal(database: Database, tmp
 
 
 @both
-def test_what_others_have_saved_meanwhile_is_not_overwritten(database: Database, tmp_path: Path) -> None:
-    source = SmallTable(tmp_path / "w")
-    source.commit({"id": 1})
-    target = database.opened()
-    replicate(source.builder(), target)
-    source.commit({"id": 2})
-    behind = source.builder().with_start(position=target.position())
-    with database.connect() as connection:
-        replicate(source.builder(), database.opened(connection=connection))
-    with behind.open_sync() as stream, pytest.raises(StreamConfigError, match="others write to it"):
-        target.apply(next(iter(stream)))
-    replicate(source.builder(), target)
-    assert in_order(database.rows("copy")) == in_order(source.rows())
-
-
-@both
 def test_targets_of_one_table_take_turns(database: Database, tmp_path: Path) -> None:
     """What one has saved, the other one finds where a stream begins."""
     source = SmallTable(tmp_path / "w", keys=())

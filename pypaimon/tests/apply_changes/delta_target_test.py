@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import shutil
 from decimal import Decimal
 from functools import partial
@@ -14,15 +13,15 @@ import pyarrow as pa
 import pytest
 from commit_seed import commit_seed, some
 from deltalake import DeltaTable, write_deltalake
-from full_disk import full_disk
-from killed_target import check_killed, in_order
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from killed_target import in_order
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
+from target_places import DeltaPlace
 
 from pypaimon.streaming import (
     DeltaTarget,
     StreamConfigError,
+    Target,
     TargetError,
     UnsupportedTableError,
     replicate,
@@ -34,20 +33,6 @@ KEYED, APPENDED = ("id",), ()
 either = pytest.mark.parametrize("keys", some("Delta", [KEYED, APPENDED], 1), ids=str)
 
 
-def opened(directory: Path, keys: tuple[str, ...], name: str) -> DeltaTarget:
-    return DeltaTarget(directory / name, keys)
-
-
-def held(directory: Path, name: str = "copy") -> list[dict[str, Any]]:
-    """The rows of a Delta table; none where it is not there."""
-    path = directory / name
-    if not (path / "_delta_log").exists():
-        return []
-    # Files that deltalake opens in Python end an interpreter that exits meanwhile.
-    files = SubTreeFileSystem(str(path), LocalFileSystem())
-    return DeltaTable(path).to_pyarrow_table(filesystem=files).to_pylist()
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> SmallTable:
     """A table with keys, of one row."""
@@ -57,27 +42,26 @@ def source(tmp_path: Path) -> SmallTable:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> DeltaTarget:
-    return opened(tmp_path, KEYED, "copy")
+def place(tmp_path: Path) -> DeltaPlace:
+    return DeltaPlace(tmp_path)
+
+
+@pytest.fixture
+def target(place: DeltaPlace) -> Target:
+    return place.opened(KEYED)
 
 
 @pytest.mark.by_commit(one_in=2)
 @either
-def test_it_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
+def test_it_is_right(place: DeltaPlace, keys: tuple[str, ...]) -> None:
     check_target(
-        partial(opened, tmp_path, keys),
-        partial(held, tmp_path),
+        partial(place.opened, keys),
+        place.held,
         keys=keys,
         schema_changes=False,
         histories=1,
         seed=commit_seed(),
     )
-
-
-@either
-def test_whoever_is_killed_at_any_moment_goes_on_exactly_once(tmp_path: Path, keys: tuple[str, ...]) -> None:
-    kills = 200 if os.environ.get("SOAK") else 4
-    check_killed(tmp_path / "w", keys, partial(opened, tmp_path, keys), partial(held, tmp_path), kills)
 
 
 _NOON = dt.datetime(1969, 12, 31, 12, 0, 0, 5)
@@ -106,7 +90,7 @@ _VALUES: list[tuple[str, pa.DataType, Any]] = [
 ]
 
 
-def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: DeltaTarget) -> None:
+def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: Target, place: DeltaPlace) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), *((name, kind) for name, kind, _ in _VALUES)])
     source = SmallTable(tmp_path / "w", columns=columns)
     row = {name: value for name, _, value in _VALUES}
@@ -114,12 +98,12 @@ def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: Delta
     replicate(source.builder(), target)
     source.commit(("-U", {"id": 1}), ("+U", {"id": 1, **row}))
     replicate(source.builder(), target)
-    assert in_order(held(tmp_path)) == [{"id": 1, **row}, {"id": 2, **dict.fromkeys(row)}]
+    assert in_order(place.held()) == [{"id": 1, **row}, {"id": 2, **dict.fromkeys(row)}]
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time32("ms"), pa.list_(pa.timestamp("ns"))], ids=str)
 def test_what_delta_cannot_hold_is_refused_before_it_is_written(
-    tmp_path: Path, target: DeltaTarget, kind: pa.DataType
+    tmp_path: Path, target: Target, kind: pa.DataType
 ) -> None:
     source = SmallTable(tmp_path / "w", columns=pa.schema([pa.field("id", pa.int64(), nullable=False), ("odd", kind)]))
     source.commit({"id": 1})
@@ -128,17 +112,17 @@ def test_what_delta_cannot_hold_is_refused_before_it_is_written(
     assert target.position() is None
 
 
-def test_several_columns_are_the_key_and_nulls_are_equal(tmp_path: Path) -> None:
+def test_several_columns_are_the_key_and_nulls_are_equal(tmp_path: Path, place: DeltaPlace) -> None:
     source = SmallTable(tmp_path / "w", keys=())
-    target = opened(tmp_path, ("id", "name"), "copy")
+    target = place.opened(("id", "name"))
     for amount in (1.0, 2.0):
         source.commit(*({"id": key, "name": name, "amount": amount} for key in range(2) for name in ("a", None)))
         replicate(source.builder(), target)
-    found, expected = (sorted(rows, key=str) for rows in (held(tmp_path), source.rows()))
+    found, expected = (sorted(rows, key=str) for rows in (place.held(), source.rows()))
     assert found == [row for row in expected if row["amount"] == 2.0]
 
 
-def test_a_change_that_changes_no_row_moves_the_position(source: SmallTable, target: DeltaTarget) -> None:
+def test_a_change_that_changes_no_row_moves_the_position(source: SmallTable, target: Target) -> None:
     before = replicate(source.builder(), target)
     source.commit(("-D", {"id": 7}))
     after = replicate(source.builder(), target)
@@ -146,13 +130,13 @@ def test_a_change_that_changes_no_row_moves_the_position(source: SmallTable, tar
 
 
 def test_columns_are_added_and_others_come_with_a_full_state_only(
-    source: SmallTable, target: DeltaTarget, tmp_path: Path
+    source: SmallTable, target: Target, place: DeltaPlace
 ) -> None:
     replicate(source.builder(), target)
     source.alter(SchemaChange.add_column("at", AtomicType("TIMESTAMP(6)")))
     source.commit({"id": 2, "at": _NOON})
     before = replicate(source.builder(), target)
-    assert [row["at"] for row in in_order(held(tmp_path))] == [None, _NOON]
+    assert [row["at"] for row in in_order(place.held())] == [None, _NOON]
     source.alter(SchemaChange.rename_column("name", "title"))
     source.commit({"id": 3, "title": "three"})
     with pytest.raises(StreamConfigError, match=r"column 'name' .* is not what the Delta table holds"):
@@ -161,31 +145,20 @@ def test_columns_are_added_and_others_come_with_a_full_state_only(
     with source.builder().with_start("latest-full").open_sync() as stream:
         for batch in stream:
             target.apply(batch)
-    assert [row["title"] for row in in_order(held(tmp_path))] == ["one", None, "three"]
-
-
-def test_what_others_have_saved_meanwhile_stays(source: SmallTable, target: DeltaTarget, tmp_path: Path) -> None:
-    replicate(source.builder(), target)
-    source.commit({"id": 2})
-    behind = source.builder().with_start(position=target.position())
-    replicate(source.builder(), opened(tmp_path, KEYED, "copy"))
-    with behind.open_sync() as stream, pytest.raises(StreamConfigError, match="others write to it"):
-        target.apply(next(iter(stream)))
-    replicate(source.builder(), target)
-    assert in_order(held(tmp_path)) == in_order(source.rows())
+    assert [row["title"] for row in in_order(place.held())] == ["one", None, "three"]
 
 
 @pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
 def test_who_commits_in_the_same_moment_has_the_plan_refused(
-    source: SmallTable, tmp_path: Path, keys: tuple[str, ...]
+    source: SmallTable, tmp_path: Path, keys: tuple[str, ...], place: DeltaPlace
 ) -> None:
-    replicate(source.builder(), opened(tmp_path, keys, "copy"))
+    replicate(source.builder(), place.opened(keys))
     source.commit({"id": 2})
     path = str(tmp_path / "copy")
     rows = DeltaRows(path, keys, None)
     saved = rows.saved()
     assert saved is not None
-    position = opened(tmp_path, keys, "copy").position()
+    position = place.opened(keys).position()
     with source.builder().with_start(position=position).open_sync() as stream:
         (batch,) = stream
         rows.begin(saved)
@@ -196,26 +169,28 @@ def test_who_commits_in_the_same_moment_has_the_plan_refused(
             rows.commit()
         rows.roll_back()
     assert rows.saved() == saved
-    assert [row["id"] for row in in_order(held(tmp_path))] == [1, 9]
-    replicate(source.builder(), opened(tmp_path, keys, "copy"))
-    assert [row["id"] for row in in_order(held(tmp_path))] == [1, 2, 9]
+    assert [row["id"] for row in in_order(place.held())] == [1, 9]
+    replicate(source.builder(), place.opened(keys))
+    assert [row["id"] for row in in_order(place.held())] == [1, 2, 9]
 
 
-def test_others_may_compact_vacuum_and_checkpoint(source: SmallTable, target: DeltaTarget, tmp_path: Path) -> None:
+def test_others_may_compact_vacuum_and_checkpoint(
+    source: SmallTable, target: Target, tmp_path: Path, place: DeltaPlace
+) -> None:
     for number in range(2, 5):
         replicate(source.builder(), target)
         table = DeltaTable(tmp_path / "copy")
         table.optimize.compact()
-        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
         table.create_checkpoint()
         source.commit({"id": number})
-    replicate(source.builder(), opened(tmp_path, KEYED, "copy"))
-    assert in_order(held(tmp_path)) == in_order(source.rows())
+    replicate(source.builder(), place.opened(KEYED))
+    assert in_order(place.held()) == in_order(source.rows())
     assert len(list((tmp_path / "copy" / "_paimon").iterdir())) == 1
 
 
 def test_a_position_that_is_lost_is_told_and_a_table_that_is_gone_is_filled_anew(
-    source: SmallTable, target: DeltaTarget, tmp_path: Path
+    source: SmallTable, target: Target, tmp_path: Path, place: DeltaPlace
 ) -> None:
     replicate(source.builder(), target)
     (file,) = (tmp_path / "copy" / "_paimon").iterdir()
@@ -226,26 +201,54 @@ def test_a_position_that_is_lost_is_told_and_a_table_that_is_gone_is_filled_anew
             replicate(source.builder(), target)
     shutil.rmtree(tmp_path / "copy")
     replicate(source.builder(), target)
-    assert in_order(held(tmp_path)) == source.rows()
+    assert in_order(place.held()) == source.rows()
 
 
-@pytest.mark.parametrize("left", [100, 3000])
-def test_a_full_disk_leaves_nothing_half_applied(
-    source: SmallTable, target: DeltaTarget, tmp_path: Path, left: int
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "after others"])
+def test_a_table_that_others_restored_is_told(
+    source: SmallTable, target: Target, place: DeltaPlace, tmp_path: Path, others: bool
 ) -> None:
-    """It ends with the position, or with the rows."""
-    before = replicate(source.builder(), target)
-    source.commit(*({"id": key, "name": os.urandom(200).hex()} for key in range(100)))
-    builder = source.builder().with_start(position=before)
-    with builder.open_sync() as stream:
-        batches = list(stream)
-        with full_disk(left), pytest.raises(TargetError, match=r"goes on where the table stands"):
-            for batch in batches:
-                target.apply(batch)
-    assert target.position() == before
-    assert [row["id"] for row in held(tmp_path)] == [1]
+    path = tmp_path / "copy"
     replicate(source.builder(), target)
-    assert in_order(held(tmp_path)) == in_order(source.rows())
+    source.commit({"id": 2})
+    position = replicate(source.builder(), target)
+    if others:
+        for _ in range(2):
+            write_deltalake(path, pa.table({"id": [9]}), mode="append", schema_mode="merge")
+        DeltaTable(path).restore(2)
+    current = DeltaTable(path).version()
+    assert target.position() == position, "what it notes is there"
+    DeltaTable(path).restore(0)
+    source.commit({"id": 3})
+    for told in (target, place.opened(KEYED)):
+        with pytest.raises(StreamConfigError, match=r"others have restored it"):
+            replicate(source.builder(), told)
+    DeltaTable(path).restore(current)
+    assert target.position() == position
+    DeltaTable(path).restore(DeltaTable(path).history(1)[0]["version"] - 1)
+    with pytest.raises(StreamConfigError, match=r"others have restored it"):
+        target.position()
+    shutil.rmtree(path)
+    replicate(source.builder(), target)
+    assert in_order(place.held()) == in_order(source.rows())
+
+
+def test_files_of_positions_that_were_never_committed_go_with_the_next_commit(
+    source: SmallTable, place: DeltaPlace, tmp_path: Path
+) -> None:
+    replicate(source.builder(), place.opened(KEYED))
+    folder = tmp_path / "copy" / "_paimon"
+    folder.joinpath("position-0000000000000001.json").write_text("{")
+    source.commit({"id": 2})
+    replicate(source.builder(), place.opened(KEYED))
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_columns_whose_names_differ_only_in_case_are_refused(tmp_path: Path, place: DeltaPlace) -> None:
+    source = SmallTable(tmp_path / "w", keys=(), columns=pa.schema([("a", pa.int64()), ("A", pa.int64())]))
+    source.commit({"a": 1, "A": 2})
+    with pytest.raises(UnsupportedTableError, match=r"\['a', 'A'\] differ only in case"):
+        replicate(source.builder(), place.opened(APPENDED))
 
 
 def test_a_place_that_is_no_table_is_told(source: SmallTable, tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import weakref
 from collections.abc import Iterator
-from contextlib import closing
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -15,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from commit_seed import commit_seed, some
-from full_disk import full_disk
-from killed_target import check_killed, in_order
+from killed_target import in_order
 from pyiceberg.catalog.sql import SqlCatalog
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
+from target_places import IcebergPlace
 
 from pypaimon.streaming import (
     IcebergTarget,
     StreamConfigError,
-    TargetError,
+    Target,
     UnsupportedTableError,
     replicate,
 )
@@ -33,24 +30,6 @@ from pypaimon.streaming.testing import SmallTable, check_target
 
 KEYED, APPENDED = ("id",), ()
 either = pytest.mark.parametrize("keys", some("Iceberg", [KEYED, APPENDED], 1), ids=str)
-
-
-def catalog_in(directory: Path) -> SqlCatalog:
-    return SqlCatalog("it", uri=f"sqlite:///{directory}/catalog.sqlite", warehouse=f"file://{directory}/iceberg")
-
-
-def opened(directory: Path, keys: tuple[str, ...], name: str) -> IcebergTarget:
-    """A target of a catalog that is closed when it is let go."""
-    target = IcebergTarget(catalog := catalog_in(directory), f"db.{name}", keys)
-    weakref.finalize(target, catalog.close)
-    return target
-
-
-def held(directory: Path, name: str = "copy") -> list[dict[str, Any]]:
-    """The rows of a table of Iceberg; none where it is not there."""
-    with closing(catalog_in(directory)) as catalog:
-        there = catalog.table_exists(f"db.{name}")
-        return catalog.load_table(f"db.{name}").scan().to_arrow().to_pylist() if there else []
 
 
 @pytest.fixture
@@ -62,26 +41,25 @@ def source(tmp_path: Path) -> SmallTable:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> IcebergTarget:
-    return opened(tmp_path, KEYED, "copy")
+def place(tmp_path: Path) -> IcebergPlace:
+    return IcebergPlace(tmp_path)
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    with closing(catalog_in(tmp_path)) as found:
+def target(place: IcebergPlace) -> Target:
+    return place.opened(KEYED)
+
+
+@pytest.fixture
+def catalog(place: IcebergPlace) -> Iterator[SqlCatalog]:
+    with place.connected() as found:
         yield found
 
 
 @pytest.mark.by_commit(one_in=4)
 @either
-def test_it_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
-    check_target(partial(opened, tmp_path, keys), partial(held, tmp_path), keys=keys, histories=1, seed=commit_seed())
-
-
-@either
-def test_whoever_is_killed_at_any_moment_goes_on_exactly_once(tmp_path: Path, keys: tuple[str, ...]) -> None:
-    kills = 200 if os.environ.get("SOAK") else 4
-    check_killed(tmp_path / "w", keys, partial(opened, tmp_path, keys), partial(held, tmp_path), kills)
+def test_it_is_right(place: IcebergPlace, keys: tuple[str, ...]) -> None:
+    check_target(partial(place.opened, keys), place.held, keys=keys, histories=1, seed=commit_seed())
 
 
 _NOON = dt.datetime(1969, 12, 31, 12, 0, 0, 5)
@@ -107,7 +85,7 @@ _VALUES: list[tuple[str, pa.DataType, Any]] = [
 ]
 
 
-def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: IcebergTarget) -> None:
+def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: Target, place: IcebergPlace) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), *((name, kind) for name, kind, _ in _VALUES)])
     source = SmallTable(tmp_path / "w", columns=columns)
     row = {name: value for name, _, value in _VALUES}
@@ -115,25 +93,24 @@ def test_values_of_every_type_come_out_as_they_are(tmp_path: Path, target: Icebe
     replicate(source.builder(), target)
     source.commit(("-U", {"id": 1}), ("+U", {"id": 1, **row}))
     replicate(source.builder(), target)
-    assert in_order(held(tmp_path)) == [{"id": 1, **row}, {"id": 2, **dict.fromkeys(row)}]
+    assert in_order(place.held()) == [{"id": 1, **row}, {"id": 2, **dict.fromkeys(row)}]
 
 
 @pytest.mark.parametrize("name", ["int", "Text", "by`tes", "a day", "micros", "local", "time", "mo.ney"])
-def test_columns_of_other_types_are_the_key(tmp_path: Path, name: str) -> None:
+def test_columns_of_other_types_are_the_key(tmp_path: Path, name: str, place: IcebergPlace) -> None:
     kind, value = next((kind, value) for each, kind, value in _VALUES if each == name)
     columns = pa.schema([pa.field(name, kind, nullable=False), ("more", pa.int64())])
     source = SmallTable(tmp_path / "w", keys=[name], columns=columns)
-    target = IcebergTarget(catalog := catalog_in(tmp_path), "db.copy", [name])
+    target = place.opened((name,))
     for more in range(2):
         source.commit({name: value, "more": more})
         replicate(source.builder(), target)
-    catalog.close()
-    assert held(tmp_path) == [{name: value, "more": 1}]
+    assert place.held() == [{name: value, "more": 1}]
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.list_(pa.timestamp("ns"))], ids=str)
 def test_what_iceberg_cannot_hold_is_refused_before_it_is_written(
-    tmp_path: Path, target: IcebergTarget, kind: pa.DataType
+    tmp_path: Path, target: Target, kind: pa.DataType
 ) -> None:
     source = SmallTable(tmp_path / "w", columns=pa.schema([pa.field("id", pa.int64(), nullable=False), ("odd", kind)]))
     source.commit({"id": 1})
@@ -142,25 +119,64 @@ def test_what_iceberg_cannot_hold_is_refused_before_it_is_written(
     assert target.position() is None
 
 
-def test_several_columns_are_the_key_and_nulls_are_equal(tmp_path: Path) -> None:
+def test_several_columns_are_the_key_and_nulls_are_equal(tmp_path: Path, place: IcebergPlace) -> None:
     source = SmallTable(tmp_path / "w", keys=())
-    target = opened(tmp_path, ("id", "name"), "copy")
+    target = place.opened(("id", "name"))
     for amount in (1.0, 2.0):
         source.commit(*({"id": key, "name": name, "amount": amount} for key in range(2) for name in ("a", None)))
         replicate(source.builder(), target)
-    found, expected = (sorted(rows, key=str) for rows in (held(tmp_path), source.rows()))
+    found, expected = (sorted(rows, key=str) for rows in (place.held(), source.rows()))
     assert found == [row for row in expected if row["amount"] == 2.0]
 
 
+@pytest.mark.parametrize("keys", [("amount",), ("amount", "name"), ("name", "number", "amount")], ids=str)
+def test_nulls_and_nans_of_keys_are_equal(tmp_path: Path, place: IcebergPlace, keys: tuple[str, ...]) -> None:
+    source = SmallTable(tmp_path / "w", keys=())
+    target = place.opened(keys)
+    amounts, rest = (None, float("nan"), 1.5), [(name, number) for name in ("a", None) for number in (1, None)]
+    for identity in range(2):
+        source.commit(
+            *(
+                {"id": identity, "amount": amount, "name": name, "number": number}
+                for amount in amounts
+                for name, number in rest
+            )
+        )
+        replicate(source.builder(), target)
+        source.commit({"id": 7, "amount": 2.0, "name": "untouched", "number": 3})
+        replicate(source.builder(), target)
+    found = [[row[key] for key in keys] for row in place.held() if row["amount"] != 2.0]
+    assert len(found) == {1: 3, 2: 6, 3: 12}[len(keys)]
+    assert len({str(key) for key in found}) == len(found)
+    assert {row["id"] for row in place.held()} == {1, 7}
+
+
+def test_a_name_without_namespace_is_refused(catalog: SqlCatalog) -> None:
+    with pytest.raises(StreamConfigError, match="its namespace"):
+        IcebergTarget(catalog, "orders")
+
+
+def test_a_column_that_others_dropped_before_is_followed(
+    source: SmallTable, target: Target, place: IcebergPlace, catalog: SqlCatalog
+) -> None:
+    replicate(source.builder(), target)
+    with catalog.load_table("db.copy").update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("number")
+    source.alter(SchemaChange.drop_column("number"))
+    source.commit({"id": 2})
+    replicate(source.builder(), target)
+    assert in_order(place.held()) == in_order(source.rows())
+
+
 def test_columns_follow_and_a_type_that_iceberg_does_not_promote_is_refused(
-    source: SmallTable, target: IcebergTarget, tmp_path: Path
+    source: SmallTable, target: Target, place: IcebergPlace
 ) -> None:
     replicate(source.builder(), target)
     source.alter(SchemaChange.rename_column("name", "title"), SchemaChange.rename_column("amount", "name"))
     source.alter(SchemaChange.drop_column("number"), SchemaChange.add_column("number", AtomicType("STRING")))
     source.commit({"id": 2, "title": "two", "number": "2"})
     before = replicate(source.builder(), target)
-    rows = in_order(held(tmp_path))
+    rows = in_order(place.held())
     assert rows == in_order(source.rows())
     assert [row["title"] for row in rows] == ["one", "two"]
     source.alter(SchemaChange.update_column_type("name", AtomicType("STRING")))
@@ -168,14 +184,14 @@ def test_columns_follow_and_a_type_that_iceberg_does_not_promote_is_refused(
     with pytest.raises(StreamConfigError, match=r"column 'name' .* Iceberg does not make"):
         replicate(source.builder(), target)
     assert target.position() == before
-    assert in_order(held(tmp_path)) == rows
+    assert in_order(place.held()) == rows
 
 
 @pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
 def test_who_commits_in_the_same_moment_has_the_plan_refused(
-    source: SmallTable, tmp_path: Path, catalog: SqlCatalog, keys: tuple[str, ...]
+    source: SmallTable, tmp_path: Path, catalog: SqlCatalog, keys: tuple[str, ...], place: IcebergPlace
 ) -> None:
-    target = opened(tmp_path, keys, "copy")
+    target = place.opened(keys)
     replicate(source.builder(), target)
     source.commit({"id": 2})
     rows = IcebergRows(catalog, "db.copy", keys)
@@ -186,31 +202,20 @@ def test_who_commits_in_the_same_moment_has_the_plan_refused(
         rows.begin(saved)
         rows.write(batch)
         assert rows.save(batch.plan_after.to_json(), saved) is not None
-        with closing(catalog_in(tmp_path)) as theirs:
+        with place.connected() as theirs:
             theirs.load_table("db.copy").append(pa.table({"id": pa.array([9], pa.int64())}))
         with pytest.raises(StreamConfigError, match=r"Others have committed .* in the same moment"):
             rows.commit()
         rows.roll_back()
     assert rows.saved() == saved
-    assert [row["id"] for row in in_order(held(tmp_path))] == [1, 9]
+    assert [row["id"] for row in in_order(place.held())] == [1, 9]
     replicate(source.builder(), target)
-    assert [row["id"] for row in in_order(held(tmp_path))] == [1, 2, 9]
+    assert [row["id"] for row in in_order(place.held())] == [1, 2, 9]
     assert catalog.load_table("db.copy").properties.get("commit.retry.num-retries") is None
 
 
-def test_what_others_have_saved_meanwhile_stays(source: SmallTable, target: IcebergTarget, tmp_path: Path) -> None:
-    replicate(source.builder(), target)
-    source.commit({"id": 2})
-    behind = source.builder().with_start(position=target.position())
-    replicate(source.builder(), opened(tmp_path, KEYED, "copy"))
-    with behind.open_sync() as stream, pytest.raises(StreamConfigError, match="others write to it"):
-        target.apply(next(iter(stream)))
-    replicate(source.builder(), target)
-    assert in_order(held(tmp_path)) == in_order(source.rows())
-
-
 def test_a_table_that_others_rolled_back_is_told_and_one_that_is_gone_is_filled_anew(
-    source: SmallTable, target: IcebergTarget, tmp_path: Path, catalog: SqlCatalog
+    source: SmallTable, target: Target, place: IcebergPlace, catalog: SqlCatalog
 ) -> None:
     replicate(source.builder(), target)
     source.commit({"id": 2})
@@ -222,18 +227,4 @@ def test_a_table_that_others_rolled_back_is_told_and_one_that_is_gone_is_filled_
         replicate(source.builder(), target)
     catalog.drop_table("db.copy")
     replicate(source.builder(), target)
-    assert in_order(held(tmp_path)) == in_order(source.rows())
-
-
-def test_a_full_disk_leaves_nothing_half_applied(source: SmallTable, target: IcebergTarget, tmp_path: Path) -> None:
-    before = replicate(source.builder(), target)
-    source.commit(*({"id": key, "name": os.urandom(1000).hex()} for key in range(100)))
-    with source.builder().with_start(position=before).open_sync() as stream:
-        batches = list(stream)
-        with full_disk(40_000), pytest.raises(TargetError, match=r"goes on where the table stands"):
-            for batch in batches:
-                target.apply(batch)
-    assert target.position() == before
-    assert [row["id"] for row in held(tmp_path)] == [1]
-    replicate(source.builder(), target)
-    assert in_order(held(tmp_path)) == in_order(source.rows())
+    assert in_order(place.held()) == in_order(source.rows())

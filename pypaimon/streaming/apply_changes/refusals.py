@@ -1,0 +1,46 @@
+"""What a database, a table or files refuse, as errors that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TargetError
+
+Errors = tuple[type[Exception], ...]
+
+
+@contextmanager
+def translated(where: str, errors: Errors, conflicts: Errors = ()) -> Iterator[None]:
+    """Errors of whoever keeps the rows as ours.
+
+    Args:
+        where: Who that is, as the error says it.
+        errors: What it raises.
+        conflicts: What it raises where others have committed in the same moment.
+
+    Raises:
+        StreamConfigError: Others have committed in the same moment.
+        TargetError: It refuses.
+    """
+    try:
+        yield
+    except PaimonStreamError:
+        raise
+    except conflicts as error:
+        raise StreamConfigError(
+            f"{where}: {one_line(error)}. Others have committed to it in the same moment, or the answer to a commit "
+            "was lost. The plan is there as a whole, or not at all: replicate(...) goes on where the table stands."
+        ) from error
+    except errors as error:
+        raise TargetError(
+            f"{where}: {one_line(error)}. The plan is there as a whole, or not at all. Once the cause is gone, "
+            "replicate(...) goes on where the table stands, with a new target if a connection was lost. If others have "
+            "changed the table, bring it back to what it was, or drop it: a stream from the state on fills it anew."
+        ) from error
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, in one line and without colours."""
+    return " ".join(re.sub("\x1b\\[[0-9;]*m", "", str(error)).split()).removesuffix(".")

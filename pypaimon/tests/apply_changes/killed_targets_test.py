@@ -1,0 +1,55 @@
+"""Each target goes on exactly once after its process was killed, at whatever moment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from commit_seed import some
+from killed_target import check_killed
+from postgres_server import postgres
+from target_places import (
+    DeltaPlace,
+    DuckDBPlace,
+    IcebergPlace,
+    Keys,
+    ParquetPlace,
+    Place,
+    PostgresPlace,
+    SQLitePlace,
+)
+
+KEYED, APPENDED = ("id",), ()
+LOCAL = {
+    "DuckDB": DuckDBPlace,
+    "SQLite": SQLitePlace,
+    "Parquet": ParquetPlace,
+    "Delta": DeltaPlace,
+    "Iceberg": IcebergPlace,
+}
+CASES = [
+    (name, keys) for name in (*LOCAL, "Postgres") for keys in (KEYED, APPENDED) if (name, keys) != ("Parquet", KEYED)
+]
+KILLS = 200 if os.environ.get("SOAK") else 4
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server of Postgres."""
+    with postgres() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("name", "keys"), some("killed targets", CASES, 2))
+def test_whoever_is_killed_at_any_moment_goes_on_exactly_once(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, keys: Keys
+) -> None:
+    place: Place
+    if name == "Postgres":
+        place = PostgresPlace(request.getfixturevalue("address"), f"killed {len(keys)}", alone=True)
+    else:
+        place = LOCAL[name](tmp_path)
+    check_killed(tmp_path / "w", keys, partial(place.opened, keys), place.held, KILLS)

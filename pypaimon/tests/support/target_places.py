@@ -1,0 +1,217 @@
+"""Where targets of each kind lie in tests: how they are opened, and the rows that they hold."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import adbc_driver_postgresql.dbapi as adbc_postgres
+import adbc_driver_sqlite.dbapi as adbc_sqlite
+import duckdb
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from pyiceberg.catalog.sql import SqlCatalog
+
+from pypaimon.streaming import (
+    DeltaTarget,
+    DuckDBTarget,
+    IcebergTarget,
+    ParquetTarget,
+    PostgresTarget,
+    SQLiteTarget,
+    Target,
+)
+
+Keys = tuple[str, ...]
+Rows = list[dict[str, Any]]
+
+
+class Place(Protocol):
+    """Of targets of one kind, told apart by their names. It can be pickled."""
+
+    def opened(self, keys: Keys, name: str = "copy") -> Target:
+        """A target; what it is connected to is closed when it is let go."""
+
+    def held(self, name: str = "copy") -> Rows:
+        """The rows of a target; none where it is not there."""
+
+
+@dataclass(frozen=True)
+class DuckDBPlace:
+    """A database of DuckDB for each target."""
+
+    directory: Path
+
+    def connected(self, name: str = "copy") -> duckdb.DuckDBPyConnection:
+        """A connection."""
+        return duckdb.connect(str(self.directory / f"{name}.duckdb"))
+
+    def opened(self, keys: Keys, name: str = "copy") -> Target:
+        target = DuckDBTarget(connection := self.connected(name), "copy", keys)
+        weakref.finalize(target, connection.close)
+        return target
+
+    def execute(self, query: str) -> None:
+        """Run a statement."""
+        with self.connected() as connection:
+            connection.execute(query)
+
+    def held(self, name: str = "copy") -> Rows:
+        with self.connected(name) as connection:
+            try:
+                return list(connection.sql("FROM copy").to_arrow_table().to_pylist())
+            except duckdb.CatalogException:
+                return []
+
+
+@dataclass(frozen=True)
+class SQLitePlace:
+    """A database of SQLite."""
+
+    directory: Path
+
+    def connected(self) -> Any:
+        """A connection."""
+        return adbc_sqlite.connect(str(self.directory / "copy.sqlite"))
+
+    def opened(self, keys: Keys, name: str = "copy") -> Target:
+        target = SQLiteTarget(connection := self.connected(), name, keys)
+        weakref.finalize(target, connection.close)
+        return target
+
+    def execute(self, query: str) -> None:
+        """Run a statement."""
+        with self.connected() as connection:
+            _execute(connection, query)
+
+    def held(self, name: str = "copy") -> Rows:
+        with self.connected() as connection:
+            return _selected(connection, name)
+
+
+@dataclass(frozen=True)
+class PostgresPlace:
+    """A schema in the database of a server.
+
+    Attributes:
+        address: Of the database.
+        schema: Its name.
+        alone: Whether a target is opened once all other connections have ended.
+    """
+
+    address: str
+    schema: str
+    alone: bool = False
+
+    def connected(self) -> Any:
+        """A connection."""
+        return adbc_postgres.connect(self.address)
+
+    def opened(self, keys: Keys, name: str = "copy") -> Target:
+        if self.alone:
+            self.end_others()
+        connection = self.connected()
+        _execute(connection, f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+        target = PostgresTarget(connection, f"{self.schema}.{name}", keys)
+        weakref.finalize(target, connection.close)
+        return target
+
+    def end_others(self) -> None:
+        """Have the server end all connections, with what it still does for processes that died."""
+        self.execute(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+
+    def execute(self, query: str) -> None:
+        """Run a statement in the schema."""
+        with self.connected() as connection:
+            _execute(connection, f'SET search_path = "{self.schema}", public')
+            _execute(connection, query)
+
+    def held(self, name: str = "copy") -> Rows:
+        with self.connected() as connection:
+            return _selected(connection, f'{self.schema}"."{name}')
+
+
+@dataclass(frozen=True)
+class ParquetPlace:
+    """A directory for each target."""
+
+    directory: Path
+
+    def opened(self, keys: Keys, name: str = "copy") -> Target:
+        assert not keys
+        return ParquetTarget(self.directory / name)
+
+    def held(self, name: str = "copy") -> Rows:
+        files = sorted((self.directory / name).glob("plan-*.parquet"))
+        return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+@dataclass(frozen=True)
+class DeltaPlace:
+    """A directory for each target."""
+
+    directory: Path
+
+    def opened(self, keys: Keys, name: str = "copy") -> Target:
+        return DeltaTarget(self.directory / name, keys)
+
+    def held(self, name: str = "copy") -> Rows:
+        path = self.directory / name
+        if not DeltaTable.is_deltatable(str(path)):
+            return []
+        # Files that deltalake opens in Python end an interpreter that exits meanwhile.
+        files = SubTreeFileSystem(str(path), LocalFileSystem())
+        return list(DeltaTable(path).to_pyarrow_table(filesystem=files).to_pylist())
+
+
+@dataclass(frozen=True)
+class IcebergPlace:
+    """A catalog in SQLite."""
+
+    directory: Path
+
+    def catalog(self) -> SqlCatalog:
+        """It, to be closed."""
+        where = {"uri": f"sqlite:///{self.directory}/catalog.sqlite", "warehouse": f"file://{self.directory}/iceberg"}
+        return SqlCatalog("it", **where)
+
+    @contextmanager
+    def connected(self) -> Iterator[SqlCatalog]:
+        """It, for a while."""
+        with closing(self.catalog()) as catalog:
+            yield catalog
+
+    def opened(self, keys: Keys, name: str = "copy") -> Target:
+        target = IcebergTarget(catalog := self.catalog(), f"db.{name}", keys)
+        weakref.finalize(target, catalog.close)
+        return target
+
+    def held(self, name: str = "copy") -> Rows:
+        with self.connected() as catalog:
+            there = catalog.table_exists(f"db.{name}")
+            return list(catalog.load_table(f"db.{name}").scan().to_arrow().to_pylist()) if there else []
+
+
+def _execute(connection: Any, query: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        if cursor.description:
+            cursor.fetchall()
+    connection.commit()
+
+
+def _selected(connection: Any, name: str) -> Rows:
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(f'SELECT * FROM "{name}"')
+        except connection.Error:
+            return []
+        return list(cursor.fetch_arrow_table().to_pylist())
