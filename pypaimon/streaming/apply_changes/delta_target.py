@@ -44,6 +44,7 @@ class DeltaTarget:
         """Where to go on, `with_start(position=...)`; None: there is no table yet, or no plan in it.
 
         Raises:
+            StreamConfigError: Others have restored a version before the position.
             TargetError: The table, or the file of its position, cannot be read.
         """
         return self._plans.position()
@@ -55,9 +56,9 @@ class DeltaTarget:
 
         Raises:
             StreamConfigError: A key column is missing, there are deletes but no keys, columns are others than before,
-                others have saved a position or have committed in the same moment, or the batch does not go on where
-                the table stands.
-            UnsupportedTableError: A column has a type that Delta does not have.
+                others have saved a position, dropped columns, restored a version or committed in the same moment, or
+                the batch does not go on where the table stands.
+            UnsupportedTableError: A column has a type that Delta does not have, or names differ only in case.
             TableChangedError: The Paimon table was rolled back since the position was saved.
             TargetError: Delta refuses: a file cannot be read or written, or whatever the message says.
         """

@@ -34,6 +34,9 @@ class IcebergTarget:
         catalog: Of pyiceberg.
         name: The table with its namespace, `sales.orders`; made by the first plan if it is not there.
         keys: Columns of the key; none: rows are appended, and deletes are refused.
+
+    Raises:
+        StreamConfigError: The name has no namespace.
     """
 
     def __init__(self, catalog: iceberg.Catalog, name: str, keys: Sequence[str] = ()) -> None:
