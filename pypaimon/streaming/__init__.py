@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import CorruptTableError as CorruptTableError
     from pypaimon.streaming.errors import EndOfScan as EndOfScan
     from pypaimon.streaming.errors import IOTimeoutError as IOTimeoutError
+    from pypaimon.streaming.errors import NullColumnError as NullColumnError
     from pypaimon.streaming.errors import PaimonStreamError as PaimonStreamError
     from pypaimon.streaming.errors import PositionBeyondLatestError as PositionBeyondLatestError
     from pypaimon.streaming.errors import PositionExpiredError as PositionExpiredError
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import TablesFailedError as TablesFailedError
     from pypaimon.streaming.errors import TargetError as TargetError
     from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
+    from pypaimon.streaming.feeds.torch.torch_feed import TorchFeed as TorchFeed
     from pypaimon.streaming.group_streams.assignment import Assignment as Assignment
     from pypaimon.streaming.group_streams.batch import BlockingGroupBatch as BlockingGroupBatch
     from pypaimon.streaming.group_streams.batch import GroupBatch as GroupBatch
@@ -188,6 +190,7 @@ _EXPORTS = {
         "CorruptTableError",
         "EndOfScan",
         "IOTimeoutError",
+        "NullColumnError",
         "PaimonStreamError",
         "PositionBeyondLatestError",
         "PositionExpiredError",
@@ -199,6 +202,7 @@ _EXPORTS = {
         "TargetError",
         "UnsupportedTableError",
     ),
+    "feeds.torch.torch_feed": ("TorchFeed",),
     "group_streams.assignment": ("Assignment",),
     "group_streams.batch": ("BlockingGroupBatch", "GroupBatch"),
     "group_streams.builder": ("GroupStreamBuilder",),

@@ -179,6 +179,27 @@ class TargetError(PaimonStreamError):
     """A database to which a stream is applied refused, or was not there; the plan is saved wholly, or not at all."""
 
 
+class NullColumnError(PaimonStreamError, ValueError):
+    """A column that is to become a tensor has nulls. Nothing was skipped.
+
+    Attributes:
+        column: Its name.
+        nulls: How many of the batch.
+    """
+
+    def __init__(self, column: str, nulls: int) -> None:
+        self.column = column
+        self.nulls = nulls
+        super().__init__(
+            f"Column {column!r} has {nulls} nulls in a batch, which a tensor cannot hold. Give fill_nulls="
+            f"{{{column!r}: ...}}, leave such rows out with with_filter('{column} IS NOT NULL'), or leave the column "
+            "out with with_projection(...)."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.column, self.nulls)
+
+
 class EndOfScan(Exception):
     """The stream reached its bound, or was stopped; there is nothing more to plan."""
 

@@ -54,7 +54,11 @@ ON_JAVA = [
     "float_order_java_test.py",
 ]
 """Files with tests that take the fixture `java`."""
-_SHARED = {"spark": ON_SPARK, "java": ON_JAVA}
+ON_TORCH = [
+    f"{name}_test.py" for name in ("torch_feed", "train_example", "imports", "public_face", "type_hints")
+]
+"""Files that import torch, which takes seconds of each process."""
+_SHARED = {"spark": ON_SPARK, "java": ON_JAVA, "torch": ON_TORCH}
 LONG = [
     f"{name}_test.py"
     for name in (

@@ -130,7 +130,7 @@ def _cut(split: StreamSplit, before: int, task_of: Callable[[int, int], int], op
     begins = [index for index in range(1, len(weights)) if of_files[index] != of_files[index - 1]]
     if not begins:
         return [split]
-    return [split.of_files(*bounds) for bounds in pairwise([0, *begins, len(weights)])]
+    return [split.of_files(range(*bounds)) for bounds in pairwise([0, *begins, len(weights)])]
 
 
 def _groups(parts: Iterable[Part], ordered: bool) -> list[list[Part]]:

@@ -13,7 +13,7 @@ from pypaimon.streaming.batches.update_pairs import pairs_unbroken
 from pypaimon.streaming.concurrency.waits import run
 from pypaimon.streaming.errors import EndOfScan, PositionExpiredError
 from pypaimon.streaming.io.io_pool import IOPool
-from pypaimon.streaming.model.plan import Plan, PlanKind
+from pypaimon.streaming.model.plan import Plan, PlanKind, StreamSplit
 from pypaimon.streaming.model.position import Phase, Position, of_table
 from pypaimon.streaming.reading.read import StreamRead, let_go, release_threads
 from pypaimon.streaming.scanning.driver import ScanDriver
@@ -55,15 +55,23 @@ class ChunkReader:
         chunk_bytes: A chunk is closed once it holds as much.
         timeout: Seconds that one request may take.
         commit_columns: Rows tell their commit.
+        splits_of: Which splits of a plan are read; always the same ones.
     """
 
     def __init__(
-        self, driver: ScanDriver, read: StreamRead, chunk_bytes: int, timeout: float, commit_columns: bool = False
+        self,
+        driver: ScanDriver,
+        read: StreamRead,
+        chunk_bytes: int,
+        timeout: float,
+        commit_columns: bool = False,
+        splits_of: Callable[[Plan], list[StreamSplit]] = Plan.splits,
     ) -> None:
         self._driver = driver
         self._read = read
         self._chunk_bytes = chunk_bytes
         self._commit_columns = commit_columns
+        self._splits_of = splits_of
         self._pool = IOPool(1, timeout, "paimon-batches", marked=True)
         self._plans: BlockingPlanStream = BlockingPlanStream(driver)
         self._plan: Plan | None = None
@@ -198,7 +206,8 @@ class ChunkReader:
     def _collect(self, plan: Plan, batches: list[pa.RecordBatch]) -> bool:
         """Add the record batches of a chunk; says whether the plan ends with them."""
         if self._rows is None:
-            self._rows = _Rows(self._pool, pairs_unbroken(self._read.iter_batches(plan.splits())), self._given_rows)
+            rows = self._read.iter_batches(self._splits_of(plan))
+            self._rows = _Rows(self._pool, pairs_unbroken(rows), self._given_rows)
         size = 0
         while not batches or self._rows.comes_soon():
             batch = self._rows.peek()

@@ -273,9 +273,13 @@ def group_parts(settings: StreamAssembly) -> tuple[ScanParts, TableSchema]:
 
 def of_slots(settings: B, slots: SlotSet, last: int | None = None) -> B:
     """A copy of a builder that reads some slots of its table alone, up to a snapshot where one is given."""
+    return with_options(settings, slots=slots, end=None if last is None else End(snapshot_id=last))
+
+
+def with_options(settings: B, **given: Any) -> B:
+    """A copy of a builder that was given these fields of `GivenOptions`."""
     copied = settings.copy()
-    end = None if last is None else End(snapshot_id=last)
-    copied._given = replace(copied._given, slots=slots, end=end)
+    copied._given = replace(copied._given, **given)
     return copied
 
 

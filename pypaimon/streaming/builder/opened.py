@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pypaimon.streaming.batches.chunks import ChunkReader
 from pypaimon.streaming.batches.read_ahead import ReadAhead
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.builder.read import new_read
 from pypaimon.streaming.builder.scan import AsyncStreamingTableScan, driven_scan
+from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.options.arguments import at_least, typed
 from pypaimon.streaming.options.stream_options import CommitMode
 from pypaimon.streaming.scanning.driver import ScanDriver
@@ -27,12 +30,15 @@ def opened(
 
 
 def opened_chunks(
-    settings: StreamAssembly, batch_bytes: int, commit_columns: bool = False
+    settings: StreamAssembly,
+    batch_bytes: int,
+    commit_columns: bool = False,
+    splits_of: Callable[[Plan], list[StreamSplit]] = Plan.splits,
 ) -> tuple[AsyncStreamingTableScan, ScanDriver, ChunkReader]:
-    """As `opened`, with rows that are read by whoever asks for them."""
+    """As `opened`, with rows that are read by whoever asks for them; `splits_of` says which splits of a plan are."""
     size = at_least(1, "open: batch_bytes", batch_bytes)
     # The scan is asked for plans ahead of the caller, so that asking confirms nothing.
     driver = settings._scan_driver(CommitMode.MANUAL)
     told = typed(bool, "open: commit_columns", commit_columns)
-    reader = ChunkReader(driver, new_read(settings), size, settings._given.io_timeout, told)
+    reader = ChunkReader(driver, new_read(settings), size, settings._given.io_timeout, told, splits_of)
     return driven_scan(settings.table, driver), driver, reader

@@ -203,13 +203,19 @@ class StreamSplit(DataSplit):
             return self.before_snapshot_id
         return int(self.snapshot_id)
 
-    def of_files(self, begin: int, end: int) -> StreamSplit:
-        """The split of these of its files alone. Of mode ROWS, in which files do not depend on each other."""
-        assert self.mode is SplitMode.ROWS
+    def of_files(self, indexes: Sequence[int]) -> StreamSplit:
+        """The split of these of its files alone.
+
+        Of mode ROWS, in which files do not depend on each other; or EVOLUTION, where no other one may hold columns of
+        their rows.
+        """
+        assert self.mode in (SplitMode.ROWS, SplitMode.EVOLUTION)
         part = copy(self)
-        part._source = self.files[begin:end]
+        part._source = [self.files[index] for index in indexes]
+        # Other parts of the plan may be read by others.
+        part._next_plan = None
         if self.data_deletion_files is not None:
-            part.data_deletion_files = self.data_deletion_files[begin:end]
+            part.data_deletion_files = [self.data_deletion_files[index] for index in indexes]
         return part
 
     @property

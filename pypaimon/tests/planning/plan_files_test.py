@@ -160,7 +160,7 @@ def test_a_split_of_some_files_keeps_their_deletion_vectors() -> None:
     files = DataFiles(_table([template] * 3), PATHS, KEYS).some(0, 3)
     deletions = [None, DeletionFile("index", 1, 2, 3), None]
     split = StreamSplit(SplitMode.ROWS, files, GenericRow([], []), 0, snapshot_id=7, deletion_files=deletions)
-    part = split.of_files(1, 3)
+    part = split.of_files(range(1, 3))
     assert (part.files, part.data_deletion_files, part.snapshot_id) == (split.files[1:], deletions[1:], 7)
     assert (len(split.files), split.data_deletion_files, part.row_count) == (3, deletions, 2)
 

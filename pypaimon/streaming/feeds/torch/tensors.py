@@ -1,0 +1,62 @@
+"""Record batches as tensors: those of numbers share Arrow's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from pypaimon.streaming.errors import NullColumnError
+
+
+def tensors(batch: pa.RecordBatch, fill_nulls: Mapping[str, Any]) -> dict[str, torch.Tensor | list[Any]]:
+    """The columns of a batch by name: tensors where there are such, else lists of Python's values.
+
+    Args:
+        batch: It.
+        fill_nulls: What stands for null, by column.
+
+    Raises:
+        NullColumnError: A column that becomes a tensor has nulls, and nothing stands for them.
+    """
+    return {name: _column(name, batch.column(name), fill_nulls) for name in batch.schema.names}
+
+
+def _column(name: str, column: pa.Array, fill_nulls: Mapping[str, Any]) -> torch.Tensor | list[Any]:
+    if name in fill_nulls and column.null_count:
+        column = pc.fill_null(column, fill_nulls[name])
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        _refuse_nulls(name, column)
+        values = column.flatten()
+        _refuse_nulls(name, values)
+        return _tensor(values).reshape(-1, kind.list_size)
+    if not _is_number(kind):
+        return list(column.to_pylist())
+    _refuse_nulls(name, column)
+    return _tensor(column)
+
+
+def _refuse_nulls(name: str, values: pa.Array) -> None:
+    if values.null_count:
+        raise NullColumnError(name, values.null_count)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Whether values of a type are elements of a tensor."""
+    if pa.types.is_temporal(kind):
+        return not pa.types.is_interval(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _tensor(values: pa.Array) -> torch.Tensor:
+    if pa.types.is_boolean(values.type):
+        # Bits become bytes.
+        return torch.from_numpy(values.to_numpy(zero_copy_only=False))
+    if pa.types.is_temporal(values.type):
+        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    return from_dlpack(values)

@@ -1,0 +1,197 @@
+"""`TorchFeed`: the rows of a table for PyTorch's loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import pyarrow as pa
+import torch.distributed
+from torch.utils.data import IterableDataset, get_worker_info
+
+from pypaimon.streaming.builder.builder import StreamReadBuilder
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.feeds.feed import Feed, refuse_moving_ends
+from pypaimon.streaming.feeds.place import FeedPlace
+from pypaimon.streaming.feeds.reader import FeedReader
+from pypaimon.streaming.feeds.share import Share
+from pypaimon.streaming.feeds.torch.tensors import tensors
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import at_least, typed
+
+_Make = Callable[[pa.RecordBatch], Any]
+
+
+class TorchFeed(IterableDataset[Any]):
+    """The rows of a table in batches, for `DataLoader(feed, batch_size=None, num_workers=4)` (extra `torch`).
+
+    The workers of the loader, and the ranks of a job, share the table: each row comes once. Which of them reads a row
+    depends on the table alone: the files of a table without buckets are dealt out snapshot by snapshot; of others a
+    bucket of a partition is one worker's, so that the changes of a key keep their order. Where all begin, and end where
+    `with_end(latest=True)` is set, is found here, once; each of them then plans for itself.
+
+    A second `iter()` begins at the start again. An unbounded feed goes on for ever: whenever one of its workers has
+    found nothing new for a poll interval it hands out a batch without rows, so that a loader, which asks its workers in
+    turn, does not wait for it while others have rows, and workers end with their loader.
+
+    `state_dict()` tells where it stands, and `load_state_dict()` goes on there: exactly behind the batch that was
+    handed out last. With workers each has its own; torchdata's `StatefulDataLoader` keeps them all.
+
+    Args:
+        builder: The stream. Its settings are those of now. It has no consumer id, shard, chosen buckets, limits, range
+            (`between`) or policy for what has expired.
+        batch_rows: Rows of a batch.
+        full_batches: Every batch but the last has so many rows, of as many snapshots as that takes. Else the last one
+            of each snapshot may be smaller, and nothing waits for later snapshots.
+        format: What a batch becomes: `"tensors"`, a dict of tensors by column; `"arrow"`, Arrow's record batch; or a
+            function of that one, which runs in the workers. Numbers, booleans, dates and times are tensors (times as
+            integers in their unit), so are lists of fixed size of them; other columns are lists of Python's values.
+        fill_nulls: What stands for null in columns of `"tensors"`, by name.
+        rank: Which process this is among those that share the table, from 0. By default, as the next one, what
+            `torch.distributed` says, whose rank 0 then finds the start and the end for all; without it 0.
+        world_size: How many there are; each has equally many workers.
+
+    Raises:
+        StreamConfigError: A setting or an argument cannot be; the start is not there yet; or ranks that are given by
+            hand would each find a start or an end of their own.
+        PaimonStreamError: See `StreamReadBuilder.open`.
+    """
+
+    def __init__(
+        self,
+        builder: StreamReadBuilder,
+        *,
+        batch_rows: int = 1024,
+        full_batches: bool = False,
+        format: Literal["tensors", "arrow"] | Callable[[pa.RecordBatch], Any] = "tensors",
+        fill_nulls: Mapping[str, Any] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        typed(StreamReadBuilder, "TorchFeed: builder", builder)
+        self._batch_rows = at_least(1, "TorchFeed: batch_rows", batch_rows)
+        self._full_batches = typed(bool, "TorchFeed: full_batches", full_batches)
+        self._make = _maker(format, dict(fill_nulls or {}))
+        self._rank, self._world_size, is_shared = _ranks(rank, world_size)
+        if is_shared:
+            self._feed = _feed_of_rank_0(builder)
+        else:
+            if self._world_size > 1:
+                refuse_moving_ends(builder)
+            self._feed = Feed.of(builder, "TorchFeed")
+        self._loaded: FeedPlace | None = None
+        self._batches: _Batches | None = None
+
+    @property
+    def start(self) -> Position:
+        """Where the feed begins."""
+        return self._feed.start
+
+    @property
+    def end(self) -> Position | None:
+        """Where the next feed begins once this one was read to its end; None: it has no end, or not yet."""
+        return self._feed.end
+
+    def __iter__(self) -> Iterator[Any]:
+        share = self._share()
+        place, self._loaded = self._loaded or self._feed.begin, None
+        reader = self._feed.open(share, place, self._batch_rows, self._full_batches)
+        self._batches = _Batches(reader, self._make)
+        return self._batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this process stands, of what JSON can hold: behind the batch that was handed out last."""
+        place = self._loaded or (self._feed.begin if self._batches is None else self._batches.place)
+        return self._feed.identity.state(self._share(), place)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next `iter()` begin where a state says.
+
+        Raises:
+            StreamConfigError: It is no state, or that of a feed with other settings or another number of workers.
+            TableChangedError: It is of another table.
+        """
+        self._loaded = self._feed.identity.place(self._share(), state)
+
+    def _share(self) -> Share:
+        worker = get_worker_info()
+        index, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return Share(self._rank * count + index, self._world_size * count)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is being read stays here."""
+        return self.__dict__ | {"_batches": None}
+
+
+class _Batches(Iterator[Any]):
+    """What batches of a reader become. One that could not be made is tried again by the next call.
+
+    Attributes:
+        place: Behind the last one.
+    """
+
+    def __init__(self, reader: FeedReader, make: _Make) -> None:
+        self.place = reader.place
+        self._reader = reader
+        self._make = make
+        self._held: tuple[pa.RecordBatch, FeedPlace] | None = None
+
+    def __next__(self) -> Any:
+        if self._held is None:
+            try:
+                self._held = next(self._reader)
+            except StopIteration:
+                self.place = self._reader.place
+                raise
+        rows, place = self._held
+        made = self._make(rows)
+        self.place, self._held = place, None
+        return made
+
+
+def _maker(format: Any, fill_nulls: Mapping[str, Any]) -> _Make:
+    if fill_nulls and format != "tensors":
+        raise StreamConfigError("TorchFeed: fill_nulls goes with format='tensors'; leave it out")
+    if format == "tensors":
+        return partial(tensors, fill_nulls=fill_nulls)
+    if format == "arrow":
+        return _as_it_is
+    if not callable(format):
+        raise StreamConfigError(f"TorchFeed: format={format!r}: give 'tensors', 'arrow' or a function of a RecordBatch")
+    make: _Make = format
+    return make
+
+
+def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int, bool]:
+    """Which rank this is, of how many, and whether they can talk with each other."""
+    if (rank is None) != (world_size is None):
+        raise StreamConfigError(f"TorchFeed: rank={rank!r}, world_size={world_size!r}: give both, or neither")
+    if rank is not None and world_size is not None:
+        at_least(1, "TorchFeed: world_size", world_size)
+        if at_least(0, "TorchFeed: rank", rank) >= world_size:
+            raise StreamConfigError(f"TorchFeed: rank={rank} must be from 0 to {world_size - 1}")
+        return rank, world_size, False
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size(), True
+    return 0, 1, False
+
+
+def _feed_of_rank_0(builder: StreamReadBuilder) -> Feed:
+    """What rank 0 finds, at all ranks; its error too, for the others wait for an answer."""
+    answer: list[Feed | PaimonStreamError | None] = [None]
+    if torch.distributed.get_rank() == 0:
+        try:
+            answer[0] = Feed.of(builder, "TorchFeed")
+        except PaimonStreamError as error:
+            answer[0] = error
+    torch.distributed.broadcast_object_list(answer, src=0)
+    (found,) = answer
+    if isinstance(found, PaimonStreamError):
+        raise found
+    assert found is not None
+    return found

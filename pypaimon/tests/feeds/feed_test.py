@@ -1,0 +1,209 @@
+"""What the workers of a feed read: together every row once, told by the table alone, wherever they stop and go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commit_seed import seeded
+from fed_tables import KINDS, FedTable
+
+from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, stream_read_builder
+from pypaimon.streaming.feeds.feed import Feed
+from pypaimon.streaming.feeds.share import Share
+
+HISTORIES = 40 if os.environ.get("SOAK") else 1
+MOST_BATCHES = 5000
+Rows = list[tuple[Any, ...]]
+
+
+def builder_of(table: FedTable, start: str = "earliest") -> StreamReadBuilder:
+    return stream_read_builder(table.handle).with_start(start).with_end(latest=True)
+
+
+def rows_of(batch: Any) -> Rows:
+    return [tuple(row.values()) for row in batch.to_pylist()]
+
+
+def streamed(builder: StreamReadBuilder) -> Rows:
+    with builder.with_catch_up("replay").open_sync() as stream:
+        return [row for batch in stream for row in rows_of(batch.data)]
+
+
+def worked(feed: Feed, share: Share, length: int, across: bool, stops: random.Random | None = None) -> list[Rows]:
+    """The batches of a worker, which with `stops` ends again and again and goes on at its state."""
+    batches, state = list[Rows](), feed.identity.state(share, feed.begin)
+    while True:
+        reader = feed.open(share, feed.identity.place(share, json.loads(json.dumps(state))), length, across)
+        left = None if stops is None else stops.randrange(1, 6)
+        for batch, place in reader:
+            batches.append(rows_of(batch))
+            assert len(batches) < MOST_BATCHES, "it does not go on behind its state"
+            state = feed.identity.state(share, place)
+            left = None if left is None else left - 1
+            if left == 0:
+                break
+        else:
+            assert feed.identity.place(share, feed.identity.state(share, reader.place)).position == feed.end
+            return batches
+        reader.close()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("history", range(HISTORIES))
+def test_workers_read_every_row_once_wherever_they_stop(tmp_path: Path, kind: str, history: int) -> None:
+    chance = seeded(f"feed {kind} {history}")
+    table = FedTable(tmp_path, kind)
+    table.append(chance.randrange(1, 30))
+    for _ in range(chance.randrange(3, 9)):
+        table.change(chance, keyed=bool(KINDS[kind][1]))
+    builder = builder_of(table, chance.choice(["earliest", "latest-full"]))
+    feed, workers = Feed.of(builder, "test"), chance.randrange(1, 6)
+    expected = streamed(builder)
+    table.append(10)
+    length, across = chance.randrange(1, 20), chance.random() < 0.5
+    shares = [Share(index, workers) for index in range(workers)]
+    without_stops = [worked(feed, share, length, across) for share in shares]
+    assert [worked(feed, share, length, across, chance) for share in shares] == without_stops
+    given = [row for batches in without_stops for batch in batches for row in batch]
+    assert Counter(given) == Counter(expected)
+    if KINDS[kind][1]:
+        assert by_key(given) == by_key(expected)
+    full = [batch for batches in without_stops for batch in batches[:-1]]
+    assert not across or all(len(batch) == length for batch in full)
+
+
+def by_key(rows: Rows) -> dict[Any, Rows]:
+    """The changes of each key, in their order."""
+    found: dict[Any, Rows] = {}
+    for row in rows:
+        found.setdefault(row[1], []).append(row)
+    return found
+
+
+def test_files_of_a_snapshot_are_dealt_out_evenly(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "unaware")
+    table.append(800, files=8)
+    feed = Feed.of(builder_of(table), "test")
+    sizes = [sum(map(len, worked(feed, Share(index, 4), 1000, False))) for index in range(4)]
+    assert sizes == [200] * 4
+
+
+def test_single_files_of_many_snapshots_come_to_all_workers(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "unaware")
+    for _ in range(16):
+        table.append(1)
+    feed = Feed.of(builder_of(table), "test")
+    sizes = [len(worked(feed, Share(index, 2), 1000, False)) for index in range(2)]
+    assert sum(sizes) == 16
+    assert min(sizes) >= 4
+
+
+def test_partitions_of_one_bucket_come_to_several_workers(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "partitions")
+    table.append(40)
+    feed = Feed.of(builder_of(table), "test")
+    assert sum(bool(worked(feed, Share(index, 4), 1000, False)) for index in range(4)) > 1
+
+
+def test_a_file_of_blobs_of_several_row_id_ranges_is_one_workers(tmp_path: Path) -> None:
+    from blob_tables import BlobTable
+
+    table = BlobTable(tmp_path)
+    for commit in range(4):
+        table.write([(commit * 10 + row, "n", bytes([row])) for row in range(5)])
+    feed = Feed.of(table.builder(), "test")
+    parts = [[row for batch in worked(feed, Share(index, 3), 100, False) for row in batch] for index in range(3)]
+    assert sorted(row for part in parts for row in part) == sorted(streamed(table.builder()))
+    assert all(parts)
+
+
+def test_all_workers_begin_where_the_feed_was_made(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "unaware")
+    table.append(20)
+    feed = Feed.of(stream_read_builder(table.handle), "test")
+    first, place = next(feed.open(Share(0, 2), feed.begin, 100, False))
+    table.append(20)
+    other, _ = next(feed.open(Share(1, 2), feed.begin, 100, False))
+    assert feed.end is None
+    assert place.position.snapshot == 2
+    assert first.num_rows + other.num_rows <= 20
+
+
+def test_a_feed_of_an_empty_table_begins_with_its_first_snapshot(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "unaware")
+    ended = Feed.of(stream_read_builder(table.handle).with_end(latest=True), "test")
+    assert ended.start == ended.end
+    assert worked(ended, Share(), 10, False) == []
+    feed = Feed.of(stream_read_builder(table.handle).with_poll_interval_ms(1), "test")
+    reader = feed.open(Share(), feed.begin, 10, False)
+    assert next(reader)[0].num_rows == 0
+    table.append(10)
+    table.append(10)
+    batches = (batch.column("k").to_pylist() for batch, _ in reader if batch.num_rows)
+    assert [next(batches), next(batches)] == [list(range(10)), list(range(10, 20))]
+    reader.close()
+
+
+def test_the_end_of_a_feed_is_the_start_of_the_next(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "fixed")
+    table.append(10)
+    first = Feed.of(stream_read_builder(table.handle).with_end(latest=True), "test")
+    table.append(7)
+    assert first.end is not None
+    follow = stream_read_builder(table.handle).with_start(position=first.end).with_end(latest=True)
+    assert sum(map(len, worked(Feed.of(follow, "test"), Share(), 100, False))) == 7
+    again = Feed.of(follow.copy().with_end(snapshot_id=1), "test")
+    assert again.end == first.end
+    assert worked(again, Share(), 100, False) == []
+
+
+def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    table, other = FedTable(tmp_path / "a", "unaware"), FedTable(tmp_path / "b", "unaware")
+    for each in (table, other):
+        each.append(10)
+    feed = Feed.of(builder_of(table), "test")
+    state = feed.identity.state(Share(1, 4), feed.begin)
+    assert feed.identity.place(Share(1, 4), state) == feed.begin
+    for share in (Share(0, 4), Share(1, 3)):
+        with pytest.raises(StreamConfigError, match="worker 1 of 4, and this is worker"):
+            feed.identity.place(share, state)
+    filtered = Feed.of(builder_of(table).with_filter("k > 3"), "test")
+    with pytest.raises(StreamConfigError, match="filter was None, and is Predicate"):
+        filtered.identity.place(Share(1, 4), state)
+    with pytest.raises(StreamConfigError, match="version 2 of a feed"):
+        feed.identity.place(Share(1, 4), {**state, "version": 2})
+    for none in ({}, {**state, "position": 3}, {**state, "rows": "many"}):
+        with pytest.raises(StreamConfigError, match=r"no state|not a position"):
+            feed.identity.place(Share(1, 4), none)
+    with pytest.raises(TableChangedError, match="another table"):
+        feed.identity.place(Share(1, 4), {**state, "table": "other"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "match"),
+    [
+        (lambda builder: builder.with_shard(0, 2), "rank and world_size"),
+        (lambda builder: builder.with_buckets([0]), "share the buckets"),
+        (lambda builder: builder.with_consumer_id("c"), "its own state"),
+        (lambda builder: builder.with_limits(max_rows=1), "batch_rows"),
+        (lambda builder: builder.with_on_expired("latest"), "begin anew"),
+        (lambda builder: stream_read_builder(builder.table).between(0, 1), "with_start"),
+    ],
+)
+def test_settings_that_a_feed_cannot_have_are_refused(tmp_path: Path, setting: Any, match: str) -> None:
+    table = FedTable(tmp_path, "unaware")
+    table.append(1)
+    with pytest.raises(StreamConfigError, match=match):
+        Feed.of(setting(stream_read_builder(table.handle)), "TorchFeed")
+
+
+def test_a_start_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:
+    builder = stream_read_builder(FedTable(tmp_path, "unaware").handle).with_start(timestamp="2100-01-01T00:00:00Z")
+    with pytest.raises(StreamConfigError, match="not there yet"):
+        Feed.of(builder, "test")

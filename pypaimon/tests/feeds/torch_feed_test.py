@@ -1,0 +1,283 @@
+"""The feed of PyTorch in real loaders: workers, states, ranks and deaths. Torch takes seconds: it is imported late."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import select
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import killed_trainer
+import pyarrow as pa
+import pytest
+from commit_seed import seeded
+from fed_tables import FedTable
+from pypaimon import CatalogFactory, Schema
+
+from pypaimon.streaming import NullColumnError, StreamConfigError, StreamReadBuilder, stream_read_builder
+
+pytestmark = [
+    # What it says where there are fewer processors than workers.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    # DataLoader forks its workers, beside threads of this process.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+]
+KILLS = 200 if os.environ.get("SOAK") else 3
+SECONDS_OF_A_FAILURE = 60
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> FedTable:
+    table = FedTable(tmp_path / "w", "unaware")
+    for _ in range(3):
+        table.append(40, files=4)
+    return table
+
+
+def builder_of(table: FedTable) -> StreamReadBuilder:
+    return stream_read_builder(table.handle).with_start("earliest").with_end(latest=True)
+
+
+def feed_of(builder: StreamReadBuilder, **arguments: Any) -> Any:
+    from pypaimon.streaming import TorchFeed
+
+    return TorchFeed(builder, **{"batch_rows": 8, **arguments})
+
+
+def loader_of(feed: Any, workers: int, **arguments: Any) -> Any:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    context = "fork" if workers else None
+    return StatefulDataLoader(
+        feed, batch_size=None, num_workers=workers, multiprocessing_context=context, **arguments
+    )
+
+
+def keys(batches: Any) -> list[int]:
+    return [key for batch in batches for key in batch["k"].tolist()]
+
+
+def crafted(tmp_path: Path, columns: dict[str, pa.Array]) -> StreamReadBuilder:
+    rows = pa.table(columns)
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("db", True)
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(rows.schema), False)
+    table = catalog.get_table("db.t")
+    writer = table.new_batch_write_builder()
+    write, commit = writer.new_write(), writer.new_commit()
+    write.write_arrow(rows)
+    commit.commit(write.prepare_commit())
+    write.close()
+    return stream_read_builder(table).with_end(latest=True)
+
+
+def test_columns_become_tensors_or_lists(tmp_path: Path) -> None:
+    import torch
+
+    columns = {
+        "small": pa.array([1, 2], pa.int8()),
+        "large": pa.array([1 << 40, -1], pa.int64()),
+        "real": pa.array([0.5, -0.5], pa.float32()),
+        "flag": pa.array([True, False]),
+        "day": pa.array([1, 2], pa.date32()),
+        "at": pa.array([3, 4], pa.timestamp("us")),
+        "text": pa.array(["a", None]),
+        "many": pa.array([[1.0], [2.0, 3.0]], pa.list_(pa.float32())),
+    }
+    (batch,) = feed_of(crafted(tmp_path, columns))
+    tensors = {name: (value.dtype, value.tolist()) for name, value in batch.items() if isinstance(value, torch.Tensor)}
+    assert tensors == {
+        "small": (torch.int8, [1, 2]),
+        "large": (torch.int64, [1 << 40, -1]),
+        "real": (torch.float32, [0.5, -0.5]),
+        "flag": (torch.bool, [True, False]),
+        "day": (torch.int32, [1, 2]),
+        "at": (torch.int64, [3, 4]),
+    }
+    assert batch["text"] == ["a", None]
+    assert batch["many"] == [[1.0], [2.0, 3.0]]
+
+
+def test_vectors_are_rows_of_a_tensor_and_share_arrows_memory() -> None:
+    from pypaimon.streaming.feeds.torch.tensors import tensors
+
+    numbers = pa.array(range(6), pa.float32())
+    batch = pa.RecordBatch.from_arrays([pa.FixedSizeListArray.from_arrays(numbers, 2)], ["v"]).slice(1)
+    found: Any = tensors(batch, {})["v"]
+    assert found.tolist() == [[2.0, 3.0], [4.0, 5.0]]
+    assert found.data_ptr() == numbers.buffers()[1].address + 2 * 4
+
+
+def test_nulls_are_an_error_that_names_the_column_and_lose_nothing(tmp_path: Path) -> None:
+    builder = crafted(tmp_path, {"k": pa.array([1, 2, None, 4], pa.int64())})
+    feed = feed_of(builder, batch_rows=2)
+    rows = iter(feed)
+    assert next(rows)["k"].tolist() == [1, 2]
+    before = feed.state_dict()
+    for _ in range(2):
+        with pytest.raises(NullColumnError, match=r"'k' has 1 nulls .* fill_nulls=\{'k': ...\}"):
+            next(rows)
+    assert feed.state_dict() == before
+    filled = feed_of(builder, batch_rows=2, fill_nulls={"k": -1})
+    filled.load_state_dict(before)
+    assert keys(filled) == [-1, 4]
+    assert keys(feed_of(builder.copy().with_filter("k IS NOT NULL"))) == [1, 2, 4]
+
+
+def test_a_format_of_ones_own_runs_in_the_workers(table: FedTable) -> None:
+    makers = {number for _, number in loader_of(feed_of(builder_of(table), format=counted), 2)}
+    assert os.getpid() not in makers
+    assert sum(count for count, _ in feed_of(builder_of(table), format=counted)) == 120
+    assert sum(batch.num_rows for batch in feed_of(builder_of(table), format="arrow")) == 120
+
+
+def counted(rows: pa.RecordBatch) -> tuple[int, int]:
+    return rows.num_rows, os.getpid()
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_a_loader_goes_on_behind_any_batch(table: FedTable, workers: int) -> None:
+    feed, given, states = feed_of(builder_of(table)), list[int](), []
+    loader = loader_of(feed, workers)
+    for batch in loader:
+        given += batch["k"].tolist()
+        states.append((len(given), json.dumps(loader.state_dict())))
+    assert sorted(given) == list(range(120))
+    assert keys(loader) == given, "an epoch begins at the start"
+    table.append(30, files=3)
+    for count, state in seeded("torch feed").sample(states[:-1], 2) + states[-1:]:
+        resumed = loader_of(feed, workers)
+        resumed.load_state_dict(json.loads(state))
+        assert given[:count] + keys(resumed) == given
+        longer = loader_of(feed_of(builder_of(table)), workers)
+        longer.load_state_dict(json.loads(state))
+        assert sorted(given[:count] + keys(longer)) == list(range(150))
+
+
+def test_full_batches_are_cut_across_snapshots(table: FedTable) -> None:
+    sizes = [len(batch["k"]) for batch in feed_of(builder_of(table), batch_rows=50, full_batches=True)]
+    assert sizes == [50, 50, 20]
+    assert [len(batch["k"]) for batch in feed_of(builder_of(table), batch_rows=50)] == [40, 40, 40]
+
+
+def test_a_feed_that_travels_reads_from_its_start(table: FedTable) -> None:
+    feed = feed_of(builder_of(table))
+    rows = iter(feed)
+    first = next(rows)["k"].tolist()
+    assert keys(pickle.loads(pickle.dumps(feed)))[: len(first)] == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"batch_rows": 0}, "batch_rows: 0 is less than 1"),
+        ({"format": "numpy"}, "format='numpy'"),
+        ({"format": "arrow", "fill_nulls": {"k": 0}}, "fill_nulls goes with"),
+        ({"rank": 1}, "give both, or neither"),
+        ({"rank": 2, "world_size": 2}, "from 0 to 1"),
+        ({"rank": 0, "world_size": 2}, "each find the start"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(table: FedTable, arguments: dict[str, Any], match: str) -> None:
+    with pytest.raises(StreamConfigError, match=match):
+        feed_of(stream_read_builder(table.handle).with_end(latest=True), **arguments)
+
+
+def test_ranks_share_the_table(table: FedTable) -> None:
+    builder = stream_read_builder(table.handle).with_start(snapshot_id=1).with_end(snapshot_id=3)
+    parts = [keys(loader_of(feed_of(builder, rank=rank, world_size=2), 2)) for rank in range(2)]
+    assert sorted(parts[0] + parts[1]) == list(range(120))
+    assert all(parts)
+    with pytest.raises(StreamConfigError, match="find the latest snapshot"):
+        feed_of(builder.copy().with_end(latest=True), rank=0, world_size=2)
+
+
+def test_ranks_of_torch_distributed_begin_where_rank_0_does(table: FedTable, tmp_path: Path) -> None:
+    answers = multiprocessing.get_context("fork").Queue()
+    starts = ["earliest", "latest-full"]
+    ranks = [forked(ranked, rank, tmp_path / "store", table, start, answers) for rank, start in enumerate(starts)]
+    found = [answers.get(timeout=SECONDS_OF_A_FAILURE) for _ in ranks]
+    for rank in ranks:
+        rank.join(SECONDS_OF_A_FAILURE)
+    assert {start for start, _ in found} == {1}
+    assert sorted(key for _, part in found for key in part) == list(range(120))
+
+
+def ranked(rank: int, store: Path, table: FedTable, start: str, answers: Any) -> None:
+    import torch.distributed
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    feed = feed_of(builder_of(table).with_start(start))
+    answers.put((feed.start.snapshot, keys(feed)))
+    torch.distributed.destroy_process_group()
+
+
+def forked(function: Callable[..., None], *arguments: Any) -> Any:
+    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
+    process.start()
+    return process
+
+
+def ended(workers: list[int]) -> bool:
+    """Whether these processes end."""
+    for process in (os.pidfd_open(pid) for pid in workers):
+        ready, _, _ = select.select([process], [], [], SECONDS_OF_A_FAILURE)
+        os.close(process)
+        if not ready:
+            return False
+    return True
+
+
+def test_an_unbounded_feed_goes_on_and_its_workers_end_with_the_loader(table: FedTable) -> None:
+    follow = stream_read_builder(table.handle).with_poll_interval_ms(10)
+    loader = loader_of(feed_of(follow, batch_rows=1000), 3)
+    batches = iter(loader)
+    given: list[int] = []
+    for count in (120, 130, 140):
+        while len(given) < count:
+            given += next(batches)["k"].tolist()
+        table.append(10)
+    assert sorted(given) == list(range(140))
+    workers = [child.pid for child in multiprocessing.active_children() if child.pid]
+    assert len(workers) == 3
+    # A loader keeps its iterator.
+    del batches, loader
+    assert multiprocessing.active_children() == []
+
+
+def test_workers_of_an_unbounded_feed_end_when_their_parent_is_killed(table: FedTable) -> None:
+    answers = multiprocessing.get_context("fork").Queue()
+    parent = forked(followed, table, answers)
+    workers = answers.get(timeout=SECONDS_OF_A_FAILURE)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.join()
+    assert ended(workers)
+
+
+def followed(table: FedTable, answers: Any) -> None:
+    loader = loader_of(feed_of(stream_read_builder(table.handle).with_poll_interval_ms(10)), 2)
+    for number, _ in enumerate(loader):
+        if number == 3:
+            answers.put([child.pid for child in multiprocessing.active_children()])
+
+
+def test_a_loader_that_is_killed_anywhere_gives_every_row_once(table: FedTable, tmp_path: Path) -> None:
+    chance, database, made, kills = seeded("killed loader"), tmp_path / "rows.db", 120, 0
+    while kills < KILLS:
+        table.append(56, files=4)
+        made += 56
+        where = chance.choice(["loop", "worker"])
+        process = killed_trainer.start(tmp_path / "w", database, **{where: chance.randrange(1, 20)})
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL)
+        kills += process.exitcode != 0
+    process = killed_trainer.start(tmp_path / "w", database)
+    process.join()
+    assert process.exitcode == 0
+    assert killed_trainer.rows_in(database) == list(range(made))
