@@ -89,6 +89,8 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import TablesFailedError as TablesFailedError
     from pypaimon.streaming.errors import TargetError as TargetError
     from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
+    from pypaimon.streaming.feeds.ray.ray_feed import RayFeed as RayFeed
+    from pypaimon.streaming.feeds.ray.ray_feed import ray_dataset as ray_dataset
     from pypaimon.streaming.feeds.torch.torch_feed import TorchFeed as TorchFeed
     from pypaimon.streaming.group_streams.assignment import Assignment as Assignment
     from pypaimon.streaming.group_streams.batch import BlockingGroupBatch as BlockingGroupBatch
@@ -202,6 +204,7 @@ _EXPORTS = {
         "TargetError",
         "UnsupportedTableError",
     ),
+    "feeds.ray.ray_feed": ("RayFeed", "ray_dataset"),
     "feeds.torch.torch_feed": ("TorchFeed",),
     "group_streams.assignment": ("Assignment",),
     "group_streams.batch": ("BlockingGroupBatch", "GroupBatch"),

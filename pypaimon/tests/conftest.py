@@ -55,9 +55,9 @@ ON_JAVA = [
 ]
 """Files with tests that take the fixture `java`."""
 ON_TORCH = [
-    f"{name}_test.py" for name in ("torch_feed", "train_example", "imports", "public_face", "type_hints")
+    f"{name}_test.py" for name in ("torch_feed", "ray_feed", "train_example", "imports", "public_face", "type_hints")
 ]
-"""Files that import torch, which takes seconds of each process."""
+"""Files that import torch or ray, which takes seconds of each process."""
 _SHARED = {"spark": ON_SPARK, "java": ON_JAVA, "torch": ON_TORCH}
 LONG = [
     f"{name}_test.py"

@@ -66,7 +66,7 @@ class Feed:
         frozen = with_options(builder, catch_up=CatchUp.REPLAY)
         if last is not None:
             frozen = with_options(frozen, end=End(snapshot_id=last))
-        identity = FeedIdentity(start.table, _settings(parts.options))
+        identity = FeedIdentity(start.table, settings_of(parts.options))
         return Feed(pickle.dumps(frozen), identity, start, end)
 
     @property
@@ -158,7 +158,7 @@ def _behind(directory: TableDirectory, start: Position, last: int) -> Position:
     return Position(start.table, last + 1, None if snapshot is None else snapshot.fingerprint)
 
 
-def _settings(options: StreamOptions) -> dict[str, str]:
+def settings_of(options: StreamOptions) -> dict[str, str]:
     """What decides which rows come, and in which order."""
     start = options.start
     return {

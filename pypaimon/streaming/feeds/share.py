@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
@@ -58,6 +58,22 @@ class Share:
             load, turn, owner = loads[0]
             yield owner
             heapreplace(loads, (load + more, turn, owner))
+
+
+def independent_parts(splits: Iterable[StreamSplit], traits: TableTraits) -> list[list[StreamSplit]]:
+    """Splits that may be read by different tasks, whose files no order joins.
+
+    Args:
+        splits: Of any number of plans, in order.
+        traits: The table: of one with buckets, what is of a bucket of a partition stays together.
+    """
+    if traits.unaware_bucket:
+        return [[_part(unit.split, unit.files)] for split in splits for unit in _units(split)]
+    parts: dict[tuple[object, ...], list[StreamSplit]] = {}
+    for split in splits:
+        place = (split.bucket, *(None if value is None else str(value) for value in split.partition.values))
+        parts.setdefault(place, []).append(split)
+    return list(parts.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Tables as datasets of Ray Data (extra `ray`)."""

@@ -1,0 +1,143 @@
+"""Datasets of Ray Data: the state of a table, ranges of it, and plan by plan, by a real Ray of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fed_tables import FedTable
+
+from pypaimon.streaming import (
+    Position,
+    RayFeed,
+    StreamConfigError,
+    StreamReadBuilder,
+    TableChangedError,
+    ray_dataset,
+    stream_read_builder,
+)
+
+# Ray leaves the processes of a node that it starts to themselves, and its own files to the garbage collector.
+# What it deprecates it uses itself.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::DeprecationWarning:ray.*",
+)
+ATTEMPTS = 8
+"""Ray gives a node 30 seconds to start, which a busy machine may not have."""
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            ray.init("local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+            break
+        except Exception as error:
+            ray.shutdown()
+            if attempt == ATTEMPTS or "timed out during startup" not in str(error):
+                raise
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(params=["unaware", "partitions"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> FedTable:
+    table = FedTable(tmp_path / "w", request.param)
+    table.append(40, files=4)
+    table.append(30, files=2)
+    return table
+
+
+def rows_of(dataset: Any) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.values()) for row in dataset.take_all())
+
+
+def streamed(builder: StreamReadBuilder) -> Counter[tuple[Any, ...]]:
+    with builder.copy().with_end(latest=True).open_sync() as stream:
+        return Counter(tuple(row.values()) for batch in stream for row in batch.data.to_pylist())
+
+
+@pytest.mark.parametrize("start", ["latest-full", "earliest"])
+def test_tasks_that_travel_read_every_row_once_and_a_bucket_in_order(table: FedTable, start: Any) -> None:
+    from ray import cloudpickle
+
+    from pypaimon.streaming.feeds.ray.ray_feed import bounded_source
+
+    builder = stream_read_builder(table.handle).with_start(start)
+    source, expected = bounded_source(builder), streamed(builder)
+    table.append(10)
+    for parallelism in (1, 3, 100):
+        tasks = [cloudpickle.loads(cloudpickle.dumps(task)) for task in source.get_read_tasks(parallelism)]
+        parts = [[tuple(row.values()) for block in task() for row in block.to_pylist()] for task in tasks]
+        assert Counter(row for part in parts for row in part) == expected
+        assert len(tasks) == 1 or all(parts)
+        assert sum(task.metadata.size_bytes for task in tasks) == source.estimate_inmemory_data_size()
+
+
+@pytest.mark.parametrize("start", ["latest-full", "earliest"])
+def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: Any) -> None:
+    builder = stream_read_builder(table.handle).with_start(start).with_filter("k > 4")
+    dataset = ray_dataset(builder)
+    expected = streamed(builder)
+    table.append(10)
+    assert rows_of(dataset) == expected
+    assert dataset.count() == expected.total()
+    assert dataset.limit(3).count() == 3
+
+
+def test_a_dataset_without_rows_has_its_columns(tmp_path: Path, ray: Any) -> None:
+    dataset = ray_dataset(stream_read_builder(FedTable(tmp_path, "unaware").handle))
+    assert dataset.take_all() == []
+    assert dataset.schema().names == ["k", "p", "v"]
+
+
+def test_each_plan_is_a_dataset_that_a_restart_gives_again_until_it_is_done(table: FedTable, ray: Any) -> None:
+    builder = stream_read_builder(table.handle).with_start("earliest").with_end(latest=True)
+    feed, given = RayFeed(builder), list[tuple[int, int]]()
+    assert feed.state_dict() == {}
+
+    def take(dataset: Any, position: Position) -> None:
+        given.append((position.snapshot, dataset.count()))
+        if len(given) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        feed.for_each(take)
+    again = RayFeed(builder)
+    again.load_state_dict(json.loads(json.dumps(feed.state_dict())))
+    again.for_each(take)
+    assert given == [(2, 40), (3, 30), (3, 30)]
+    exact = RayFeed(builder.copy().with_start(position=Position(feed.state_dict()["table"], 3)))
+    assert list(exact) == []
+    RayFeed(builder).load_state_dict({})
+
+
+def test_states_and_settings_that_cannot_be_are_refused(tmp_path: Path, ray: Any) -> None:
+    tables = [FedTable(tmp_path / name, "fixed") for name in ("a", "b")]
+    for table in tables:
+        table.append(3)
+    builder, other = (stream_read_builder(table.handle).with_end(latest=True) for table in tables)
+    feed = RayFeed(builder)
+    feed.load_state_dict({})
+    positions = [position for _, position in feed]
+    assert len(positions) == 1
+    state = feed.state_dict()
+    with pytest.raises(TableChangedError, match="another table"):
+        RayFeed(other).load_state_dict({**state, "table": "another"})
+    with pytest.raises(StreamConfigError, match="filter was None"):
+        RayFeed(builder.copy().with_filter("k > 1")).load_state_dict(state)
+    for make in (RayFeed, ray_dataset):
+        with pytest.raises(StreamConfigError, match="consumer id"):
+            make(builder.copy().with_consumer_id("c"))
+    with pytest.raises(StreamConfigError, match="not there yet"):
+        ray_dataset(stream_read_builder(tables[0].handle).with_end(snapshot_id=9))
