@@ -18,6 +18,7 @@ import pyarrow as pa
 from benchmarks import (
     charts,
     compacting,
+    feeds,
     following,
     large_plans,
     latency,
@@ -43,6 +44,7 @@ AREAS = {
     "compaction": compacting.figures,
     "targets": targets.figures,
     "live": live_tables.figures,
+    "feeds": feeds.figures,
     "spark": spark_source.figures,
 }
 ROOT = Path(__file__).parent.parent

@@ -19,7 +19,10 @@ from pypaimon.streaming.feeds.row_queue import RowQueue
 from pypaimon.streaming.io.io_pool import spawn_detached
 from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
+from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES
+
+_CHUNK_BYTES = 1 << 20
+"""Rows are handed over in small chunks, so that the first ones are used while those behind them are read."""
 
 
 class FeedReader(Iterator[tuple[pa.RecordBatch, FeedPlace]]):
@@ -44,7 +47,7 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedPlace]]):
         end: Position | None,
         queue: RowQueue,
     ) -> None:
-        _, self._driver, self._reader = opened_chunks(builder, DEFAULT_BATCH_BYTES, splits_of=splits_of)
+        _, self._driver, self._reader = opened_chunks(builder, _CHUNK_BYTES, splits_of=splits_of)
         self._driver.seek(place.position)
         if place.behind is not None:
             self._reader.resume_after(place.behind, place.rows)

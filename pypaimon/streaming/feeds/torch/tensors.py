@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -30,15 +31,15 @@ def _column(name: str, column: pa.Array, fill_nulls: Mapping[str, Any]) -> torch
     if name in fill_nulls and column.null_count:
         column = pc.fill_null(column, fill_nulls[name])
     kind = column.type
+    if _is_number(kind):
+        _refuse_nulls(name, column)
+        return _tensor(column)
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
         _refuse_nulls(name, column)
         values = column.flatten()
         _refuse_nulls(name, values)
         return _tensor(values).reshape(-1, kind.list_size)
-    if not _is_number(kind):
-        return list(column.to_pylist())
-    _refuse_nulls(name, column)
-    return _tensor(column)
+    return list(column.to_pylist())
 
 
 def _refuse_nulls(name: str, values: pa.Array) -> None:
@@ -46,6 +47,7 @@ def _refuse_nulls(name: str, values: pa.Array) -> None:
         raise NullColumnError(name, values.null_count)
 
 
+@cache
 def _is_number(kind: pa.DataType) -> bool:
     """Whether values of a type are elements of a tensor."""
     if pa.types.is_temporal(kind):
@@ -54,9 +56,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _tensor(values: pa.Array) -> torch.Tensor:
-    if pa.types.is_boolean(values.type):
+    kind = values.type
+    if kind == pa.bool_():
         # Bits become bytes.
         return torch.from_numpy(values.to_numpy(zero_copy_only=False))
-    if pa.types.is_temporal(values.type):
-        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    if pa.types.is_temporal(kind):
+        values = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     return from_dlpack(values)
