@@ -11,6 +11,7 @@ from typing import Any
 import adbc_driver_postgresql.dbapi as adbc_postgres
 import pyarrow as pa
 import pytest
+from commit_seed import some
 from deltalake import write_deltalake
 from full_disk import full_disk
 from killed_target import in_order
@@ -94,8 +95,8 @@ def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Copy:
 
 
 def each(*names: str) -> Any:
-    """The kinds that a test is run with."""
-    return pytest.mark.parametrize("copy", names, indirect=True)
+    """The kinds that a test is run with: half of them by commit."""
+    return pytest.mark.parametrize("copy", some("bad targets", names, (len(names) + 1) // 2), indirect=True)
 
 
 @each(*LOCAL)

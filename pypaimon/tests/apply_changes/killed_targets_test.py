@@ -43,7 +43,7 @@ def address() -> Iterator[str]:
         yield found
 
 
-@pytest.mark.parametrize(("name", "keys"), some("killed targets", CASES, 2))
+@pytest.mark.parametrize(("name", "keys"), some("killed targets", CASES, 1))
 def test_whoever_is_killed_at_any_moment_goes_on_exactly_once(
     tmp_path: Path, request: pytest.FixtureRequest, name: str, keys: Keys
 ) -> None:
