@@ -135,7 +135,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_drawn(item: pytest.Item) -> bool:
     mark = item.get_closest_marker("by_commit")
-    return mark is None or is_drawn(f"{item.path.name} {item.name}", **mark.kwargs)
+    if mark is None:
+        return True
+    drawn = {"of": f"{item.path.name} {item.name}", **mark.kwargs}
+    return is_drawn(drawn["of"], drawn["one_in"])
 
 
 def pytest_report_header() -> str:

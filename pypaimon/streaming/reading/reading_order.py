@@ -1,19 +1,32 @@
-"""In which order splits of one plan are read."""
+"""In which order splits are read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 
 
 def in_reading_order(splits: Sequence[StreamSplit]) -> Sequence[StreamSplit]:
-    """As they are; of an OVERWRITE all that is retracted first, then all that came.
+    """As they are; of an OVERWRITE snapshot all that is retracted first, then all that came.
 
     A key may lie in another bucket afterwards, where the number of buckets has changed or they are dynamic. Bucket by
     bucket it would be taken away in one after it was brought in another.
     """
-    if any(split.mode is not SplitMode.OVERWRITE for split in splits) or not any(split.retracts for split in splits):
+    if not any(_retracts(split) for split in splits):
         return splits
-    retracted = [split.without_files() for split in splits if split.retracts]
-    return [*retracted, *(split.without_before_files() for split in splits)]
+    of_snapshots = (list(group) for _, group in groupby(splits, lambda split: (split.mode, split.snapshot_id)))
+    return [split for group in of_snapshots for split in _retracted_first(group)]
+
+
+def _retracts(split: StreamSplit) -> bool:
+    return split.mode is SplitMode.OVERWRITE and split.retracts
+
+
+def _retracted_first(splits: list[StreamSplit]) -> Iterator[StreamSplit]:
+    """Splits of one mode and snapshot."""
+    retracting = [split for split in splits if _retracts(split)]
+    yield from (split.without_files() for split in retracting)
+    for split in splits:
+        yield split.without_before_files() if _retracts(split) else split

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections import Counter
@@ -9,8 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fed_tables import FedTable
+from repository import ROOT
 
 from pypaimon.streaming import (
     Position,
@@ -21,6 +25,7 @@ from pypaimon.streaming import (
     ray_dataset,
     stream_read_builder,
 )
+from pypaimon.streaming.testing import SmallTable
 
 # Ray leaves the processes of a node that it starts to themselves, and its own files to the garbage collector.
 # What it deprecates it uses itself.
@@ -29,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning",
     "ignore::DeprecationWarning:ray.*",
 )
+on_a_node = pytest.mark.by_commit(one_in=4, of="a node of Ray")
 ATTEMPTS = 8
 """Ray gives a node 30 seconds to start, which a busy machine may not have."""
 
@@ -84,6 +90,7 @@ def test_tasks_that_travel_read_every_row_once_and_a_bucket_in_order(table: FedT
         assert sum(task.metadata.size_bytes for task in tasks) == source.estimate_inmemory_data_size()
 
 
+@on_a_node
 @pytest.mark.parametrize("start", ["latest-full", "earliest"])
 def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: Any) -> None:
     builder = stream_read_builder(table.handle).with_start(start).with_filter("k > 4")
@@ -95,12 +102,14 @@ def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: 
     assert dataset.limit(3).count() == 3
 
 
+@on_a_node
 def test_a_dataset_without_rows_has_its_columns(tmp_path: Path, ray: Any) -> None:
     dataset = ray_dataset(stream_read_builder(FedTable(tmp_path, "unaware").handle))
     assert dataset.take_all() == []
     assert dataset.schema().names == ["k", "p", "v"]
 
 
+@on_a_node
 def test_each_plan_is_a_dataset_that_a_restart_gives_again_until_it_is_done(table: FedTable, ray: Any) -> None:
     builder = stream_read_builder(table.handle).with_start("earliest").with_end(latest=True)
     feed, given = RayFeed(builder), list[tuple[int, int]]()
@@ -122,6 +131,7 @@ def test_each_plan_is_a_dataset_that_a_restart_gives_again_until_it_is_done(tabl
     RayFeed(builder).load_state_dict({})
 
 
+@on_a_node
 def test_states_and_settings_that_cannot_be_are_refused(tmp_path: Path, ray: Any) -> None:
     tables = [FedTable(tmp_path / name, "fixed") for name in ("a", "b")]
     for table in tables:
@@ -141,3 +151,32 @@ def test_states_and_settings_that_cannot_be_are_refused(tmp_path: Path, ray: Any
             make(builder.copy().with_consumer_id("c"))
     with pytest.raises(StreamConfigError, match="not there yet"):
         ray_dataset(stream_read_builder(tables[0].handle).with_end(snapshot_id=9))
+
+
+@on_a_node
+def test_the_example_scores_each_row_once_wherever_it_ends(
+    tmp_path: Path, ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("ray_new_rows")
+    columns, folder = pa.schema([("x", pa.float64())]), tmp_path / "scores"
+    table = SmallTable(tmp_path / "w", keys=(), columns=columns, options={"bucket": "-1"})
+    moves, replace = iter([True, False, True, True]), os.replace
+
+    def moved(begun: Path, to: Path) -> None:
+        if Path(begun).name == "begun" and not next(moves):
+            raise KeyboardInterrupt
+        replace(begun, to)
+
+    monkeypatch.setattr(os, "replace", moved)
+    table.commit({"x": 1.0}, {"x": 2.0})
+    example.score_new_rows(stream_read_builder(table.table), folder)
+    for x in (3.0, 4.0):
+        table.commit({"x": x})
+    with pytest.raises(KeyboardInterrupt):
+        example.score_new_rows(stream_read_builder(table.table), folder)
+    example.score_new_rows(stream_read_builder(table.table), folder)
+    rows = [row for file in folder.glob("[0-9]*/*.parquet") for row in pq.read_table(file).to_pylist()]
+    assert sorted(row["x"] for row in rows) == [1.0, 2.0, 3.0, 4.0]
+    assert all(row["score"] == 2 * row["x"] for row in rows)
+    assert example.newest(folder).name == "4"

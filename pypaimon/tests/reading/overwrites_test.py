@@ -59,6 +59,17 @@ def test_a_plan_takes_away_first_whatever_limits_say(rescaled: SmallTable, limit
         assert sorted(keys[number][left:]) == [*range(gone + 1, KEYS)]
 
 
+def test_plans_that_are_read_together_stay_one_behind_the_other(rescaled: SmallTable) -> None:
+    builder = stream(rescaled)
+    with builder.new_streaming_scan() as scan:
+        splits = [split for plan in scan.stream_sync() for split in plan.splits()]
+    rows = builder.new_read().to_arrow(splits)
+    kinds = ["+I"] * KEYS
+    for gone in range(1, 5):
+        kinds += ["-D"] * (KEYS - gone + 1) + ["+I"] * (KEYS - gone)
+    assert rows["_row_kind"].to_pylist() == kinds
+
+
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
 def test_who_applies_the_batches_has_the_rows(rescaled: SmallTable, batch_bytes: int) -> None:
     target = DictTarget("id")
