@@ -71,8 +71,10 @@ class GroupDuty:
         state = self._view.state
         if state is None or not self._view.is_last or not self._has_turn(state, own):
             return False
-        for member in [each for each in state.members if each in self._view.silent()]:
-            yield from self.seal(member, own)
+        for member in state.members:
+            # With each seal the group is listed, and one that was silent before may be heard of.
+            if member in self._view.silent():
+                yield from self.seal(member, own)
         yield from self._view.read(self._to_read(state, own))
         if self._view.state is not state or self._view.is_stale:
             return True

@@ -29,7 +29,7 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     Steps,
     WriteFence,
 )
-from pypaimon.streaming.consumers.groups.group_state import GroupState
+from pypaimon.streaming.consumers.groups.group_state import GroupState, first_state
 from pypaimon.streaming.consumers.groups.group_times import GroupTimes
 from pypaimon.streaming.consumers.groups.group_view import GroupView
 from pypaimon.streaming.consumers.groups.holdings import Holdings
@@ -246,7 +246,31 @@ def test_a_seal_behind_which_the_member_has_gone_on_is_deleted(hand: Hand) -> No
     assert sorted(hand.files) == [register_name(id, 7), register_name(id, 8)]
 
 
-def answer_all(hand: Hand, steps: Steps[None]) -> None:
+def test_who_is_heard_of_while_another_one_is_ended_is_not_ended(hand: Hand) -> None:
+    ids = (".aaaaaaaa", ".bbbbbbbb", ".cccccccc")
+    state = replace(first_state(at(5), 3), number=1, begun=True, members=ids)
+    hand.files[state_name(1)] = state.to_json()
+    for id in ids:
+        hand.files[register_name(id, 1)] = Register(id, 1, "n", id, Status.ACTIVE, 1).to_json()
+    view = GroupView(TIMES, hand.clock)
+    duty = GroupDuty(view, TIMES, hand.clock, hand.draw, "group:1")
+    for _ in range(4):
+        answer_all(hand, view.look())
+        hand.now += TIMES.quiet_watch
+    assert view.silent() == set(ids)
+
+    def beats(request: Request) -> None:
+        if isinstance(request, CreateFile) and ids[1] in request.name:
+            hand.files[register_name(ids[2], 2)] = Register(ids[2], 2, "n", ids[2], Status.ACTIVE, 1).to_json()
+
+    hand.fault = beats
+    hand.files[register_name(ids[0], 2)] = Register(ids[0], 2, "n", ids[0], Status.ACTIVE, 1).to_json()
+    answer_all(hand, view.look())
+    answer_all(hand, duty.act(ids[0]))
+    assert view.final == {ids[1]} and hand.last(ids[2]).status is Status.ACTIVE
+
+
+def answer_all(hand: Hand, steps: Steps[Any]) -> None:
     request = next(steps)
     with suppress(StopIteration):
         while True:
