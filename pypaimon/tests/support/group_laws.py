@@ -52,8 +52,10 @@ class GroupLaws:
 
     # ---- what readers do ----
 
-    def may_hand_out(self, before: int, fence: Fence | None, earliest: int) -> None:
-        """A reader has found that it may hand out a plan."""
+    def may_hand_out(self, life: str, before: int, fence: Fence | None, earliest: int) -> None:
+        """A reader has found that it may hand out a plan. What it needs is kept, unless a newer life has its name."""
+        if life in self._replaced:
+            return
         if fence is None or fence.floor > before or before < earliest:
             raise BrokenLawError(f"I5: {before} is handed out, kept are {fence} from {earliest} on")
 

@@ -402,7 +402,7 @@ class Process:
         self._plans.append((slots, before, after))
 
         assert life is not None
-        self.world.laws.may_hand_out(before, self.world.fence, self.world.earliest)
+        self.world.laws.may_hand_out(life, before, self.world.fence, self.world.earliest)
 
         def deliver() -> None:
             self.world.laws.handed_out(life, slots, before, after)
