@@ -98,7 +98,8 @@ class FeedReader(Iterator[tuple[pa.RecordBatch, FeedPlace]]):
     def _pass_over(self) -> None:
         """What was looked at since had no rows of this share."""
         position = self._end or self._driver.position
-        if position is not None:
+        # A state of a feed with a later end stays where it is.
+        if position is not None and self.place.position.order() < position.order():
             self._queue.end_plan(position)
 
 

@@ -163,6 +163,19 @@ def test_the_end_of_a_feed_is_the_start_of_the_next(tmp_path: Path) -> None:
     assert worked(again, Share(), 100, False) == []
 
 
+def test_a_state_behind_the_end_stays_where_it_is(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "fixed")
+    for _ in range(3):
+        table.append(10)
+    start = stream_read_builder(table.handle).with_start("earliest")
+    longer, shorter = (Feed.of(start.copy().with_end(snapshot_id=end), "test") for end in (3, 1))
+    for _, place in longer.open(Share(), longer.begin, 4, False):
+        if place.position.snapshot > 2:
+            reader = shorter.open(Share(), place, 4, False)
+            assert list(reader) == []
+            assert reader.place == place
+
+
 def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     table, other = FedTable(tmp_path / "a", "unaware"), FedTable(tmp_path / "b", "unaware")
     for each in (table, other):
