@@ -178,6 +178,8 @@ def test_a_feed_that_travels_reads_from_its_start(table: FedTable) -> None:
         ({"batch_rows": 0}, "batch_rows: 0 is less than 1"),
         ({"format": "numpy"}, "format='numpy'"),
         ({"format": "arrow", "fill_nulls": {"k": 0}}, "fill_nulls goes with"),
+        ({"fill_nulls": {"nope": 0}}, "the columns are"),
+        ({"fill_nulls": {"k": "x"}}, "does not fit column .k. of type int64"),
         ({"rank": 1}, "give both, or neither"),
         ({"rank": 2, "world_size": 2}, "from 0 to 1"),
         ({"rank": 0, "world_size": 2}, "each find the start"),

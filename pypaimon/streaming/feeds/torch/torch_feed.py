@@ -11,7 +11,7 @@ import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.feeds.feed import Feed, refuse_moving_ends
 from pypaimon.streaming.feeds.place import FeedPlace
 from pypaimon.streaming.feeds.reader import FeedReader
@@ -72,7 +72,7 @@ class TorchFeed(IterableDataset[Any]):
         typed(StreamReadBuilder, "TorchFeed: builder", builder)
         self._batch_rows = at_least(1, "TorchFeed: batch_rows", batch_rows)
         self._full_batches = typed(bool, "TorchFeed: full_batches", full_batches)
-        self._make = _maker(format, dict(fill_nulls or {}))
+        self._make = _maker(format, _fitting(dict(fill_nulls or {}), builder))
         self._rank, self._world_size, is_shared = _ranks(rank, world_size)
         if is_shared:
             self._feed = _feed_of_rank_0(builder)
@@ -163,6 +163,23 @@ def _maker(format: Any, fill_nulls: Mapping[str, Any]) -> _Make:
     return make
 
 
+def _fitting(fill_nulls: Mapping[str, Any], builder: StreamReadBuilder) -> Mapping[str, Any]:
+    """The same, whose names are those of columns and whose values fit them."""
+    if not fill_nulls:
+        return fill_nulls
+    schema = builder.new_read().schema
+    for name, value in fill_nulls.items():
+        if name not in schema.names:
+            raise StreamConfigError(f"TorchFeed: fill_nulls names {name!r}; the columns are {schema.names}")
+        try:
+            pa.scalar(value, schema.field(name).type)
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise StreamConfigError(
+                f"TorchFeed: fill_nulls: {value!r} does not fit column {name!r} of type {schema.field(name).type}"
+            ) from error
+    return fill_nulls
+
+
 def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
@@ -183,15 +200,15 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int, bool]:
 
 def _feed_of_rank_0(builder: StreamReadBuilder) -> Feed:
     """What rank 0 finds, at all ranks; its error too, for the others wait for an answer."""
-    answer: list[Feed | PaimonStreamError | None] = [None]
+    answer: list[Feed | Exception | None] = [None]
     if torch.distributed.get_rank() == 0:
         try:
             answer[0] = Feed.of(builder, "TorchFeed")
-        except PaimonStreamError as error:
+        except Exception as error:  # noqa: BLE001 - raised below, by all of them
             answer[0] = error
     torch.distributed.broadcast_object_list(answer, src=0)
     (found,) = answer
-    if isinstance(found, PaimonStreamError):
+    if isinstance(found, Exception):
         raise found
     assert found is not None
     return found
