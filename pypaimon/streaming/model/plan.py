@@ -114,6 +114,7 @@ class StreamSplit(DataSplit):
         schema: The schema to read with, where it is not the one of the reader (`on_schema_change="follow"`).
         fingerprint: Tells the snapshot from another one with its id, where a stream planned it.
         before_snapshot_id: The snapshot that `before_files` are of, where it is known: it may expire before this one.
+        keys_move: Of mode OVERWRITE: keys may be in other buckets afterwards.
         of_branch: Those of `files` that are of another branch, whose schemas tell how they were written; None: none is.
     """
 
@@ -123,6 +124,7 @@ class StreamSplit(DataSplit):
     fingerprint: str | None = None
     before_snapshot_id: int | None = None
     of_branch: BranchFiles | None = None
+    keys_move: bool = False
     _next_plan: weakref.ref[Plan] | None = None
     _source: list[DataFileMeta] | SplitFiles
     _before: list[DataFileMeta] | SplitFiles

@@ -103,7 +103,7 @@ class StreamRead:
     def iter_batches(self, splits: Sequence[StreamSplit]) -> Iterator[pa.RecordBatch]:
         """Read lazily, batch by batch; batches are never empty.
 
-        Of an OVERWRITE all rows that it took away come before those that it brought.
+        Of an OVERWRITE that may bring keys to other buckets, all that it took away comes before what it brought.
 
         Args:
             splits: Splits of a plan, `plan.splits()`.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from pypaimon.streaming.model.plan import StreamSplit
 
 
 def in_reading_order(splits: Sequence[StreamSplit]) -> Sequence[StreamSplit]:
-    """As they are; of an OVERWRITE snapshot all that is retracted first, then all that came.
+    """As they are; of an OVERWRITE snapshot that may bring keys to other buckets all that is retracted first.
 
-    A key may lie in another bucket afterwards, where the number of buckets has changed or they are dynamic. Bucket by
-    bucket it would be taken away in one after it was brought in another.
+    Bucket by bucket a key would be taken away in one after it was brought in another.
     """
     if not any(_retracts(split) for split in splits):
         return splits
@@ -21,7 +20,7 @@ def in_reading_order(splits: Sequence[StreamSplit]) -> Sequence[StreamSplit]:
 
 
 def _retracts(split: StreamSplit) -> bool:
-    return split.mode is SplitMode.OVERWRITE and split.retracts
+    return split.keys_move and split.retracts
 
 
 def _retracted_first(splits: list[StreamSplit]) -> Iterator[StreamSplit]:

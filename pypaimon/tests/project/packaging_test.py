@@ -25,8 +25,9 @@ from repository import ROOT
 
 IMPORT_ALL = """
 import importlib, pkgutil, pypaimon.streaming as ours
+ours_of_extras = "pypaimon.streaming.feeds.ray", "pypaimon.streaming.feeds.torch"
 for module in pkgutil.walk_packages(ours.__path__, "pypaimon.streaming."):
-    if module.name.split(".")[2] != "cli":
+    if not module.name.startswith(("pypaimon.streaming.cli", *ours_of_extras)):
         importlib.import_module(module.name)
 print(ours.__file__)
 """
@@ -146,7 +147,7 @@ def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description
     formats, targets = {"lance", "mosaic", "vortex"}, {"delta", "duckdb", "iceberg", "postgres", "sqlite"}
-    extras = {"bench", "cli", "dev", "docs", "fast", "otel", "spark", "test"} | formats | targets
+    extras = {"bench", "cli", "dev", "docs", "fast", "otel", "spark", "test", "torch", "ray"} | formats | targets
     assert set(metadata.provides_extra or []) == extras
     assert "pypaimon" in {Requirement(str(each)).name for each in metadata.requires_dist or []}
 

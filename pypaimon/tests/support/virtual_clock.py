@@ -1,11 +1,9 @@
-"""Clocks on which waiting takes no time, or little."""
+"""A clock on which waiting takes no time."""
 
 from __future__ import annotations
 
 import asyncio
 import queue
-import threading
-import time
 from collections.abc import Callable
 
 from pypaimon.streaming.concurrency.clock import Clock
@@ -42,20 +40,3 @@ class VirtualClock(Clock):
         self.now += seconds
         self.waits += 1
         self.on_wait()
-
-
-class FastClock(Clock):
-    """Goes faster than the machine's, for what other threads wait for too.
-
-    Args:
-        rate: How many of its seconds pass in one.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-
-    def monotonic(self) -> float:
-        return time.monotonic() * self._rate
-
-    def wait_notified(self, condition: threading.Condition, seconds: float | None) -> None:
-        condition.wait(None if seconds is None else seconds / self._rate)
