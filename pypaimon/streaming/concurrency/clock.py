@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -41,10 +40,6 @@ class Clock:
         """Block until something is put, at most this long."""
         with contextlib.suppress(queue.Empty):
             woken.get(timeout=seconds)
-
-    def wait_notified(self, condition: threading.Condition, seconds: float | None) -> None:
-        """Block until a condition, which is held, is notified, at most this long; None: as long as it takes."""
-        condition.wait(seconds)
 
     async def wait_async(self, woken: asyncio.Event, seconds: float) -> None:
         """Wait until the event is set, at most this long."""

@@ -249,7 +249,7 @@ class DatabaseEngine:
                 if taken is not None:
                     return taken
                 due = self._state.schedule.next_due()
-                self._clock.wait_notified(self._state.changed, None if due is None else max(0.0, due - now))
+                self._state.changed.wait(None if due is None else max(0.0, due - now))
             return None
 
     def _do(self, job: Job) -> None:
