@@ -152,6 +152,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(how_to_repeat())
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _garbage_is_young() -> None:
+    """What is there before the tests of a file stays: whoever collects garbage looks at what came since."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _log_levels() -> Iterator[None]:
     """What a page of the docs or the command line's `--verbose` sets of the library's log ends with its test."""

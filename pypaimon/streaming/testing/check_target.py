@@ -60,9 +60,9 @@ def check_target(
     assert tuple(keys) in (("id",), ()), f"keys {keys!r}: give ('id',) or ()"
     drawn = SystemRandom().randrange(10**9) if seed is None else seed
     was_frozen = gc.get_freeze_count() > 0
-    if not was_frozen:
-        # What is there already need not be looked through each time that a target is let go.
-        gc.freeze()
+    # What is there already need not be looked through each time that a target is let go.
+    gc.collect()
+    gc.freeze()
     try:
         _check(make_target, read_rows, bool(keys), schema_changes, histories, drawn)
     finally:

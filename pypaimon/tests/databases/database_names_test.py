@@ -6,12 +6,14 @@ import os
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commit_seed import commit_seed
 from databases import Database, keys
+from group_members import until
 from pyarrow.fs import FileSelector
 from s3_server import BUCKET, S3Server
 
@@ -144,12 +146,13 @@ def test_each_row_comes_once_whatever_names_tables_have(tmp_path: Path, seed: in
     assert held.rows == expected, held.told
 
 
-def moved(server: S3Server, old: str, new: str) -> None:
-    """Rename as object stores do: each object is copied, then each is deleted."""
+def moved(server: S3Server, old: str, new: str, copied: Callable[[], object] = lambda: None) -> None:
+    """Rename as object stores do: each object is copied, then (once `copied` has returned) each is deleted."""
     store, home = server.file_system(), f"{BUCKET}/{old}"
     paths = [info.path for info in store.get_file_info(FileSelector(home, recursive=True)) if info.is_file]
     for path in sorted(paths):
         store.copy_file(path, f"{BUCKET}/{new}{path.removeprefix(home)}")
+    copied()
     for path in sorted(paths):
         store.delete_file(path)
 
@@ -171,3 +174,19 @@ def test_a_table_is_renamed_in_an_object_store(server: S3Server, tmp_path: Path)
         held.take(stream)
     assert held.rows == {"a_now": Counter([0, 10]), "c": Counter([1])}
     assert {TableRenamed("a_now", "a"), TableDropped("c"), TableRenamed("c", "b")} <= set(held.told)
+
+
+def test_a_rename_that_takes_long_is_told_as_a_new_table_and_a_dropped_one(server: S3Server, tmp_path: Path) -> None:
+    database, held = Database(tmp_path, server.catalog("long")), Held()
+    database.create("a", 0)
+    with database.stream().on_event(held.on_event).open_sync() as stream:
+        reader = threading.Thread(target=held.take, args=(stream,))
+        reader.start()
+        until(lambda: held.rows == {"a": Counter([0])})
+        both = {"a": Counter([0]), "a_now": Counter([0])}
+        moved(server, "long/db.db/a", "long/db.db/a_now", copied=lambda: until(lambda: held.rows == both))
+        database.write("a_now", 10)
+        until(lambda: held.rows == {"a_now": Counter([0, 10])})
+        stream.stop()
+        reader.join()
+    assert held.told == [TableAdded("a"), TableAdded("a_now"), TableDropped("a")]

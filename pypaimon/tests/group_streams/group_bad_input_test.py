@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 
 import pytest
 from cli_runs import Program
-from group_members import SESSION, group, keys, write
+from group_members import BUCKETS, SESSION, Member, group, keys, write
+from s3_server import S3Server
 from written_tables import Written
 
 from pypaimon.streaming import (
+    AssignmentLostError,
     ConsumerConflictError,
     CorruptTableError,
     StreamReadBuilder,
     list_consumers,
     stream_read_builder,
 )
-
-BUCKETS = 4
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Written:
-    table = Written(tmp_path, bucket=str(BUCKETS))
-    write(table, *range(40))
-    return table
 
 
 def alone(table: Written) -> StreamReadBuilder:
@@ -94,3 +88,26 @@ def test_a_damaged_register_does_not_keep_a_group_from_being_deleted(
     refused = program("consumers", "delete", written.name, "etl", "--yes")
     assert refused.code == 1 and "with --force that is not asked" in refused.err
     assert program("consumers", "delete", written.name, "etl", "--yes", "--force").code == 0
+
+
+def test_what_a_store_stores_late_counts_no_more(server: S3Server, tmp_path: Path) -> None:
+    """Heartbeats of a member hang until another one has its slots: neither they nor what it confirms are stored."""
+    table = Written(tmp_path, "late", catalog=server.catalog("late"), bucket=str(BUCKETS))
+    write(table, *range(40))
+    slow, lost = copy(table), list[int]()
+    slow.catalog = server.catalog("late", **{"s3.access-key": "slow"})
+    with group(slow, commit="manual", on_lost=lost.extend).open_sync() as late:
+        batch = next(late)
+        assert sorted(keys(batch)) == list(range(40))
+        with server.failing("/member-", *["hang"] * 1000, method="PUT", key="slow"):
+            other = Member(lambda **calls: group(table, **calls))
+            other.wait(lambda member: len(member.keys) == 40)
+            assert server.hanging.is_set() and len(other.slots) == BUCKETS
+        with pytest.raises(AssignmentLostError):
+            batch.commit()
+        write(table, *range(50, 90))
+        own = keys(next(late))
+        other.wait(lambda member: len(member.keys) + len(own) == 80)
+        other.end()
+    assert sorted(lost) == list(range(BUCKETS))
+    assert sorted(own + other.keys) == [*range(40), *range(50, 90)]

@@ -10,20 +10,16 @@ from typing import Any
 
 import pytest
 from cli_runs import Program
-from group_members import FOR_EVER, SESSION, Member, group, keys, until, write
+from group_members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
 from written_tables import Written
 
 from pypaimon.streaming import GroupStreamBuilder, StreamConfigError, stream_read_builder
 
-BUCKETS = 4
-
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
-    table = Written(tmp_path, bucket=str(BUCKETS))
-    write(table, *range(40))
-    write(table, *range(100, 140))
-    return table
+def written(written: Written) -> Written:
+    write(written, *range(100, 140))
+    return written
 
 
 def bounded(table: Written, end: dict[str, Any], **settings: Any) -> GroupStreamBuilder:

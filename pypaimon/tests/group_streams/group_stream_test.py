@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commit_seed import how_to_repeat, is_drawn
-from group_members import FOR_EVER, SESSION, Member, group, keys, until, write
+from group_members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
 from interrupted_call import Interrupt
 from written_tables import Written
 
@@ -30,15 +30,7 @@ from pypaimon.streaming import (
     stream_read_builder,
 )
 
-BUCKETS = 4
 ONE_IN = 1 if os.environ.get("SOAK") else 8
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Written:
-    table = Written(tmp_path, bucket=str(BUCKETS))
-    write(table, *range(40))
-    return table
 
 
 def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Written) -> None:

@@ -1,6 +1,7 @@
 """The notebooks run from top to bottom; what they claim they assert.
 
-One by commit, and that of Spark as `PROGRAMS` says; in the long form (`SOAK`) all.
+One by commit, and that of Spark as `PROGRAMS` says; in the long form (`SOAK`) all. That of Ray runs in
+`ray_feed_test.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from spark_session import ATTEMPTS, NO_WORKER, PROGRAMS, QUICK, ROOT, quick_envi
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 OF_SPARK = [path for path in NOTEBOOKS if path.stem == "spark" and "notebook" in PROGRAMS]
-DRAWN = [*some("notebooks", [path for path in NOTEBOOKS if path.stem != "spark"], 1), *OF_SPARK]
+OTHERS = [path for path in NOTEBOOKS if path.stem not in ("spark", "ray")]
+DRAWN = [*some("notebooks", OTHERS, 1), *OF_SPARK]
 
 
 @pytest.mark.parametrize("notebook", DRAWN, ids=lambda path: path.stem)

@@ -12,6 +12,7 @@ from written_tables import Written, rows
 
 from pypaimon.streaming import GroupStreamBuilder, stream_read_builder
 
+BUCKETS = 4
 SESSION = 2.0
 FOR_EVER = 120
 

@@ -47,7 +47,7 @@ class S3Server:
         self.go_on = threading.Event()
         self.hanging = threading.Event()
         self._asked: list[tuple[str, str]] = []
-        self._faults: dict[tuple[str, str], deque[Fault]] = {}
+        self._faults: dict[tuple[str, str, str], deque[Fault]] = {}
         self._on_hang: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
         self._comparing = threading.Lock()
@@ -78,7 +78,12 @@ class S3Server:
 
     @contextmanager
     def failing(
-        self, part: str, *faults: Fault, method: str = "", on_hang: Callable[[], object] = lambda: None
+        self,
+        part: str,
+        *faults: Fault,
+        method: str = "",
+        key: str = "",
+        on_hang: Callable[[], object] = lambda: None,
     ) -> Iterator[deque[Fault]]:
         """What the next requests within the block come to whose path has a part in it; gives those still to come.
 
@@ -86,17 +91,18 @@ class S3Server:
             part: Of the path.
             faults: One for each request.
             method: Of the requests; empty: any.
+            key: Access key that signs the requests; empty: any.
             on_hang: Called as one begins to hang.
         """
-        key = part, method
-        self._faults[key] = deque(faults)
+        told = part, method, key
+        self._faults[told] = deque(faults)
         self._on_hang = on_hang
         self.go_on.clear()
         self.hanging.clear()
         try:
-            yield self._faults[key]
+            yield self._faults[told]
         finally:
-            del self._faults[key]
+            del self._faults[told]
             self.go_on.set()
 
     def options(self, **changed: str) -> dict[str, str]:
@@ -133,7 +139,11 @@ class S3Server:
         with self._lock:
             self._asked.append((environ["REQUEST_METHOD"], path))
             method = environ["REQUEST_METHOD"]
-            fitting = (each for (part, wanted), each in self._faults.items() if part in path and wanted in ("", method))
+            fitting = (
+                each
+                for (part, wanted, key), each in self._faults.items()
+                if part in path and wanted in ("", method) and key in ("", _signer(environ))
+            )
             waiting = next((faults for faults in fitting if faults), None)
             fault = waiting.popleft() if waiting else None
         if fault is None and self._is_refused(environ):
@@ -165,9 +175,14 @@ class S3Server:
         agent = environ.get("HTTP_USER_AGENT", "")
         if self.agents and self.agents in agent:
             return True
-        signed = _SIGNED_BY.search(environ.get("HTTP_AUTHORIZATION", ""))
         token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
-        return self.keys is not None and (signed is None or self.keys.get(signed[1], ...) != token)
+        return self.keys is not None and self.keys.get(_signer(environ), ...) != token
+
+
+def _signer(environ: dict[str, Any]) -> str:
+    """The access key that a request is signed by; empty: none."""
+    signed = _SIGNED_BY.search(environ.get("HTTP_AUTHORIZATION", ""))
+    return "" if signed is None else signed[1]
 
 
 def _error(status: int, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:

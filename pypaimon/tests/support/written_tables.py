@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
+from pypaimon import Schema
 from tables import Table
 
 from pypaimon.streaming import StreamWriteBuilder, stream_write_builder
@@ -19,9 +19,10 @@ KINDS = pa.schema([("_row_kind", pa.string()), *KEYED])
 class Written(Table):
     """A table `db.<name>` of (k, v), with a primary key `k` unless told otherwise, and no column of row kinds."""
 
-    def __init__(self, warehouse: Path, name: str = "w", *, keyed: bool = True, **options: str) -> None:
+    def __init__(
+        self, warehouse: Path, name: str = "w", *, keyed: bool = True, catalog: Any = None, **options: str
+    ) -> None:
         self._keyed = keyed
-        catalog = CatalogFactory.create({"warehouse": str(warehouse)})
         options = {"bucket": "2", **options} if keyed else options
         super().__init__(warehouse, name, primary_key=False, catalog=catalog, **options)
 

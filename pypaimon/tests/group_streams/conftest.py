@@ -1,0 +1,17 @@
+"""A table that a group reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from group_members import BUCKETS, write
+from written_tables import Written
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """It holds the keys 0 to 39, in `BUCKETS` buckets."""
+    table = Written(tmp_path, bucket=str(BUCKETS))
+    write(table, *range(40))
+    return table
