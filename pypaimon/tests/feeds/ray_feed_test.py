@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import time
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,28 +37,25 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:ray.*",
 )
 on_a_node = pytest.mark.by_commit(one_in=8, of="a node of Ray")
-
-
-class SlowTime:
-    """The module `time`, of whose seconds a minute has three."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-    def monotonic(self) -> float:
-        return time.monotonic() / 20
+ATTEMPTS = 8
+"""Ray gives a node 30 seconds to start, which a busy machine may not have."""
 
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        # Ray gives a node 30 seconds to start, and each of its processes, which a busy machine may not have.
-        patch.setenv("RAY_agent_register_timeout_ms", "600000")
-        patch.setattr("ray._private.node.time", SlowTime())
-        ray.init("local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            ray.init("local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+            break
+        except Exception as error:
+            ray.shutdown()
+            # What was begun of a node would go on beside the next one.
+            subprocess.run(["pkill", "-9", "-P", str(os.getpid()), "-f", "/ray/"], check=False)
+            if attempt == ATTEMPTS or "timed out during startup" not in str(error):
+                raise
     yield ray
     ray.shutdown()
 
