@@ -65,6 +65,7 @@ LONG = [
         *("spark_sink_kill", "spark_installed", "spark_example", "packaging", "corpus", "notebooks"),
         *("docs", "concurrency", "manifests", "faults", "cancellation", "spark_sink_exactly_once"),
         *("interrupts", "s3_requests", "ranges_model", "crash", "long_run", "corpus_batch", "progress_machine"),
+        *("group_model", "check_target", "adbc_targets", "live_table", "keyed_vectors", "cli_tail", "group_processes"),
     )
 ]
 """Files that take long, or wait long for other programs."""

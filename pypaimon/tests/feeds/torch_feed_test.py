@@ -49,12 +49,11 @@ def feed_of(builder: StreamReadBuilder, **arguments: Any) -> Any:
     return TorchFeed(builder, **{"batch_rows": 8, **arguments})
 
 
-def loader_of(feed: Any, workers: int, **arguments: Any) -> Any:
+def loader_of(feed: Any, workers: int, context: str = "fork", **arguments: Any) -> Any:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    context = "fork" if workers else None
     return StatefulDataLoader(
-        feed, batch_size=None, num_workers=workers, multiprocessing_context=context, **arguments
+        feed, batch_size=None, num_workers=workers, multiprocessing_context=context if workers else None, **arguments
     )
 
 
@@ -157,6 +156,15 @@ def test_a_loader_goes_on_behind_any_batch(table: FedTable, workers: int) -> Non
         longer = loader_of(feed_of(builder_of(table)), workers)
         longer.load_state_dict(json.loads(state))
         assert sorted(given[:count] + keys(longer)) == list(range(150))
+
+
+@pytest.mark.by_commit(one_in=8)
+def test_workers_may_be_new_processes(table: FedTable) -> None:
+    loader = loader_of(feed_of(builder_of(table)), 2, "spawn")
+    first = keys([next(iter(loader))])
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    assert sorted(first + keys(loader)) == list(range(120))
 
 
 def test_full_batches_are_cut_across_snapshots(table: FedTable) -> None:

@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "fixed append": ([], [], {"bucket": "5", "bucket-key": "k"}),
     "fixed": ([], ["k"], {"bucket": "3"}),
     "partitions": (["p"], ["p", "k"], {"bucket": "1"}),
+    "vectors": ([], ["k"], {"bucket": "2", "deletion-vectors.enabled": "true"}),
     "dynamic": ([], ["k"], {"bucket": "-1", "dynamic-bucket.target-row-num": "4"}),
     "postponed": ([], ["k"], {"bucket": "-2"}),
 }
