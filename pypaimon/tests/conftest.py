@@ -78,8 +78,8 @@ settings.load_profile("default")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two workers more than cores: many tests wait for programs that they have started."""
-    return (os.cpu_count() or 1) + 2
+    """Three workers more than cores: many tests wait for programs that they have started."""
+    return (os.cpu_count() or 1) + 3
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -127,7 +127,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, files in _SHARED.items():
             if name in getattr(item, "fixturenames", ()) and item.path.name not in files:
                 raise pytest.UsageError(f"{item.path.name} takes `{name}`: name it in ON_{name.upper()} of conftest.py")
-    chosen = bool(os.environ.get("SOAK") or config.option.keyword or any("::" in each for each in config.args))
+    asked = config.option.keyword or config.option.markexpr or any("::" in each for each in config.args)
+    chosen = bool(os.environ.get("SOAK") or asked)
     left = [] if chosen else [item for item in items if not _is_drawn(item)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]

@@ -81,6 +81,7 @@ class Followed:
             return [row for batch in stream for row in batch.data.to_pylist()]
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(
     ("engine", "producer"),
     [(engine, "lookup") for engine in ENGINES]

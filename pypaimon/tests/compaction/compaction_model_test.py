@@ -98,6 +98,7 @@ class Life:
                 assert all(one[1] < other[0] for one, other in pairwise(bounds))
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("engine", ENGINES)
 @seed(commit_seed())
 @BUDGET
@@ -118,6 +119,7 @@ def test_keyed_tables(engine: str, steps: list[Any], trigger: int, small: str, b
         live(Life(directory, ["id", "p"], options), steps)
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("bucket", [{}, {"bucket": "2", "bucket-key": "id"}])
 @seed(commit_seed())
 @BUDGET

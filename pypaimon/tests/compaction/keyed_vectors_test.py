@@ -139,6 +139,7 @@ class Marked:
         return sorted(((row["id"], row["a"], row["b"]) for row in rows), key=repr)
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("engine", ENGINES)
 @seed(commit_seed())
 @settings(
@@ -234,6 +235,7 @@ def test_rows_that_are_marked_meanwhile_stay_gone(tmp_path: Path, force: str) ->
     marked.check()
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
     for steps in range(1 + commit_seed() % 9, 70, 9):
         marked = leveled(tmp_path / str(steps))

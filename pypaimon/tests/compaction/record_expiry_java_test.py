@@ -94,6 +94,7 @@ def read(table: Any, start: str) -> list[Any]:
     return rows if start == "earliest" else sorted(rows, key=lambda row: str(row["k"]))
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_records_expire_as_in_java(java: LiveJava, tmp_path: Path, kind: str) -> None:
     twins = Twins(java, tmp_path, kind)

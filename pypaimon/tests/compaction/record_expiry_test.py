@@ -98,6 +98,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.by_commit(one_in=2)
 @seed(commit_seed())
 @settings(
     max_examples=EXAMPLES,

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -128,6 +129,7 @@ class ShardGroup(RuleBasedStateMachine):
 MODES = ["auto", "replay"]
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_shards_read_every_row_once_from_one_start() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         ShardGroup,

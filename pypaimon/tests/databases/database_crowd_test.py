@@ -122,6 +122,7 @@ def server() -> Iterator[S3Server]:
     server.stop()
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("fast", ["on", "off"] if LONG else ["on"])
 def test_an_object_store(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: str) -> None:
     from pypaimon.streaming.io.object_reads import SWITCH

@@ -48,6 +48,7 @@ def in_warehouse(warehouse: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(
     ("target", "held", "steps"),
     [

@@ -214,6 +214,7 @@ def test_what_a_store_does_not_do_in_one_step_stops_its_table_alone(
     check(database, copies, "same", "made_anew", "renamed_now")
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_changes_at_random(database: Database, copies: Database, tmp_path: Path) -> None:
     for seed in SEEDS:
         source, target = Database(tmp_path / f"w{seed}"), Database(tmp_path / f"c{seed}")

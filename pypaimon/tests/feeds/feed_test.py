@@ -54,6 +54,7 @@ def worked(feed: Feed, share: Share, length: int, across: bool, stops: random.Ra
         reader.close()
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("history", range(HISTORIES))
 def test_workers_read_every_row_once_wherever_they_stop(tmp_path: Path, kind: str, history: int) -> None:

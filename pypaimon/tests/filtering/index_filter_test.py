@@ -115,6 +115,7 @@ def predicates(number: int) -> st.SearchStrategy[Predicate]:
     return st.recursive(leaves(number), joined, max_leaves=4)
 
 
+@pytest.mark.by_commit(one_in=2)
 @SETTINGS
 @given(st.data())
 def test_an_index_never_rules_out_a_file_with_a_matching_row(data: st.DataObject) -> None:

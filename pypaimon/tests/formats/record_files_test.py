@@ -77,6 +77,7 @@ def _corpus() -> Iterable[tuple[str, bytes]]:
             yield kind, path.read_bytes()
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("write", [_parquet, _orc], ids=["parquet", "orc"])
 def test_another_format_holds_the_same(write: Callable[[pa.Table], bytes]) -> None:
     kinds = set()

@@ -235,6 +235,7 @@ def random_value(drawn: random.Random, kind: pa.DataType, nullable: bool = True)
     return text if pa.types.is_string(kind) else text.encode()
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_values_are_those_that_pypaimon_reads() -> None:
     """Of any type in any other, in rows of many blocks; of some of the columns, in any order."""
     drawn = seeded("rows of any type")

@@ -139,6 +139,7 @@ class Reader:
             self.next = scan.next_snapshot_id
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_every_reader_gets_every_row_once_while_writers_commit_and_expire(site: Site) -> None:
     """A reader with a first full plan waits with it until expiry would have taken what follows, but for its fence."""
     table = site.handle()

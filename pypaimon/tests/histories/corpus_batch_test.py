@@ -76,6 +76,7 @@ def test_chain_tables_are_refused_by_name(scenario: str) -> None:
         assert "batch reads are of one branch" in str(outcome.error)
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("scenario", scenario_names(ARCHIVE))
 def test_kinds_turn_one_state_into_the_other(scenario: str) -> None:
     """Whatever compactions, overwrites and deletes lie in between; tables that cannot be read, or compared, aside."""

@@ -18,6 +18,7 @@ DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 4)
 CASES = [pytest.param(*table, marks=refused_by_pyarrow if "types_append_orc" in table else ()) for table in DRAWN]
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(("archive", "scenario"), CASES)
 def test_reads_of_a_table(archive: str, scenario: str) -> None:
     """No read is wrong or went back, the scoreboard is right about each; reading wrote nothing into the table."""

@@ -103,6 +103,7 @@ def scenarios(steps: int, seed: str) -> list[list[int]]:
     return singles + pairs
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("name", some("readers that crash", list(READERS), 2))
 def test_a_reader_dies_at_any_step(tmp_path: Path, name: str) -> None:
     reader = READERS[name]

@@ -166,6 +166,7 @@ def drawn(name: str, calls: int) -> list[int]:
     return [number for number in range(1, calls + 1) if is_drawn(f"{name} {number}", 1 if SOAK else 6)]
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(
     ("kind", "name"), [*(("append", name) for name in FAULTS), ("input", "404"), ("input", "truncated")]
 )

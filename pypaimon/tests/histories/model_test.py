@@ -166,6 +166,7 @@ class Histories(RuleBasedStateMachine):
             self.directory.cleanup()
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", some("kinds of tables of the model", sorted(TABLES), 4))
 def test_readers_see_what_the_model_says(kind: str) -> None:
     print(how_to_repeat())

@@ -10,6 +10,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import pytest
 from commit_seed import commit_seed
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -109,6 +110,7 @@ class History:
         self._changes._rows = kept
 
 
+@pytest.mark.by_commit(one_in=2)
 @seed(commit_seed())
 @BUDGET
 @given(

@@ -69,6 +69,7 @@ def table(tmp_path: Path) -> SmallTable:
 # ---- it holds what the table holds ----
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("producer", ["input", "none", "lookup"])
 def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, producer: str) -> None:
     random = seeded(f"live table {producer}")

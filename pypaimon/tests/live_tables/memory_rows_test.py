@@ -78,6 +78,7 @@ def held(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(str(value) if isinstance(value, float) else value for value in key)
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", KEYS)
 def test_rows_are_those_of_a_dict_after_each_change(kind: str) -> None:
     random = seeded(kind)

@@ -72,6 +72,7 @@ def test_nodes_grow_as_java_s(library: JavaBitmaps, count: int) -> None:
             assert united == expected
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

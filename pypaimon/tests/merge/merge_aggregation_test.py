@@ -199,6 +199,7 @@ def in_order(value: Any) -> Any:
     return sorted(value) if value and isinstance(value, list) and isinstance(value[0], tuple) else value
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("case", CASES)
 @given(data=st.data(), deletes=DELETES)
 @settings(max_examples=40, deadline=None)

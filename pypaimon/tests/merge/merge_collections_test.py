@@ -144,6 +144,7 @@ def text(item: Any) -> str:
     return repr(item and sorted(item.items()))
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("case", CASES)
 @given(data=st.data(), deletes=st.sampled_from(["retract", "ignore", "none"]))
 @settings(max_examples=40, deadline=None)

@@ -72,6 +72,7 @@ def oldest_addition(records: list[Record]) -> tuple[int, dict[str, Any]] | None:
     return (added[0].kind, added[0].values) if added else None
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", KEYS)
 @given(data=st.data(), keep_deletes=st.booleans())
 @settings(max_examples=25, deadline=None)

@@ -148,6 +148,7 @@ def by_rows(engine: PartialUpdate, functions: dict[str, tuple[str, bool]]) -> An
     return merge
 
 
+@pytest.mark.by_commit(one_in=2)
 @given(
     data=st.data(),
     runs=sorted_runs_of({"k": st.integers(0, 2)}, VALUES, max_runs=3, max_size=8),

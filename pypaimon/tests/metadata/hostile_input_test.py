@@ -182,6 +182,7 @@ def test_many_entries_are_decoded_or_refused(codec: str, data: st.DataObject) ->
 FILES = ["snapshot/snapshot-2", "manifest/manifest-list-*-1", "manifest/manifest-list-*-0", "manifest/manifest-*-0"]
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("pattern", [*FILES, "bucket-*/data-*.parquet", "schema/schema-0"])
 @given(data=st.data())
 @STREAMS

@@ -116,6 +116,7 @@ def _limited(draw: Any, builder: StreamReadBuilder) -> StreamReadBuilder:
     return builder.with_prefetch(draw(st.sampled_from([0, 3])))
 
 
+@pytest.mark.by_commit(one_in=2)
 @settings(max_examples=600 if SOAK else 30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), kind=st.sampled_from(sorted(_KINDS)), full=st.booleans())
 def test_restarts_inside_snapshots_with_other_settings_are_exact(

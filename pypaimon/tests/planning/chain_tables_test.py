@@ -132,6 +132,7 @@ def test_a_stream_goes_on_anywhere_in_its_first_plan(chain: ChainTable, options:
     assert plan is not None and plan.snapshot_id == 4
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("number", range(6))
 def test_random_histories_have_the_first_plan_of_the_model(tmp_path: Path, number: int) -> None:
     """Chosen by partition and bucket, filtered, sharded, cut and gone on with: always the same rows."""

@@ -43,6 +43,7 @@ def polled(scan: AsyncStreamingTableScan, times: int = 20) -> None:
         assert scan.plan() is None, "a row of another history"
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kept", [0, 2])
 @pytest.mark.parametrize("more", [0, 1, 20])
 @pytest.mark.parametrize("prefetch", [0, 4])

@@ -48,6 +48,7 @@ class Shard:
         return True
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("seed", range(4 * (1 + 50 * SOAK)))
 def test_no_row_is_lost_and_none_repeated_from_before_the_smallest_saved_position(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

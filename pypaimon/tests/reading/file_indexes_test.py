@@ -101,6 +101,7 @@ def suited(predicate: Predicate, name: str) -> Predicate:
     return Predicate(predicate.method, 0, "m" if predicate.field == "n" else "f", values)
 
 
+@pytest.mark.by_commit(one_in=2)
 @SETTINGS
 @given(
     st.sampled_from(list(TABLES)),

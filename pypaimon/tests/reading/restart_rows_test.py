@@ -39,6 +39,7 @@ def follow(builder: StreamReadBuilder) -> Iterator[tuple[Plan, list[Row]]]:
             yield plan, rows(read, plan)
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("catch_up", ["replay", "auto"])
 def test_a_restart_by_position_goes_on_with_the_next_row(table: Table, catch_up: str) -> None:
     """After each plan that was kept with its position, also inside of a snapshot; one more plan was in hand."""

@@ -53,6 +53,7 @@ def told(found: list[tuple[Plan, list[Row]]]) -> list[tuple[Any, ...]]:
     return [(plan.kind, plan.snapshot_id, plan.position, sorted(of_plan)) for plan, of_plan in found]
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.usefixtures("_rust")
 @pytest.mark.parametrize("make", MAKE)
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def _identifiers(world: World) -> list[int]:
     return [key for key, value in world.rows() if value == 0]
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("store", ["disk", "objects"])
 @pytest.mark.parametrize("lasting", [False, True])

@@ -64,6 +64,7 @@ def check(found: dict[str, Any]) -> None:
         assert target == source
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_a_copy_dies_at_any_step(copies: Copies, request: pytest.FixtureRequest) -> None:
     undisturbed = copies.lives([])
     check(undisturbed)

@@ -32,6 +32,7 @@ def killed(directory: Path, kind: str, who: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_commit_is_there_once_and_only_named_orphans(tmp_path: Path, kind: str) -> None:
     found = killed(tmp_path, kind, "ours")

@@ -111,6 +111,7 @@ def drawn(actions: Mapping[str, object], count: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("between", "stage"), found)
 
 
+@pytest.mark.by_commit(one_in=2)
 @drawn(GOES_ON, 8)
 def test_a_writer_goes_on_behind_it(table: Written, between: str, stage: str) -> None:
     with opened(table, stage) as writer:

@@ -33,6 +33,7 @@ def world(kind: str, tmp_path: Path) -> World:
     return World(tmp_path, **KINDS[kind])
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_a_death_at_every_request_and_then_a_restart(kind: str, tmp_path: Path) -> None:
     for death in range(60):
         world = World(tmp_path / str(death), **KINDS[kind])
