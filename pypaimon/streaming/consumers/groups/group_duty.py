@@ -217,13 +217,13 @@ class GroupDuty:
             yield CreateFile(state_name(state.number), state.to_json())
 
     def _tidy_up(self, state: GroupState) -> Steps[None]:
-        """Delete former states, and the registers of those who ended long ago."""
+        """Delete former states, and of the registers of those who have ended what nobody needs."""
         names = [state_name(number) for number in self._former_states(state)]
         names += [
             register_name(member, number)
             for member in self._strangers(state)
-            if member in self._view.final and self._is_over(member)
-            for number in self._view.versions[member]
+            if member in self._view.final
+            for number in self._former_versions(member)
         ]
         if names and not self._view.is_stale:
             yield DeleteFiles(tuple(names))
@@ -235,8 +235,16 @@ class GroupDuty:
         seen = [register.seen for member in state.members if (register := self._view.known.get(member))]
         return [number for number in self._view.states[:-_STATES_KEPT] if number < min(seen, default=0)]
 
-    def _is_over(self, member: str) -> bool:
-        """Whether a register has been as it is for so long that nobody can be in the midst of writing it."""
-        times = [time for time in self._view.modified.values() if time is not None]
-        last = self._view.modified.get(register_name(member, self._view.last(member)))
-        return last is not None and max(times) - last >= self._times.dead_for
+    def _former_versions(self, member: str) -> list[int]:
+        """Versions of a register that has its last one: those before, once every listing has that one.
+
+        The last one too, once it has been there for so long that nobody can be in the midst of writing another one.
+        """
+        versions, modified = self._view.versions[member], self._view.modified
+        last = modified.get(register_name(member, versions[-1]))
+        if last is None:
+            return []
+        age = max(time for time in modified.values() if time is not None) - last
+        if age >= self._times.dead_for:
+            return versions
+        return versions[:-1] if age >= self._times.kept else []
