@@ -194,7 +194,7 @@ def test_what_the_page_shows_runs(tmp_path: Path, ray: Any, capsys: pytest.Captu
     table.commit({"id": 3})
     (block,) = (block.text for block in blocks(DOCS / "feeds.md") if block.language == "py")
     exec(block, {"table": table.table, "stream_read_builder": stream_read_builder})
-    assert capsys.readouterr().out.splitlines() == ["3", "2 3"]
+    assert capsys.readouterr().out.splitlines() == ["3", "3 3"]
 
 
 @on_a_node
