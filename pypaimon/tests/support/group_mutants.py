@@ -148,7 +148,7 @@ def _lose_nothing(self: Holdings) -> None:
 
 def _dead_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does anybody list before writing, which would notice it as a rule."""
-    monkeypatch.setattr(GroupDuty, "_former_versions", lambda duty, member: duty._view.versions[member])
+    monkeypatch.setattr(GroupDuty, "_former_versions", lambda duty, member, _: duty._view.versions[member])
     monkeypatch.setattr(GroupView, "is_stale", property(lambda view: False))
 
 

@@ -219,11 +219,10 @@ class GroupDuty:
     def _tidy_up(self, state: GroupState) -> Steps[None]:
         """Delete former states, and of the registers of those who have ended what nobody needs."""
         names = [state_name(number) for number in self._former_states(state)]
+        newest = max((time for time in self._view.modified.values() if time is not None), default=0.0)
+        ended = self._view.final.intersection(self._strangers(state))
         names += [
-            register_name(member, number)
-            for member in self._strangers(state)
-            if member in self._view.final
-            for number in self._former_versions(member)
+            register_name(member, number) for member in ended for number in self._former_versions(member, newest)
         ]
         if names and not self._view.is_stale:
             yield DeleteFiles(tuple(names))
@@ -235,16 +234,17 @@ class GroupDuty:
         seen = [register.seen for member in state.members if (register := self._view.known.get(member))]
         return [number for number in self._view.states[:-_STATES_KEPT] if number < min(seen, default=0)]
 
-    def _former_versions(self, member: str) -> list[int]:
+    def _former_versions(self, member: str, newest: float) -> list[int]:
         """Versions of a register that has its last one: those before, once every listing has that one.
 
         The last one too, once it has been there for so long that nobody can be in the midst of writing another one.
+
+        Args:
+            member: Whose register.
+            newest: When the last file of the group was written, by the store's clock.
         """
-        versions, modified = self._view.versions[member], self._view.modified
-        last = modified.get(register_name(member, versions[-1]))
-        if last is None:
+        versions = self._view.versions[member]
+        last = self._view.modified.get(register_name(member, versions[-1]))
+        if last is None or newest - last < self._times.kept:
             return []
-        age = max(time for time in modified.values() if time is not None) - last
-        if age >= self._times.dead_for:
-            return versions
-        return versions[:-1] if age >= self._times.kept else []
+        return versions if newest - last >= self._times.dead_for else versions[:-1]
