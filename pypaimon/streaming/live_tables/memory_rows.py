@@ -117,16 +117,15 @@ class MemoryRows:
             arrays = [comparable(each) for each in self.keys.arrays(values)]
             with self._read() as version:
                 (row,) = self._rows_of(version, arrays).tolist()
-                return None if row < 0 else _row(version.chunks, row)
+                return None if row < 0 else _row(*version.chunks.place(row))
         one = hash_of_one(plain)
         with self._read() as version:
             for row in version.index.rows_of_hash(one):
-                batch, place = version.chunks.place(row)
+                columns, place = version.chunks.place(row)
                 if all(
-                    batch.column(name)[place].as_py() == value
-                    for name, value in zip(self.keys.names, values, strict=True)
+                    columns[name][place].as_py() == value for name, value in zip(self.keys.names, values, strict=True)
                 ):
-                    return None if version.dead.item(row) else _row(version.chunks, row)
+                    return None if version.dead.item(row) else _row(columns, place)
         return None
 
     def get_many(self, keys: Any) -> pa.Table:
@@ -282,6 +281,5 @@ def _without_dead(version: _Version) -> _Version:
     return _Version(version.moment, chunks, index, np.zeros(max(chunks.num_rows, _FEW), np.bool_))
 
 
-def _row(chunks: RowChunks, row: int) -> dict[str, Any]:
-    batch, place = chunks.place(row)
-    return {name: column[place].as_py() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+def _row(columns: dict[str, pa.Array], place: int) -> dict[str, Any]:
+    return {name: column[place].as_py() for name, column in columns.items()}

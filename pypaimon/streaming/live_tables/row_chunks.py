@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -31,6 +32,9 @@ class RowChunks:
         self.schema = schema
         self.batches = tuple(batches)
         self._ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
+        self._begins = [0, *self._ends.tolist()]
+        # pyarrow makes an object of a column each time that it is asked for.
+        self._columns: dict[int, dict[str, pa.Array]] = {}
 
     @property
     def num_rows(self) -> int:
@@ -46,13 +50,14 @@ class RowChunks:
         """All rows; nothing is copied."""
         return pa.Table.from_batches(self.batches, self.schema)
 
-    def place(self, row: int) -> tuple[pa.RecordBatch, int]:
-        """The batch of a row, and its number there."""
-        if len(self.batches) == 1:
-            return self.batches[0], row
-        number = int(self._ends.searchsorted(row, "right"))
-        batch = self.batches[number]
-        return batch, row - int(self._ends[number]) + batch.num_rows
+    def place(self, row: int) -> tuple[dict[str, pa.Array], int]:
+        """The columns of the batch of a row, by name, and its number there."""
+        number = bisect_right(self._begins, row) - 1
+        columns = self._columns.get(number)
+        if columns is None:
+            batch = self.batches[number]
+            columns = self._columns[number] = dict(zip(batch.schema.names, batch.columns, strict=True))
+        return columns, row - self._begins[number]
 
     def take(self, rows: Rows, columns: Sequence[str] | None = None) -> list[pa.Array]:
         """Some rows.
