@@ -129,7 +129,7 @@ up, stalls, commit to rows, Spark's rates) show, and rates that count processor 
   {latency.LATENCY_MS} ms, by the clock. Ratios to pyarrow and
   pypaimon-rust are medians over rounds in which both sides ran one right after the other.
 - Catching up is bound by the processor here, which the server shares.
-- pyarrow is `ParquetFile.read(use_threads=False)` of the same files and columns; ours runs on one thread as well.
+- pyarrow is `ParquetFile.read()` of the same files and columns; both decode on as many threads as Arrow has.
 - Shredded maps have the storage layout `shared-shredding`: 6 out of 50 keys in each row, 8 columns.
 - Large plans are made in processes of their own, whose imports count as memory; splits are made, the objects of
   their files are not.

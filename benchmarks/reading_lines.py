@@ -76,7 +76,7 @@ def raw_files(table: Any) -> Side:
         for path in paths:
             with pq.ParquetFile(path) as file:
                 names = [each for each in file.schema_arrow.names if each in (*table.field_names, "_VALUE_KIND")]
-                rows += file.read(names, use_threads=False).num_rows
+                rows += file.read(names).num_rows
         return rows
 
     return run

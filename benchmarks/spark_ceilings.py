@@ -59,7 +59,7 @@ class _Tasks:
         for path in self.files[partition.value]:
             file = pq.ParquetFile(path)
             stored = [name for name in batch.schema.names if name in file.schema_arrow.names]
-            for each in file.iter_batches(BATCH_SIZE, columns=stored, use_threads=False):
+            for each in file.iter_batches(BATCH_SIZE, columns=stored):
                 made = {name: batch.column(name).slice(0, each.num_rows) for name in {*batch.schema.names} - {*stored}}
                 columns = [made[name] if name in made else each.column(name) for name in batch.schema.names]
                 yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)

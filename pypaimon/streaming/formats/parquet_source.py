@@ -58,7 +58,10 @@ class ParquetSource:
         rows = rows // batch_size * batch_size or rows
         # Read in the order in which they lie in the file, so that none of its pieces is needed twice.
         stored = sorted(columns, key=self.schema.names.index)
-        for read in self._file.iter_batches(rows, columns=stored, use_threads=False):
+        # Not where Arrow would call back into Python: requests to a store belong to the thread that asks. Nor is it of
+        # use where there are few rows.
+        in_threads = isinstance(self._stream, pa.NativeFile) and self.num_rows > batch_size
+        for read in self._file.iter_batches(rows, columns=stored, use_threads=in_threads):
             batch = read.select(list(columns))
             for start in range(0, batch.num_rows, batch_size):
                 yield batch.slice(start, batch_size)

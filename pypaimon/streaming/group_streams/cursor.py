@@ -49,9 +49,7 @@ class Cursor:
         has_ended: It has come to the end that its builder was given.
     """
 
-    def __init__(
-        self, slots: Mapping[int, int], position: Position, builder: StreamAssembly, batch_bytes: int
-    ) -> None:
+    def __init__(self, slots: Mapping[int, int], position: Position, builder: StreamAssembly, batch_bytes: int) -> None:
         self.slots = dict(slots)
         self.handed = HandedOut(position, position)
         self.read_to = position

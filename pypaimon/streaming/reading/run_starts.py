@@ -1,4 +1,8 @@
-"""Runs of files in a store, begun at the same time: a merge gives its first rows after few round trips."""
+"""Runs of files that are begun before it is their turn.
+
+In a store a merge gives its first rows after few round trips; on a local disk one file is decoded while the rows of the
+one before it are used.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,19 @@ def begun(pool: IOPool, runs: Iterable[Iterable[pa.RecordBatch]]) -> list[Iterab
     """
     iterators = [iter(run) for run in runs]
     return [_from_first(pool, pool.submit(next, run, None), run) for run in iterators]
+
+
+def one_ahead(pool: IOPool, runs: Iterable[Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """All batches of runs, one run after the other; the first batch of the next one is made meanwhile, on a thread.
+
+    Errors come where the batch would.
+    """
+    run: Iterable[pa.RecordBatch] = ()
+    for following in runs:
+        (begun_run,) = begun(pool, [following])
+        yield from run
+        run = begun_run
+    yield from run
 
 
 def _from_first(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ import pyarrow.compute as pc
 from pypaimon.streaming.files.deletion_vectors import DeletionVector
 from pypaimon.streaming.files.index_blocks import PlanVectors
 from pypaimon.streaming.files.row_id_groups import row_id_groups
-from pypaimon.streaming.internals import DataFileMeta
+from pypaimon.streaming.internals import DataFileMeta, DeletionFile
+from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.merge import differing_rows, net_changes
 from pypaimon.streaming.model import row_kinds
@@ -30,11 +32,15 @@ from pypaimon.streaming.reading.joined_rows import joined_rows
 from pypaimon.streaming.reading.read_layout import Layout
 from pypaimon.streaming.reading.record_filter import RecordFilter
 from pypaimon.streaming.reading.records import Records, adding
+from pypaimon.streaming.reading.run_starts import one_ahead
 from pypaimon.streaming.reading.split_files import SplitFiles
 from pypaimon.streaming.reading.wanted_files import WantedFiles
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.table_directory import TableDirectory
+
+_FEW_ROWS = 10_000
+"""Files of so many rows are decoded about as fast as they are handed to another thread."""
 
 
 class SplitReader:
@@ -47,7 +53,7 @@ class SplitReader:
         keep_deletes: Whether first plans show stored deletes (audit log).
         tell_deletes: Whether a difference of states shows what is gone: rows have a column that says so.
         batch_size: Rows per batch read, at most.
-        openers: Threads that files of a merge are opened on, at the same time.
+        openers: Threads that files are opened on before it is their turn.
         vectors: The deletion vectors of all splits that are read.
     """
 
@@ -68,6 +74,7 @@ class SplitReader:
         self._keep_deletes = keep_deletes
         self._tell_deletes = tell_deletes
         self._batch_size = batch_size
+        self._openers = openers
         self._wanted = WantedFiles(directory, layout, unmatched)
         self._traits = layout.traits
         self._clustered = OptionValues(layout.schema.options).boolean("pk-clustering-override", False)
@@ -110,18 +117,27 @@ class SplitReader:
         return SplitFiles.before(split, self._layout.schema)
 
     def _rows(self, split: StreamSplit) -> Iterator[Records]:
-        columns, files = self._layout.system_columns, self._now(split)
-        for file, deletions in self._wanted.of(files, upserts=False):
-            for batch in self._files.of(file, deletions, self._layout.fields, columns, files.constants):
-                yield Records(batch)
+        for batch in self._batches(self._now(split), self._layout.system_columns, upserts=False):
+            yield Records(batch)
 
     def _stored(self, files: SplitFiles, *, upserts: bool = False) -> Iterator[Records]:
-        columns = (*self._layout.system_columns, VALUE_KIND)
-        for file, deletions in self._wanted.of(files, upserts=upserts):
-            directory = self._files.directory_of(files, file)
-            fields = self._layout.fields
-            for batch in self._files.of(file, deletions, fields, columns, files.constants, directory=directory):
-                yield Records(batch, batch.column(VALUE_KIND))
+        for batch in self._batches(files, (*self._layout.system_columns, VALUE_KIND), upserts=upserts):
+            yield Records(batch, batch.column(VALUE_KIND))
+
+    def _batches(self, files: SplitFiles, columns: Sequence[str], *, upserts: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of one file after the other, of those that are wanted: each is asked about when it is its turn.
+
+        Those of another branch are not asked about: the schemas of this one say nothing of them.
+        """
+
+        def rows(file: DataFileMeta, deletions: DeletionFile | None) -> Iterator[pa.RecordBatch]:
+            if files.branch(file) or self._wanted.wants(file, upserts=upserts):
+                directory = self._files.directory_of(files, file)
+                fields, constants = self._layout.fields, files.constants
+                yield from self._files.of(file, deletions, fields, columns, constants, directory=directory)
+
+        runs = [rows(file, deletions) for file, deletions in files.files]
+        return one_ahead(self._openers, runs) if _are_begun_ahead(files.metas) else chain.from_iterable(runs)
 
     def _replaced_records(self, split: StreamSplit) -> Iterator[Records]:
         """Records that were pending are taken back one by one, for they are neither sorted nor merged."""
@@ -227,6 +243,12 @@ class SplitReader:
                 masks = [each.keep_mask(position, batch.num_rows) for each in vectors if each is not None]
                 position += batch.num_rows
                 yield Records(batch.filter(reduce(pc.and_, masks)) if masks else batch)
+
+
+def _are_begun_ahead(files: Sequence[DataFileMeta]) -> bool:
+    """Whether files are to be decoded before it is their turn: not those of a store, whose pieces come ahead anyway."""
+    are_large = sum(file.row_count for file in files) > len(files) * _FEW_ROWS
+    return len(files) > 1 and are_large and all(is_local(str(file.file_path)) for file in files)
 
 
 def _rows_there(file_is_there: bool, vector: DeletionVector | None, position: int, count: int) -> pa.Array:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pypaimon.streaming.internals import DataFileMeta, DeletionFile
+from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.reading.read_layout import Layout
-from pypaimon.streaming.reading.split_files import SplitFiles
 
 if TYPE_CHECKING:
     from pypaimon.streaming.files.index_files import FileIndexes
@@ -35,13 +33,6 @@ class WantedFiles:
         self._layout = layout
         self._drops = unmatched is Unmatched.DROP
         self._enabled = OptionValues(layout.schema.options).boolean("file-index.read.enabled", True)
-
-    def of(self, files: SplitFiles, *, upserts: bool) -> Iterator[tuple[DataFileMeta, DeletionFile | None]]:
-        """The files that can hold a record that comes out, each asked about when it is its turn; see `wants`.
-
-        Those of another branch are not asked about: the schemas of this one say nothing of them.
-        """
-        return (each for each in files.files if files.branch(each[0]) or self.wants(each[0], upserts=upserts))
 
     def wants(self, file: DataFileMeta, *, upserts: bool) -> bool:
         """Whether a file can hold a record that comes out.

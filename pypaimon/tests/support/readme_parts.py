@@ -83,9 +83,10 @@ def figures() -> str:
         if met == "no"
     }
     known = {row[0] for row in rows if row[-1] != "-"}
-    text = f"Missed, {len(missed)} of {len(known)} measures with a goal, which stands in brackets: "
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    return f"{drawn}\n\n{text}{'; '.join(missed.values()) or 'none'}.\n"
+    text = f"Missed: {len(missed)} of {len(known)} measures with a goal, which stands in brackets"
+    listed = "\n".join(f"- {each}" for each in missed.values())
+    return f"{drawn}\n\n<details>\n<summary>{text}</summary>\n\n{listed}\n\n</details>\n\n"
 
 
 def with_figures(readme: str) -> str:

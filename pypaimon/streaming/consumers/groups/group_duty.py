@@ -221,9 +221,7 @@ class GroupDuty:
         names = [state_name(number) for number in self._former_states(state)]
         newest = max((time for time in self._view.modified.values() if time is not None), default=0.0)
         ended = self._view.final.intersection(self._strangers(state))
-        names += [
-            register_name(member, number) for member in ended for number in self._former_versions(member, newest)
-        ]
+        names += [register_name(member, number) for member in ended for number in self._former_versions(member, newest)]
         if names and not self._view.is_stale:
             yield DeleteFiles(tuple(names))
 
