@@ -100,6 +100,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     some("ADBC", [(name, keys) for name in ("SQLite", "Postgres") for keys in (KEYED, APPENDED)], 1),
     indirect=["database"],
 )
+@pytest.mark.by_commit(one_in=2)
 # A program that is killed on its way out of `with ... cursor()` does not close it; this driver tells so in tests.
 @pytest.mark.filterwarnings("ignore:A adbc_driver_manager.dbapi.Cursor was not explicitly close:ResourceWarning")
 def test_it_is_right(database: Database, keys: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from corpus_outcome import Outcome
 from corpus_sample import ONE_IN, is_sampled
 
 
+@pytest.mark.by_commit(one_in=4)
 def test_reads_are_drawn_by_some_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """No name of a read falls in step with the sample, and each commit draws its share."""
     for archive in ARCHIVES:

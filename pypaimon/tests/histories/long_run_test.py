@@ -140,6 +140,7 @@ def no_log() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_weeks_of_following_leave_everything_as_it_is(tmp_path: Path, small_caches: None, no_log: None) -> None:
     table = GrowingTable(tmp_path / "w", keep=3 * ROUND)
     file_io = FaultFileIO()

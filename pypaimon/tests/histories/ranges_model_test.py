@@ -120,6 +120,7 @@ def restarted(builder: StreamReadBuilder) -> Iterator[Plan]:
         position = plan.position
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", some("kinds of tables with ranges", sorted(TABLES), 2))
 def test_ranges_of_random_histories(kind: str, tmp_path: Path) -> None:
     random = seeded(f"ranges {kind}")

@@ -175,6 +175,7 @@ def test_snapshots_without_rows_are_reached_too(table: SmallTable) -> None:
         assert live.get(1)["name"] == "c"
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_readers_see_whole_snapshots_only_also_where_limits_cut_plans(tmp_path: Path) -> None:
     table = SmallTable(tmp_path, options={"bucket": "4"})
     count, steps = 40, 15

@@ -1,4 +1,4 @@
-"""The pages of Spark hold as those of `docs_test.py` do, and the copy that they keep is the whole table."""
+"""The pages of Spark, one by commit, hold as those of `docs_test.py` do; the copy that they keep is the whole table."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commit_seed import some
 from doc_pages import DOCS, HOME, ON_SPARK, blocks, run_page, run_python
 from orders import NEXT_CHANGES, catalog, change, state_of
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-@pytest.mark.parametrize("page", ON_SPARK, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", some("pages of Spark", ON_SPARK, 1), ids=lambda page: page.stem)
 def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, loop: asyncio.AbstractEventLoop) -> None:
     run_page(page, orders_warehouse, loop)
 

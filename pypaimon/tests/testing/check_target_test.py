@@ -202,6 +202,7 @@ def rows_of_duckdb(file: Path) -> list[dict[str, Any]]:
             return []
 
 
+@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("keys", some("check_target DuckDB", [KEYED, APPENDED], 1))
 def test_a_table_of_duckdb_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
     check_target(

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from repository import SUPPORT
 from spark_queries import Collected, frame, options
 from tables import Table
@@ -48,6 +49,7 @@ def written(directory: Path) -> dict[int, list[Any]]:
     return {int(file.stem.removeprefix("batch-")): json.loads(file.read_text()) for file in files}
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_batch_0_is_the_same_after_a_kill(spark: Any, tmp_path: Path) -> None:
     limits = {"maxRowsPerTrigger": "20"}
     table = Table(tmp_path / "warehouse")

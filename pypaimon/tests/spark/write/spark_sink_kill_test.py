@@ -25,6 +25,7 @@ COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 BATCHES = 2
 
 
+@pytest.mark.by_commit(one_in=2)
 def test_killed_at_each_point(tmp_path: Path) -> None:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
     catalog.create_database("db", True)
