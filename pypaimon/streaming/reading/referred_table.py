@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.formats.blob_index import Numbers
 from pypaimon.streaming.internals import DataField
+from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.blob_types import is_blob
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
@@ -96,20 +98,22 @@ class ReferredTable:
         if rules is not None:
             bound = bound.reading(rules.needed)
         splits = list(filter(None, (_holding(split, ids) for split in self._planned())))
-        reader = SplitReader(
-            self.directory,
-            bound,
-            unmatched=Unmatched.DROP,
-            keep_deletes=False,
-            tell_deletes=False,
-            batch_size=settings.batch_size,
-            openers=self.directory.store.pool,
-            vectors=PlanVectors(IndexBlocks(self.directory.store), deletion_files(splits)),
-        )
-        for split in splits:
-            records = reader.read(split)
-            for each in records if rules is None else rules.enforced(records, bound.fields):
-                yield each.batch
+        # Not the pool of the store, which reading a file asks.
+        with closing(IOPool(1, self.directory.store.pool.timeout, "paimon-open", marked=True)) as openers:
+            reader = SplitReader(
+                self.directory,
+                bound,
+                unmatched=Unmatched.DROP,
+                keep_deletes=False,
+                tell_deletes=False,
+                batch_size=settings.batch_size,
+                openers=openers,
+                vectors=PlanVectors(IndexBlocks(self.directory.store), deletion_files(splits)),
+            )
+            for split in splits:
+                records = reader.read(split)
+                for each in records if rules is None else rules.enforced(records, bound.fields):
+                    yield each.batch
 
     def _planned(self) -> list[StreamSplit]:
         if self._splits is None:
