@@ -85,8 +85,8 @@ def figures() -> str:
     known = {row[0] for row in rows if row[-1] != "-"}
     drawn = "\n".join(f"| {' | '.join(row)} |" for row in table)
     text = f"Missed: {len(missed)} of {len(known)} measures with a goal, which stands in brackets"
-    listed = "\n".join(f"- {each}" for each in missed.values())
-    return f"{drawn}\n\n<details>\n<summary>{text}</summary>\n\n{listed}\n\n</details>\n\n"
+    listed = "; ".join(missed.values()) or "none"
+    return f"{drawn}\n\n<details><summary>{text}</summary>{listed}.</details>\n"
 
 
 def with_figures(readme: str) -> str:
