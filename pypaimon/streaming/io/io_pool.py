@@ -17,7 +17,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from pypaimon.streaming.concurrency import errand as errands
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
@@ -77,7 +77,7 @@ class IOPool:
         self._was_answered = False
         self._closed = False
         self._reset()
-        _pools.add(self)
+        _pools[self] = None
 
     def _reset(self) -> None:
         # The lock itself is taken, not the condition: its `with` is one step, which no signal handler can cut in two.
@@ -310,7 +310,12 @@ def spawn_detached(call: Callable[[], object]) -> None:
         _thread.start_new_thread(call, ())
 
 
-_pools: WeakSet[IOPool] = WeakSet()
+_pools: WeakKeyDictionary[IOPool, None] = WeakKeyDictionary()
+
+
+def _pools_of_now() -> list[IOPool]:
+    """All pools. Who iterates over weak references meets an error where another thread makes a pool meanwhile."""
+    return [pool for each in _pools.keyrefs() if (pool := each()) is not None]
 
 
 def _take_over_end_of_s3() -> None:
@@ -338,7 +343,7 @@ _LAST_SECONDS, _LAST_PAUSE = 2.0, 0.005
 
 def _end_s3(finalize: Callable[[], None]) -> None:
     until = time.monotonic() + _LAST_SECONDS
-    while any(pool._running or pool._left for pool in list(_pools)) and time.monotonic() < until:
+    while any(pool._running or pool._left for pool in _pools_of_now()) and time.monotonic() < until:
         time.sleep(_LAST_PAUSE)
     # Without it the teardown of the client may crash, which is the lesser evil.
     if not calls_are_left():
@@ -347,7 +352,7 @@ def _end_s3(finalize: Callable[[], None]) -> None:
 
 def calls_are_left() -> bool:
     """Whether any pool is at a call, also one that nobody waits for: a listing of pyarrow's holds up the exit."""
-    return any(pool._running or pool._hanging or pool._left for pool in list(_pools))
+    return any(pool._running or pool._hanging or pool._left for pool in _pools_of_now())
 
 
 def longest_wait() -> float:
@@ -357,7 +362,7 @@ def longest_wait() -> float:
     """
     now = time.monotonic()
     waits = [0.0]
-    for pool in [each for each in list(_pools) if math.isfinite(each.timeout)]:
+    for pool in [each for each in _pools_of_now() if math.isfinite(each.timeout)]:
         with pool._lock:
             waits += [now - call.request.since for call in pool._running.values() if call.request is not None]
     return max(waits)
@@ -365,7 +370,7 @@ def longest_wait() -> float:
 
 def _after_fork() -> None:
     # Threads and calls stay in the parent.
-    for pool in list(_pools):
+    for pool in _pools_of_now():
         pool._shared.now = 0
         pool._reset()
 

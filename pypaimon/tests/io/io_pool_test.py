@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import pytest
 from pyarrow_exit import ends_with_s3_in_flight
@@ -233,7 +233,7 @@ def test_whoever_waits_gives_up_what_others_left_hanging() -> None:
 
 def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     limited, unlimited = IOPool(1, LONG), IOPool(1, float("inf"))
-    monkeypatch.setattr(io_pool, "_pools", WeakSet([limited, unlimited]))
+    monkeypatch.setattr(io_pool, "_pools", WeakKeyDictionary({limited: None, unlimited: None}))
     begun = threading.Barrier(2)
 
     def waits(event: threading.Event) -> bool:
@@ -250,6 +250,22 @@ def test_what_has_no_time_limit_is_no_request_that_hangs(monkeypatch: pytest.Mon
         let_pass(7)
         assert longest_wait() >= 7
     assert unlimited.result(planning) and limited.result(asking)
+
+
+def test_waits_are_told_while_another_thread_makes_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io_pool, "_pools", WeakKeyDictionary())
+    made: list[IOPool] = []
+    maker = threading.Thread(target=lambda: made.extend(IOPool(1, LONG) for _ in range(1000)))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        maker.start()
+        while maker.is_alive():
+            assert longest_wait() == 0
+    finally:
+        maker.join()
+        sys.setswitchinterval(interval)
+    assert len(made) == 1000
 
 
 def test_while_too_many_calls_hang_others_fail_at_once_and_later_ones_succeed() -> None:
