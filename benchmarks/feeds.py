@@ -14,10 +14,11 @@ from benchmarks.tables import catalog, commit, create, some_rows
 from pypaimon.streaming import StreamReadBuilder, TorchFeed, stream_read_builder
 from pypaimon.streaming.feeds.torch.tensors import tensors
 
-ROWS = 250_000
-COMMITS = 16
+ROWS = 1_000_000
+COMMITS = 32
 BATCH_ROWS = 4096
-WORKERS = (0, 2)
+ROUNDS = {0: 9, 2: 3}
+"""By workers, which take long to hand batches over."""
 COLUMNS = ["id", "amount"]
 GOAL = 0.9
 PLAIN = "pyarrow.dataset, same files"
@@ -48,13 +49,20 @@ def figures(directory: Path) -> list[Figure]:
     for _ in range(COMMITS):
         commit(table, rows)
     builder = stream_read_builder(table).with_projection(COLUMNS).with_end(latest=True)
-    return [_figure(builder, workers) for workers in WORKERS]
-
-
-def _figure(builder: StreamReadBuilder, workers: int) -> Figure:
     feed, plain = TorchFeed(builder, batch_rows=BATCH_ROWS), PlainDataset(_files(builder))
-    candidates = {"ours": lambda: _read(feed, workers), "plain": lambda: _read(plain, workers)}
+    return [_first_batch(feed, plain), *(_figure(feed, plain, workers) for workers in ROUNDS)]
+
+
+def _first_batch(feed: TorchFeed, plain: PlainDataset) -> Figure:
+    candidates = {"ours": lambda: next(iter(feed)), "plain": lambda: next(iter(plain))}
     seconds, ratio = compared(candidates, clock=timed)
+    measure = f"feed, first batch of a table of {COMMITS} commits"
+    return Figure(measure, seconds * 1000, "ms", "-", None, seconds * 1000 * ratio, PLAIN)
+
+
+def _figure(feed: TorchFeed, plain: PlainDataset, workers: int) -> Figure:
+    candidates = {"ours": lambda: _read(feed, workers), "plain": lambda: _read(plain, workers)}
+    seconds, ratio = compared(candidates, ROUNDS[workers], clock=timed)
     rate = ROWS * COMMITS / seconds
     return Figure(
         f"feed, {workers} workers, batches of {BATCH_ROWS}",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.formats.library_files import decoding, library, local_copy
+from pypaimon.streaming.formats.library_files import MOST_ROWS, decoding, library, local_copy
 
 
 class LanceSource:
@@ -32,7 +32,11 @@ class LanceSource:
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
         """All rows in stored order; of the columns named, at least one."""
         with decoding():
-            reader = self._open(self._copy.name, columns=list(columns)).read_all(batch_size=batch_size).to_batches()
+            reader = (
+                self._open(self._copy.name, columns=list(columns))
+                .read_all(batch_size=min(batch_size, MOST_ROWS))
+                .to_batches()
+            )
         batches = iter(reader)
         while True:
             with decoding():

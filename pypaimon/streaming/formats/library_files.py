@@ -16,6 +16,9 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.temporary_files import written_temporarily
 
+MOST_ROWS = 65_536
+"""Of a batch: these libraries count rows alone, however wide they are."""
+
 _CHUNK_BYTES = 1 << 20
 
 

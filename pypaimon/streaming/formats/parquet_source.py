@@ -16,6 +16,8 @@ from pypaimon.streaming.io.remote_files import RemoteFile
 # Microseconds that nanoseconds can hold; how far Arrow is off where Java wrote a negative time of day (before 1970).
 _LIMIT = (1 << 63) // 1000
 _NEGATIVE_TIME_OF_DAY = (1 << 64) // 1000
+_FEW_ROWS = 65_536
+"""So many rows are decoded about as fast as they are handed to other threads."""
 _BATCHES_AT_ONCE = 8
 _DECODED_BYTES = 16 << 20
 """Arrow spends less on each row where it decodes many: so many batches at once, but no more bytes, if rows are wide."""
@@ -58,9 +60,8 @@ class ParquetSource:
         rows = rows // batch_size * batch_size or rows
         # Read in the order in which they lie in the file, so that none of its pieces is needed twice.
         stored = sorted(columns, key=self.schema.names.index)
-        # Not where Arrow would call back into Python: requests to a store belong to the thread that asks. Nor is it of
-        # use where there are few rows.
-        in_threads = isinstance(self._stream, pa.NativeFile) and self.num_rows > batch_size
+        # Not where Arrow would call back into Python: requests to a store belong to the thread that asks.
+        in_threads = isinstance(self._stream, pa.NativeFile) and self.num_rows > _FEW_ROWS
         for read in self._file.iter_batches(rows, columns=stored, use_threads=in_threads):
             batch = read.select(list(columns))
             for start in range(0, batch.num_rows, batch_size):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.formats.library_files import decoding, library, local_copy
+from pypaimon.streaming.formats.library_files import MOST_ROWS, decoding, library, local_copy
 
 
 class VortexSource:
@@ -34,7 +34,7 @@ class VortexSource:
         """All rows in stored order; of the columns named, at least one."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         with decoding():
-            reader = self._file.scan(list(columns), batch_size=batch_size).to_arrow()
+            reader = self._file.scan(list(columns), batch_size=min(batch_size, MOST_ROWS)).to_arrow()
         while True:
             with decoding():
                 batch = next(reader, None)

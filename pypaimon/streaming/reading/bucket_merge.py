@@ -28,6 +28,8 @@ from pypaimon.streaming.reading.read_layout import Layout
 from pypaimon.streaming.reading.run_starts import begun
 from pypaimon.streaming.reading.split_files import SplitFiles
 
+_MERGED_ROWS = 65_536
+"""Rows per batch of a file that is merged alone, at most: those of all files of a merge are in memory at once."""
 _LARGE_RUNS = 4
 """Runs of a merge whose batches together are as large as those of so many files read alone."""
 
@@ -47,7 +49,7 @@ class BucketMerge:
         self._layout = layout
         self._rows = rows
         self._clustered = clustered
-        self._batch_size = batch_size
+        self._batch_size = min(batch_size, _MERGED_ROWS)
         self._openers = openers
 
     @property

@@ -20,6 +20,8 @@ from fed_tables import FedTable
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import NullColumnError, StreamConfigError, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming.formats import parquet_source
+from pypaimon.streaming.reading import split_reader
 
 pytestmark = [
     # What it says where there are fewer processors than workers.
@@ -133,6 +135,16 @@ def test_a_format_of_ones_own_runs_in_the_workers(table: FedTable) -> None:
     assert os.getpid() not in makers
     assert sum(count for count, _ in feed_of(builder_of(table), format=counted)) == 120
     assert sum(batch.num_rows for batch in feed_of(builder_of(table), format="arrow")) == 120
+
+
+def test_workers_decode_on_threads_though_forked_beside_those_of_arrow(
+    table: FedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (parquet_source, split_reader):
+        monkeypatch.setattr(module, "_FEW_ROWS", 0)
+    feed = feed_of(builder_of(table))
+    assert sorted(keys(feed)) == list(range(120))
+    assert sorted(keys(loader_of(feed, 2))) == list(range(120))
 
 
 def counted(rows: pa.RecordBatch) -> tuple[int, int]:

@@ -16,10 +16,11 @@ from pypaimon.streaming.formats.parquet_source import ParquetSource
     groups=st.lists(st.integers(1, 60), min_size=1, max_size=4),
     batch_size=st.integers(1, 50),
     decoded=st.integers(1, 5000),
+    few_rows=st.sampled_from([0, 1000]),
     columns=st.sampled_from([["k"], ["s", "k"], ["r"], ["k", "s", "r"]]),
 )
 def test_batches_hold_the_rows_of_the_file(
-    groups: list[int], batch_size: int, decoded: int, columns: list[str]
+    groups: list[int], batch_size: int, decoded: int, few_rows: int, columns: list[str]
 ) -> None:
     out = pa.BufferOutputStream()
     numbers = pa.array(range(sum(groups)), pa.int64())
@@ -32,6 +33,7 @@ def test_batches_hold_the_rows_of_the_file(
             start += size
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet_files, "_DECODED_BYTES", decoded)
+        patch.setattr(parquet_files, "_FEW_ROWS", few_rows)
         batches = list(ParquetSource(pa.BufferReader(out.getvalue())).batches(columns, batch_size))
     assert all(0 < batch.num_rows <= batch_size for batch in batches)
     found = pa.Table.from_batches(batches)
