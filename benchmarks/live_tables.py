@@ -72,7 +72,7 @@ def _live(batches: list[BlockingBatch]) -> LiveRows:
 
 def _applied(rows: LiveRows, batches: list[BlockingBatch]) -> LiveRows:
     for batch in batches:
-        rows = rows.apply(batch, Moment())
+        rows = rows.apply(batch, Moment() if batch.is_last else None)
     return rows
 
 

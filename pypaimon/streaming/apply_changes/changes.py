@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 
 AnyBatch = Batch | BlockingBatch
-_SETS = pa.array(["+I", "+U"])
 _ORDER = "__order"
 
 
@@ -39,14 +40,14 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
     if any(_differ(rows[key]) for key in keys):
         last = None
     else:
-        numbered = rows.select(list(keys)).append_column(_ORDER, pa.array(range(rows.num_rows), pa.int64()))
+        numbered = rows.select(list(keys)).append_column(_ORDER, pa.array(np.arange(rows.num_rows)))
         last = numbered.group_by(list(keys)).aggregate([(_ORDER, "max")])[f"{_ORDER}_max"].sort()
     if last is not None and len(last) < rows.num_rows:
         rows, kinds = rows.take(last), kinds.take(last)
-    sets = pc.is_in(kinds, value_set=_SETS)
-    if pc.all(sets).as_py():
+    sets = row_kinds.are_added(kinds)
+    if sets.all():
         return rows, rows.slice(0, 0)
-    return rows.filter(sets), rows.filter(pc.invert(sets))
+    return rows.filter(pa.array(sets)), rows.filter(pa.array(~sets))
 
 
 def _refuse_moving_rows(batch: AnyBatch, keys: Sequence[str]) -> None:

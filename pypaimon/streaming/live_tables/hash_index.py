@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -20,14 +21,20 @@ MOST_ROWS = 0xFFFFFFFE
 _LEAST_HOMES = 64
 _BEHIND = 64
 """Slots behind the last home; another array is made where they do not suffice."""
+_FEW_AHEAD, _AHEAD = 8, 16
+"""Slots that are looked at in one step, the first time and from then on. So many at the end stay free."""
+_SLOT = 8
+"""Bytes."""
+_UPPER, _LOWER = (slice(half, None, 2) for half in ((1, 0) if sys.byteorder == "little" else (0, 1)))
 _BLOCK = 1 << 16
 
 
 class HashIndex:
     """Open addressing: a key lies in the first free slot from its home on. Keys are never taken out.
 
-    A slot is 0, or the hash of a key in its upper 32 bits and the number of a row, plus one, in its lower ones. Homes
-    ascend with hashes, so that slots which are sorted are where they belong, if nothing is in their way.
+    A slot is 0, or the hash of a key, which is not 0, in its upper 32 bits and the number of a row, plus one, in its
+    lower ones. Homes ascend with hashes, so that slots which are sorted are where they belong, if nothing is in their
+    way.
 
     Args:
         packed: What fills slots, in any order; it is sorted.
@@ -49,6 +56,21 @@ class HashIndex:
         copied._slots, copied._homes, copied._used = self._slots.copy(), self._homes, self._used
         return copied
 
+    def __len__(self) -> int:
+        """How many keys there are."""
+        return self._used
+
+    def renumbered(self, ends: npt.NDArray[np.uint32]) -> HashIndex:
+        """Another one, without some of the rows; none of them has a key here.
+
+        Args:
+            ends: Of each row how many are left up to it, and it too.
+        """
+        other = self.copy()
+        lower = other._slots.view(np.uint32)[_LOWER]
+        lower[...] = np.concatenate([np.zeros(1, np.uint32), ends])[lower]
+        return other
+
     def packed(self) -> Hashes:
         """What fills its slots, as a new array."""
         filled: Hashes = self._slots[self._slots != _NONE]
@@ -65,8 +87,11 @@ class HashIndex:
             The slot of each key, or a free one where it may be put; and the number of its row, or -1.
         """
         at = self._homes_of(hashes)
-        found = self._slots[at]
-        self._pass_others(hashes, at, found, np.arange(len(at)))
+        found = np.empty(len(at), np.uint64)
+        # What one step has read is in the processor's cache for the next one.
+        for block in (slice(begin, begin + _BLOCK) for begin in range(0, len(at), _BLOCK)):
+            found[block] = self._slots[at[block]]
+            self._pass_others(hashes[block], at[block], found[block], np.arange(len(found[block])))
         hits = np.flatnonzero(found)
         while len(hits):
             wrong = hits[~same(hits, _rows(found[hits]))]
@@ -109,8 +134,7 @@ class HashIndex:
         self._used += len(packed)
         slots, left = self._slots, np.arange(len(packed))
         while len(left):
-            if at[left].max() == len(slots) - 1:
-                # The last slot stays free: searches end there.
+            if at[left].max() >= len(slots) - _AHEAD:
                 self._fill(np.concatenate([self.packed(), packed[left]]))
                 return
             slots[at[left]] = packed[left]
@@ -144,14 +168,24 @@ class HashIndex:
 
     def _pass_others(self, hashes: Hashes, at: Rows, found: Hashes, pending: Rows) -> None:
         """Go on from slots of other hashes, to the next one that is free or has the wanted hash."""
-        values, places, wanted = found[pending], at[pending], hashes[pending]
-        others = _are_others(values, wanted)
-        while others.any():
-            pending, places, wanted = pending[others], places[others] + 1, wanted[others]
-            values = self._slots[places]
-            others = _are_others(values, wanted)
-            if not others.all():
-                at[pending], found[pending] = places, values
+        pending = pending[_are_others(found[pending], hashes[pending])]
+        places, wanted, ahead = at[pending], hashes[pending].astype(np.uint32), _FEW_AHEAD
+        while len(pending):
+            values = self._behind(places, ahead)
+            ends = values == wanted[:, np.newaxis]
+            ends |= values == 0
+            steps = ends.argmax(axis=1)
+            goes_on = ~ends[np.arange(len(steps)), steps]
+            places += steps + 1
+            at[pending], found[pending] = places, self._slots[places]
+            pending, wanted = pending[goes_on], wanted[goes_on]
+            places = places[goes_on] + (ahead - 1)
+            ahead = _AHEAD
+
+    def _behind(self, places: Rows, count: int) -> npt.NDArray[np.uint32]:
+        """The hashes in some slots behind each of these."""
+        slots = np.ndarray((len(self._slots) - count + 1, count), np.uint64, self._slots, strides=(_SLOT, _SLOT))
+        return slots[places + 1].view(np.uint32)[:, _UPPER]
 
 
 def _are_others(values: Hashes, hashes: Hashes) -> npt.NDArray[np.bool_]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.internals import TableSchema
@@ -15,11 +14,10 @@ from pypaimon.streaming.live_tables.disk_place import MemoryBound
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
 from pypaimon.streaming.live_tables.memory_rows import MemoryRows
 from pypaimon.streaming.live_tables.on_disk import OnDisk, state_of
+from pypaimon.streaming.model import row_kinds
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
-
-_SETS = pa.array(["+I", "+U"])
 
 
 class InMemory:
@@ -65,7 +63,7 @@ class InMemory:
 
     def apply(self, batch: BlockingBatch, moment: Moment | None) -> LiveRows:
         fitted = self._in_columns_of(batch)
-        fitted._rows.apply(batch.rows, pc.is_in(batch.kinds, _SETS).to_numpy(), moment)
+        fitted._rows.apply(batch.rows, row_kinds.are_added(batch.kinds), moment)
         return fitted if fitted._rows.next_nbytes <= self._bound.max_bytes else fitted._moved(batch, moment)
 
     def reach(self, moment: Moment) -> None:

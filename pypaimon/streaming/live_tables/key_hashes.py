@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Hashes = npt.NDArray[np.uint64]
-"""32 bits each."""
+"""32 bits each, and not 0."""
 
 _MASK = (1 << 64) - 1
 _FIRST, _SECOND = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53
@@ -53,7 +53,8 @@ def hashes_of(columns: Sequence[pa.Array]) -> Hashes:
             hashed = _mixed(column.to_numpy().astype(np.int64).view(np.uint64))
         total = hashed if total is None else _mixed(total + hashed)
     assert total is not None
-    return total >> np.uint64(32)
+    hashes: Hashes = np.maximum(total >> np.uint64(32), np.uint64(1))
+    return hashes
 
 
 def hash_of_one(values: Sequence[int | bytes]) -> int:
@@ -63,7 +64,7 @@ def hash_of_one(values: Sequence[int | bytes]) -> int:
         hashed = _bytes_hashed(value) if isinstance(value, bytes) else _int_mixed(value & _MASK)
         total = hashed if total is None else _int_mixed((total + hashed) & _MASK)
     assert total is not None
-    return total >> 32
+    return max(total >> 32, 1)
 
 
 def are_equal(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
@@ -99,10 +100,13 @@ def last_of_each(columns: Sequence[pa.Array], hashes: Hashes) -> npt.NDArray[np.
         is_last[rows[together]] = False
         return np.flatnonzero(is_last)
     # Other keys have the same hash, and may lie between two that are equal.
+    is_last = np.ones(len(hashes), np.bool_)
+    is_last[rows[together]] = is_last[rows[together + 1]] = False
+    several = pa.array(np.flatnonzero(~is_last))
     names = [f"key {number}" for number in range(len(columns))]
-    numbered = pa.table([*columns, pa.array(np.arange(len(hashes)))], [*names, "row"])
-    last = numbered.group_by(names).aggregate([("row", "max")])["row_max"].sort().to_numpy()
-    return last if len(last) < len(hashes) else None
+    numbered = pa.table([*(each.take(several) for each in columns), several], [*names, "row"])
+    is_last[numbered.group_by(names).aggregate([("row", "max")])["row_max"].to_numpy()] = True
+    return None if is_last.all() else np.flatnonzero(is_last)
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:

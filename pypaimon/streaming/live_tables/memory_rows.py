@@ -170,7 +170,8 @@ class MemoryRows:
         if not len(columns[0]):
             return np.zeros(0, np.int64)
         _, rows = self._find(version, columns, hashes_of(columns))
-        rows[version.dead.take(rows, mode="clip") & (rows >= 0) if len(version.dead) else rows < 0] = -1
+        if version.dead_count:
+            rows[version.dead.take(rows, mode="clip") & (rows >= 0)] = -1
         return rows
 
     def _find(self, version: _Version, columns: Columns, hashes: Hashes) -> tuple[Rows, Rows]:
@@ -222,7 +223,8 @@ class MemoryRows:
         gone = old[old >= 0]
         gone = gone[~dead[gone]]
         count = version.dead_count + len(gone)
-        changed = replace(version, chunks=chunks.added(rows.to_batches()), dead_count=count, readers=0)
+        added = chunks.added(rows.to_batches())
+        changed = replace(version, chunks=added, dead=_long_enough(dead, end), dead_count=count, readers=0)
 
         def change() -> None:
             changed.index.replace(at[replaced], hashes[replaced], numbers[replaced])
@@ -230,11 +232,11 @@ class MemoryRows:
             changed.dead[gone] = True
 
         if unseen is not None:
-            changed.dead = _long_enough(dead, end)
             change()
         elif moment is None or not self._changed_in_place(changed, moment, change, len(fresh)):
             changed.index = index.copy()
-            changed.dead = _long_enough(dead, end) if end > len(dead) else dead.copy()
+            if changed.dead is dead:
+                changed.dead = dead.copy()
             change()
         if count > _FEW and count * _MOST_DEAD > end:
             changed = _without_dead(changed)
@@ -244,16 +246,19 @@ class MemoryRows:
 
     def reach(self, moment: Moment) -> None:
         """All that was applied is seen from now on; the rows are those of a moment."""
+        if self._unseen is not None and not self._version.chunks.num_rows:
+            # The first state, which came in many batches.
+            self._unseen.chunks = self._unseen.chunks.merged()
         with self._lock:
             if self._unseen is not None:
                 self._version, self._unseen = self._unseen, None
             self._version.moment = moment
 
     def _changed_in_place(self, changed: _Version, moment: Moment, change: Callable[[], None], fresh: int) -> bool:
-        """Let a version take the place of the one whose arrays it has, if nobody reads that and they have room."""
+        """Let a version take the place of the one whose index it has, if nobody reads that and it has room."""
         with self._lock:
             version = self._version
-            if version.readers or changed.chunks.num_rows > len(version.dead) or not version.index.has_room(fresh):
+            if version.readers or not version.index.has_room(fresh):
                 return False
             change()
             changed.moment = moment
@@ -273,11 +278,14 @@ def _long_enough(dead: Mask, rows: int) -> Mask:
 def _without_dead(version: _Version) -> _Version:
     """Rows that were replaced or deleted are let go."""
     dead = version.dead[: version.chunks.num_rows]
-    rows, hashes = rows_and_hashes(version.index.packed())
-    kept = ~dead[rows]
-    numbers = np.cumsum(~dead, dtype=np.int64) - 1
-    index = HashIndex(packed_of(hashes[kept], numbers[rows[kept]]))
     chunks = version.chunks.without(dead)
+    ends = np.cumsum(~dead, dtype=np.uint32)
+    if len(version.index) == chunks.num_rows:
+        index = version.index.renumbered(ends)
+    else:
+        rows, hashes = rows_and_hashes(version.index.packed())
+        kept = ~dead[rows]
+        index = HashIndex(packed_of(hashes[kept], ends[rows[kept]].astype(np.int64) - 1))
     return _Version(version.moment, chunks, index, np.zeros(max(chunks.num_rows, _FEW), np.bool_))
 
 

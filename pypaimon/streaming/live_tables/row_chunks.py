@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -26,11 +25,15 @@ class RowChunks:
     Args:
         schema: Of the rows.
         batches: They, in order; none is empty.
+        sizes: Bytes of each, if they are known, for to find out takes pyarrow as long as to copy some rows.
     """
 
-    def __init__(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch] = ()) -> None:
+    def __init__(
+        self, schema: pa.Schema, batches: Sequence[pa.RecordBatch] = (), sizes: Sequence[int] | None = None
+    ) -> None:
         self.schema = schema
         self.batches = tuple(batches)
+        self._sizes = [int(batch.nbytes) for batch in batches] if sizes is None else sizes
         self._ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
         self._begins = [0, *self._ends.tolist()]
         # pyarrow makes an object of a column each time that it is asked for.
@@ -41,10 +44,10 @@ class RowChunks:
         """How many rows there are."""
         return int(self._ends[-1]) if self.batches else 0
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         """Bytes of the rows in Arrow."""
-        return sum(int(batch.nbytes) for batch in self.batches)
+        return sum(self._sizes)
 
     def to_table(self) -> pa.Table:
         """All rows; nothing is copied."""
@@ -105,12 +108,26 @@ class RowChunks:
 
     def added(self, batches: Sequence[pa.RecordBatch]) -> RowChunks:
         """With more rows behind these. Small batches at the end are merged; no row gets another number."""
-        all_batches = list(self.batches)
-        for batch in batches:
-            if batch.num_rows:
-                all_batches.append(_own(batch))
-                _merge_last(all_batches)
-        return RowChunks(self.schema, all_batches)
+        all_batches, sizes = list(self.batches), list(self._sizes)
+        for batch in filter(len, batches):
+            all_batches.append(_own(batch))
+            sizes.append(int(all_batches[-1].nbytes))
+            while (count := _to_merge(all_batches, sizes)) > 1:
+                all_batches[-count:] = [pa.concat_batches(all_batches[-count:])]
+                sizes[-count:] = [int(all_batches[-1].nbytes)]
+        return RowChunks(self.schema, all_batches, sizes)
+
+    def merged(self) -> RowChunks:
+        """The same rows in larger batches."""
+        groups: list[list[pa.RecordBatch]] = []
+        size = _MOST_BYTES
+        for batch, nbytes in zip(self.batches, self._sizes, strict=True):
+            size += nbytes
+            if size > _MOST_BYTES:
+                groups.append([])
+                size = nbytes
+            groups[-1].append(batch)
+        return RowChunks(self.schema, [pa.concat_batches(group) if len(group) > 1 else group[0] for group in groups])
 
     def without(self, dead: npt.NDArray[np.bool_]) -> RowChunks:
         """Without some rows: those behind have other numbers then."""
@@ -129,7 +146,7 @@ class RowChunks:
     def nbytes_shared(self, other: RowChunks) -> int:
         """Bytes of the batches that others have too."""
         theirs = {id(batch) for batch in other.batches}
-        return sum(int(batch.nbytes) for batch in self.batches if id(batch) in theirs)
+        return sum(nbytes for batch, nbytes in zip(self.batches, self._sizes, strict=True) if id(batch) in theirs)
 
 
 def _taken(column: pa.Array, indices: pa.Array) -> pa.Array:
@@ -181,16 +198,13 @@ def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.take(pa.array(np.arange(batch.num_rows)))
 
 
-def _merge_last(batches: list[pa.RecordBatch]) -> None:
-    """Make one batch of the last ones, as soon as there are some of about one size: each row is copied rarely."""
-    while True:
-        most = batches[-1].num_rows * _FAN
-        count, size = 0, 0
-        for batch in reversed(batches):
-            size += int(batch.nbytes)
-            if batch.num_rows > most or size > _MOST_BYTES:
-                break
-            count += 1
-        if count < _FAN:
-            return
-        batches[-count:] = [pa.concat_batches(batches[-count:])]
+def _to_merge(batches: Sequence[pa.RecordBatch], sizes: Sequence[int]) -> int:
+    """How many of the last batches become one: some of about one size, so that each row is copied rarely."""
+    most = batches[-1].num_rows * _FAN
+    count, size = 0, 0
+    for batch, nbytes in zip(reversed(batches), reversed(sizes), strict=True):
+        size += nbytes
+        if batch.num_rows > most or size > _MOST_BYTES:
+            break
+        count += 1
+    return count if count >= _FAN else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,3 +48,21 @@ def to_names(codes: pa.Array) -> pa.Array:
     # Every name has two letters: twice as fast as taking from an array of texts.
     letters = _LETTERS[codes.to_numpy()]
     return pa.StringArray.from_buffers(len(codes), _offsets(len(codes)), pa.py_buffer(letters))
+
+
+def are_added(names: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Which of `+I`, `-U`, `+U`, `-D` say that a row is there from then on; without nulls."""
+    added = [_first_letters(chunk) == _PLUS for chunk in names.chunks]
+    return np.concatenate([np.zeros(0, np.bool_), *added])
+
+
+_PLUS = ord("+")
+
+
+def _first_letters(names: pa.Array) -> npt.NDArray[np.uint8]:
+    """Every name has two letters."""
+    if not len(names):
+        return np.zeros(0, np.uint8)
+    _, offsets, letters = names.buffers()
+    first = np.frombuffer(offsets, np.int32)[names.offset]
+    return np.frombuffer(letters, np.uint8)[first : first + 2 * len(names) : 2]

@@ -172,6 +172,26 @@ def test_keys_of_one_hash_are_told_from_each_other() -> None:
     assert only_second.get(first) is None and only_second.get_many([first, second])["value"].to_pylist() == [None, 2]
 
 
+def key_of(mixed: int) -> int:
+    """The integer that is mixed to a number: every step of the mixing can be undone."""
+    value = mixed ^ (mixed >> 33)
+    for factor in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
+        value = value * pow(factor, -1, 1 << 64) % (1 << 64)
+        value ^= value >> 33
+    return value - (1 << 64 if value >> 63 else 0)
+
+
+def test_keys_whose_hash_would_be_that_of_a_free_slot_are_found() -> None:
+    keys = [key_of(mixed) for mixed in (0, 1, 2, 1 << 31, (1 << 32) - 1)]
+    assert [hash_of_one([key]) for key in keys] == hashes_of([pa.array(keys)]).tolist() == [1] * len(keys)
+    schema = pa.schema([("id", pa.int64()), ("value", pa.int64())])
+    rows = MemoryRows(schema, ["id"])
+    for number, key in enumerate(keys):
+        rows.apply(pa.table([[key], [number]], schema=schema), np.ones(1, np.bool_), Moment(number))
+        assert len(rows) == number + 1
+    assert rows.get_many(keys)["value"].to_pylist() == [0, 1, 2, 3, 4] == [rows.get(key)["value"] for key in keys]
+
+
 def histories(random: Random, keys: int) -> Iterator[tuple[pa.Table, Any]]:
     """Changes of many rows: some new, some of rows that are there, some deletes."""
     schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("more", pa.binary(24))])
