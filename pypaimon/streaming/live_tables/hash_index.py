@@ -89,7 +89,8 @@ class HashIndex:
         at = self._homes_of(hashes)
         found = np.empty(len(at), np.uint64)
         # What one step has read is in the processor's cache for the next one.
-        for block in (slice(begin, begin + _BLOCK) for begin in range(0, len(at), _BLOCK)):
+        for begin in range(0, len(at), _BLOCK):
+            block = slice(begin, begin + _BLOCK)
             found[block] = self._slots[at[block]]
             self._pass_others(hashes[block], at[block], found[block], np.arange(len(found[block])))
         hits = np.flatnonzero(found)
