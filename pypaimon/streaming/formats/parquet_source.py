@@ -21,6 +21,8 @@ _FEW_ROWS = 65_536
 _BATCHES_AT_ONCE = 8
 _DECODED_BYTES = 16 << 20
 """Arrow spends less on each row where it decodes many: so many batches at once, but no more bytes, if rows are wide."""
+_DECODED_ROWS = 524_288
+"""Nor more rows: what dictionaries save is not known before, and may be most of their bytes."""
 _ARROW_SCHEMA, _NO_SCHEMA = b"ARROW:schema", b"ARROW:no one"
 
 
@@ -56,7 +58,7 @@ class ParquetSource:
         if isinstance(self._remote, RemoteFile):
             self._remote.will_read(self._ranges(columns))
         self._check_int96(columns, batch_size)
-        rows = max(1, min(self._rows_in_bytes(columns), _BATCHES_AT_ONCE * batch_size))
+        rows = max(1, min(self._rows_in_bytes(columns), _BATCHES_AT_ONCE * batch_size, _DECODED_ROWS))
         rows = rows // batch_size * batch_size or rows
         # Read in the order in which they lie in the file, so that none of its pieces is needed twice.
         stored = sorted(columns, key=self.schema.names.index)

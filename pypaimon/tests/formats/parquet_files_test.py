@@ -39,3 +39,16 @@ def test_batches_hold_the_rows_of_the_file(
     found = pa.Table.from_batches(batches)
     assert sorted(found.column_names) == sorted(columns)
     assert found.select(columns) == table.select(columns)
+
+
+def test_rows_that_a_dictionary_makes_small_are_decoded_in_bounded_memory() -> None:
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"s": pa.repeat("s" * 100, 1_200_000)}), out)
+    content = out.getvalue()
+    assert content.size < 20_000
+    batches = ParquetSource(pa.BufferReader(content)).batches(["s"], 1 << 19)
+    before = pa.total_allocated_bytes()
+    first = next(batches)
+    # Strings of 100 bytes and their offsets; all of the file would be twice as much.
+    assert pa.total_allocated_bytes() - before < 1.5 * 104 * first.num_rows
+    assert first.num_rows + sum(batch.num_rows for batch in batches) == 1_200_000
