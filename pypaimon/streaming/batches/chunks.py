@@ -21,6 +21,8 @@ from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream
 
 _SOON_SECONDS = 1.0
 """Rows that were read wait so long for those after them, which a request may hold up."""
+_UNCUT_ROWS = 4096
+"""Rows that were read at once come in batches of no fewer, however large they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class ChunkReader:
     Args:
         driver: Where plans come from.
         read: Reads them.
-        chunk_bytes: A chunk is closed once it holds as much.
+        chunk_bytes: A chunk is closed once it holds as much; larger batches are cut.
         timeout: Seconds that one request may take.
         commit_columns: Rows tell their commit.
         splits_of: Which splits of a plan are read; always the same ones.
@@ -206,7 +208,7 @@ class ChunkReader:
     def _collect(self, plan: Plan, batches: list[pa.RecordBatch]) -> bool:
         """Add the record batches of a chunk; says whether the plan ends with them."""
         if self._rows is None:
-            rows = self._read.iter_batches(self._splits_of(plan))
+            rows = _cut(self._read.iter_batches(self._splits_of(plan)), self._chunk_bytes)
             self._rows = _Rows(self._pool, pairs_unbroken(rows), self._given_rows)
         size = 0
         while not batches or self._rows.comes_soon():
@@ -263,6 +265,15 @@ class _Rows:
         if self._next is None:
             self._next = self._pool.submit(self._pull)
         return self._next
+
+
+def _cut(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows, in batches of about so many bytes at most; nothing is copied."""
+    for batch in batches:
+        pieces = max(1, min(round(batch.nbytes / most_bytes), batch.num_rows // _UNCUT_ROWS))
+        length = max(1, -(-batch.num_rows // pieces))
+        for start in range(0, batch.num_rows, length):
+            yield batch.slice(start, length)
 
 
 def _skipping(batches: Iterator[pa.RecordBatch], rows: int) -> Callable[[], pa.RecordBatch | None]:

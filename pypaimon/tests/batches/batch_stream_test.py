@@ -133,6 +133,15 @@ def test_a_large_plan_comes_in_several_batches_in_order(tables: Any) -> None:
     assert [n for batch in batches for (n,) in tuples(batch.data)] == list(range(3000))
 
 
+def test_rows_of_one_file_come_in_several_batches_in_order(tables: Any) -> None:
+    table = numbers(tables, range(20_000))
+    with stream_read_builder(table).with_end(latest=True).open_sync(batch_bytes=1) as stream:
+        batches = list(stream)
+    assert [batch.num_rows for batch in batches] == [5000] * 4
+    assert [batch.is_last for batch in batches] == [False, False, False, True]
+    assert [n for batch in batches for (n,) in tuples(batch.data)] == list(range(20_000))
+
+
 def test_follows_what_is_committed_meanwhile(tables: Any) -> None:
     table = create_orders(tables)
     builder = stream_read_builder(table).with_projection(["id"]).with_poll_interval_ms(10)
