@@ -199,12 +199,17 @@ def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _to_merge(batches: Sequence[pa.RecordBatch], sizes: Sequence[int]) -> int:
-    """How many of the last batches become one: some of about one size, so that each row is copied rarely."""
+    """How many of the last batches become one: some of about one size, so that each row is copied rarely.
+
+    Fewer than `_FAN` do if no more fit into one.
+    """
     most = batches[-1].num_rows * _FAN
     count, size = 0, 0
     for batch, nbytes in zip(reversed(batches), reversed(sizes), strict=True):
-        size += nbytes
-        if batch.num_rows > most or size > _MOST_BYTES:
+        if size + nbytes > _MOST_BYTES:
+            return count if count >= _FAN or size * 2 > _MOST_BYTES else 1
+        if batch.num_rows > most:
             break
+        size += nbytes
         count += 1
     return count if count >= _FAN else 1
