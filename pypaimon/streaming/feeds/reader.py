@@ -21,7 +21,7 @@ from pypaimon.streaming.model.plan import Plan, StreamSplit
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.options.stream_options import DEFAULT_READ_AHEAD_BYTES
 
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES = 8 << 20
 """Of small files, several are handed over at once; the first rows do not wait for as many as a stream gives."""
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_POLL_INTERVAL_MS = 1000
 DEFAULT_IO_TIMEOUT = 60.0
 DEFAULT_BATCH_SIZE = 524_288
-"""Rows that are read at once, at most. Each batch goes from thread to thread, which takes longer than its rows do."""
+"""Rows that are read at once, at most. Each batch goes from thread to thread, which takes longer than few rows do."""
 DEFAULT_READ_AHEAD_BYTES = 64 << 20
 DEFAULT_BATCH_BYTES = 16 << 20
 DEFAULT_LIVE_BYTES = 2 << 30
