@@ -19,7 +19,7 @@ _NEGATIVE_TIME_OF_DAY = (1 << 64) // 1000
 _FEW_ROWS = 65_536
 """So many rows are decoded about as fast as they are handed to other threads."""
 _BATCHES_AT_ONCE = 8
-_DECODED_BYTES = 16 << 20
+_DECODED_BYTES = 8 << 20
 """Arrow spends less on each row where it decodes many: so many batches at once, but no more bytes, if rows are wide."""
 _DECODED_ROWS = 524_288
 """Nor more rows: what dictionaries save is not known before, and may be most of their bytes."""
