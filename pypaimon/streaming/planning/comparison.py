@@ -32,6 +32,11 @@ def is_rescaled(entries: pa.Table) -> bool:
     return bool(pc.any(pc.greater(counts["total_buckets_count_distinct"], 1)).as_py())
 
 
+def keys_move(entries: pa.Table) -> bool:
+    """Whether an OVERWRITE may bring a key to another bucket: it is a rescale, or buckets were not fixed."""
+    return bool(pc.any(pc.less(entries["total_buckets"], 0)).as_py()) or is_rescaled(entries)
+
+
 def rescaled(what: str, before: Snapshot, snapshot: Snapshot) -> UnsupportedTableError:
     """The error for two states whose buckets are not the same ones."""
     return UnsupportedTableError(

@@ -154,7 +154,7 @@ class SnapshotPlans:
         def prepare() -> Prepared:
             entries = self._entries(snapshot.delta_manifest_list)
             both = pa.concat_tables([_of_kind(entries, EntryKind.DELETE), _of_kind(entries, EntryKind.ADD)])
-            units = self.ordered(both, whole_snapshot if self._keys_move(both) else whole_buckets)
+            units = self.ordered(both, whole_snapshot if comparison.keys_move(both) else whole_buckets)
             return self._prepared(units, "delta", snapshot, before)
 
         prepared, chosen, last = self.preparation.part(snapshot, "overwrite", after, prepare)
@@ -164,13 +164,10 @@ class SnapshotPlans:
         splits = self.factory.replaced(
             SplitMode.OVERWRITE, old, new, snapshot.id, prepared.deletions_before, prepared.deletions
         )
+        keys_move = comparison.keys_move(prepared.units.entries)
         for split in splits:
-            split.keys_move = self._keys_move(prepared.units.entries)
+            split.keys_move = keys_move
         return PlannedSplits(self.sorted_by_partition(_retracting(splits, before)), last)
-
-    def _keys_move(self, entries: pa.Table) -> bool:
-        """Whether a key may be in another bucket after an OVERWRITE: it is a rescale, or buckets are not fixed."""
-        return self.traits.bucket <= 0 or comparison.is_rescaled(entries)
 
     def net(self, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
         """One change per key between what first plans hold of two snapshots, of the buckets that differ.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import DictTarget, Position, StreamReadBuilder, stream_read_builder
+from pypaimon.streaming import DictTarget, Position, StreamReadBuilder, stream_read_builder, stream_write_builder
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
 
@@ -90,6 +90,22 @@ def test_a_stream_goes_on_behind_it(rescaled: SmallTable) -> None:
                 target.apply(batch)
                 position = batch.plan_after
     assert sorted(target.rows) == [*range(4, KEYS)]
+
+
+@pytest.mark.parametrize("buckets", ["2", "-1"])
+def test_keys_of_dynamic_buckets_are_taken_away_before_they_are_brought(tmp_path: Path, buckets: str) -> None:
+    table = SmallTable(tmp_path, options={"bucket": "-1", "dynamic-bucket.target-row-num": "9"})
+    table.commit(*({"id": number, "name": "first"} for number in range(KEYS)))
+    table.alter(SchemaChange.set_option("bucket", buckets))
+    rows = pa.Table.from_pylist([{"id": number, "name": "second"} for number in reversed(range(KEYS))], COLUMNS)
+    with stream_write_builder(table.table).with_overwrite().open_sync() as writer:
+        writer.write(rows)
+        writer.commit()
+    # Whose stream is made later knows the buckets of then.
+    table.alter(SchemaChange.set_option("bucket", "3"))
+    with stream(table).open_sync() as batches:
+        kinds = [kind for batch in batches for kind in batch.data["_row_kind"].to_pylist()]
+    assert kinds == ["+I"] * KEYS + ["-D"] * KEYS + ["+I"] * KEYS
 
 
 def test_buckets_that_stay_are_parts_of_their_own(tmp_path: Path) -> None:
