@@ -17,8 +17,10 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Phase, Position
 from pypaimon.streaming.options.end import End
+from pypaimon.streaming.options.slot_rule import DividedBy
 from pypaimon.streaming.options.start import StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, OnExpired, StreamOptions
+from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.planner import Planner
 from pypaimon.streaming.planning.planner_state import PlannerState
 
@@ -66,7 +68,7 @@ class Feed:
         frozen = with_options(builder, catch_up=CatchUp.REPLAY)
         if last is not None:
             frozen = with_options(frozen, end=End(snapshot_id=last))
-        identity = FeedIdentity(start.table, settings_of(parts.options))
+        identity = FeedIdentity(start.table, {**settings_of(parts.options), "divided_by": _divided_by(builder._traits)})
         return Feed(pickle.dumps(frozen), identity, start, end)
 
     @property
@@ -149,6 +151,11 @@ def _last(directory: TableDirectory, state: PlannerState, options: StreamOptions
         return state.end_id or 0
     latest = directory.snapshots.latest_id() or 0
     return end.snapshot_id if end.snapshot_id is not None and end.snapshot_id <= latest else None
+
+
+def _divided_by(traits: TableTraits) -> str:
+    """What of the table decides whose a file is: an option that was altered may have workers share it otherwise."""
+    return DividedBy.FILE.value if traits.unaware_bucket else DividedBy.BUCKET.value
 
 
 def _behind(directory: TableDirectory, start: Position, last: int) -> Position:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,11 @@ def streamed(builder: StreamReadBuilder) -> Rows:
         return [row for batch in stream for row in rows_of(batch.data)]
 
 
-def worked(feed: Feed, share: Share, length: int, across: bool, stops: random.Random | None = None) -> list[Rows]:
-    """The batches of a worker, which with `stops` ends again and again and goes on at its state."""
-    batches, state = list[Rows](), feed.identity.state(share, feed.begin)
+def worked(
+    feed: Feed, share: Share, length: int, across: bool, stops: random.Random | None = None, state: Any = None
+) -> list[Rows]:
+    """The batches of a worker from a state on, which with `stops` ends again and again and goes on at its state."""
+    batches, state = list[Rows](), state or feed.identity.state(share, feed.begin)
     while True:
         reader = feed.open(share, feed.identity.place(share, json.loads(json.dumps(state))), length, across)
         left = None if stops is None else stops.randrange(1, 6)
@@ -77,6 +80,44 @@ def test_workers_read_every_row_once_wherever_they_stop(tmp_path: Path, kind: st
         assert by_key(given) == by_key(expected)
     full = [batch for batches in without_stops for batch in batches[:-1]]
     assert not across or all(len(batch) == length for batch in full)
+
+
+@pytest.mark.parametrize(
+    ("kind", "overwrites"),
+    [("fixed append", "skip"), ("fixed append", "read"), ("fixed", "read"), ("partitions", "read")],
+)
+def test_workers_go_on_over_buckets_that_were_rescaled(tmp_path: Path, kind: str, overwrites: Any) -> None:
+    chance = seeded(f"rescaled {kind} {overwrites}")
+    table = FedTable(tmp_path, kind)
+    for _ in range(2):
+        table.append(12)
+    shares, length = [Share(index, 3) for index in range(3)], chance.randrange(1, 6)
+    before = Feed.of(builder_of(table).with_on_overwrite(overwrites), "test")
+    begun = [begun_by(before, share, length, chance.randrange(5)) for share in shares]
+    for buckets in chance.sample([1, 2, 4, 7], 2):
+        table.rescale(buckets)
+        table.append(12)
+    builder = builder_of(table).with_on_overwrite(overwrites)
+    feed, expected = Feed.of(builder, "test"), streamed(builder)
+    workers = [worked(feed, share, length, False) for share in shares]
+    assert [
+        batches + worked(feed, share, length, False, state=state)
+        for share, (batches, state) in zip(shares, begun, strict=True)
+    ] == workers
+    given = [[row for batch in batches for row in batch] for batches in workers]
+    assert Counter(row for rows in given for row in rows) == Counter(expected)
+    for key, rows in by_key(expected).items():
+        for of_worker in given:
+            later = iter(rows)
+            assert all(row in later for row in of_worker if row[1] == key)
+
+
+def begun_by(feed: Feed, share: Share, length: int, count: int) -> tuple[list[Rows], Any]:
+    """So many batches of a worker, and its state behind them."""
+    reader = feed.open(share, feed.begin, length, False)
+    batches = [rows_of(batch) for batch, _ in islice(reader, count)]
+    reader.close()
+    return batches, feed.identity.state(share, reader.place)
 
 
 def by_key(rows: Rows) -> dict[Any, Rows]:
@@ -197,6 +238,15 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
             feed.identity.place(Share(1, 4), none)
     with pytest.raises(TableChangedError, match="another table"):
         feed.identity.place(Share(1, 4), {**state, "table": "other"})
+
+
+def test_a_state_of_a_table_that_had_buckets_is_refused(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "fixed append")
+    table.append(10)
+    feed = Feed.of(builder_of(table), "test")
+    table.set_buckets(-1)
+    with pytest.raises(StreamConfigError, match="divided_by was bucket, and is file"):
+        Feed.of(builder_of(table), "test").identity.place(Share(1, 2), feed.identity.state(Share(1, 2), feed.begin))
 
 
 @pytest.mark.parametrize(

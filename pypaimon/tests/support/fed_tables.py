@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from live_tables import batch_read
 from pypaimon import CatalogFactory, Schema
+from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import compact, stream_write_builder
 
@@ -38,11 +40,11 @@ class FedTable:
 
     def __init__(self, warehouse: Path, kind: str, **options: str) -> None:
         partitions, keys, given = KINDS[kind]
-        catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-        catalog.create_database("db", True)
+        self._catalog: Any = CatalogFactory.create({"warehouse": str(warehouse)})
+        self._catalog.create_database("db", True)
         schema = Schema.from_pyarrow_schema(COLUMNS, partitions or None, keys or None, {**given, **options})
-        catalog.create_table("db.t", schema, False)
-        self.handle: Any = catalog.get_table("db.t")
+        self._catalog.create_table("db.t", schema, False)
+        self.handle: Any = self._catalog.get_table("db.t")
         self._by_file = given["bucket"] == "-1" and not keys
         self._compactable = kind not in ("evolving", "postponed")
         self._next = 0
@@ -71,6 +73,19 @@ class FedTable:
             messages += writer.prepare_commit()
             writer.close()
         builder.new_commit().commit(messages)
+
+    def set_buckets(self, buckets: int) -> None:
+        """The option alone."""
+        self._catalog.alter_table("db.t", [SchemaChange.set_option("bucket", str(buckets))], False)
+        self.handle = self._catalog.get_table("db.t")
+
+    def rescale(self, buckets: int) -> None:
+        """Divide all rows into so many buckets: the option, and an overwrite of the rows with themselves."""
+        rows = batch_read(self.handle)
+        self.set_buckets(buckets)
+        with stream_write_builder(self.handle).with_overwrite().open_sync() as writer:
+            writer.write(pa.Table.from_pylist(rows, COLUMNS))
+            writer.commit()
 
     def change(self, chance: random.Random, keyed: bool) -> None:
         """Something that happens to tables."""
