@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +107,39 @@ def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: 
     assert rows_of(dataset) == expected
     assert dataset.count() == expected.total()
     assert dataset.limit(3).count() == 3
+
+
+@on_a_node
+def test_a_task_that_dies_in_the_midst_gives_its_rows_once(
+    tmp_path: Path, ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pypaimon.streaming.feeds.ray.datasource import dataset_of
+    from pypaimon.streaming.feeds.ray.ray_feed import bounded_source
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setattr(ray.data.DataContext.get_current(), "target_max_block_size", 1)
+    table, died = FedTable(tmp_path / "w", "unaware"), tmp_path / "died"
+    table.append(80, files=8)
+    builder = stream_read_builder(table.handle)
+    source = bounded_source(builder)
+    tasks = [dying_once(task, died) for task in source.get_read_tasks(1)]
+    monkeypatch.setattr(source, "get_read_tasks", lambda *_given, **_named: tasks)
+    assert rows_of(dataset_of(source)) == streamed(builder)
+    assert died.exists()
+
+
+def dying_once(task: Any, died: Path) -> Any:
+    """A task that kills its process behind its first block, unless that has died before."""
+    from ray.data import ReadTask
+
+    def blocks() -> Iterator[Any]:
+        for number, block in enumerate(task()):
+            if number == 1 and not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield block
+
+    return ReadTask(blocks, task.metadata, schema=task.schema)
 
 
 @on_a_node
