@@ -1,4 +1,4 @@
-"""The matrix: the tests on each supported Python, pyarrow, pandas, numpy and PySpark (`make matrix`).
+"""The matrix: the tests on each supported Python, pyarrow, pandas, numpy, PySpark, PyTorch and Ray (`make matrix`).
 
 Not every combination: a row takes one version of each, so that every supported one is met. PySpark asks for pandas 2.2
 and pyarrow 18, so its tests run in the rows that have both. pypaimon asks for pyarrow <20, which a row overrides.
@@ -14,7 +14,11 @@ nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
 
 ROWS = [
-    nox.param("3.10", "pyarrow==16.* pandas==1.5.* numpy==1.24.*", id="oldest"),
+    nox.param(
+        "3.10",
+        "pyarrow==16.* pandas==1.5.* numpy==1.24.* torch==2.4.* torchdata==0.10.* ray[data]==2.49.*",
+        id="oldest",
+    ),
     nox.param("3.11", "pyarrow==17.* pandas==2.1.* numpy==1.26.*", id="numpy-1"),
     nox.param("3.12", "pyarrow==18.* pandas==2.2.* numpy==2.0.* pyspark==4.2.*", id="spark-4.2"),
     nox.param("3.13", "pyarrow==19.* pandas==2.3.* numpy>=2.3 pyspark==4.3.*", id="newest-of-pypaimon"),
