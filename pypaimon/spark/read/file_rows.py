@@ -19,7 +19,7 @@ from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.metadata.history import RangeCheck
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.system_columns import ROW_KIND
-from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.reading.query_auth import QueryAuth
 from pypaimon.streaming.reading.split_files import partition_values
 
 _FOOTERS_AT_ONCE = 16
@@ -34,7 +34,7 @@ def check_natively_readable(builder: EngineReadBuilder, splits: Iterable[StreamS
         UnsupportedTableError: Files must be merged, hold deleted rows, share a file, or are no Parquet; or the catalog
             says which rows may be seen.
     """
-    if OptionValues(builder.schema.options).boolean("query-auth.enabled", False):
+    if QueryAuth.of(builder.directory) is not None:
         raise unsupported("the catalog restricts what may be seen of the table (query-auth.enabled)")
     for split in splits:
         if split.mode not in _PLAIN_MODES:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pypaimon.streaming.internals import CoreOptions, Identifier, Options, TableSchema
@@ -43,8 +44,13 @@ class FilesOnly:
     def snapshot_loader(self) -> None:
         """The catalog does not know the latest snapshot."""
 
-    def table_query_auth(self, options: CoreOptions, identifier: Identifier) -> None:
-        """The catalog has no rules for readers."""
+    def table_query_auth(self, options: CoreOptions, identifier: Identifier) -> Any:
+        """What asks the catalog for its rules, which it refuses; None where the table does not say that it has any."""
+        asks = self.catalog is not None and options.query_auth_enabled
+        return partial(self._ask_for_rules, identifier) if asks else None
+
+    def _ask_for_rules(self, identifier: Identifier, columns: list[str]) -> Any:
+        return self.catalog_loader.load().auth_table_query(identifier, columns)
 
 
 class TableHandle:

@@ -20,11 +20,13 @@ class RestServer:
     Attributes:
         options: Of a catalog, and of Spark's source, that ask it.
         lent: How many tokens it has lent.
+        rules: What it answers who asks for what of the table may be seen; None: nobody has to ask.
     """
 
     def __init__(self, store: S3Server, table: Any, now_millis: Callable[[], int]) -> None:
         self._store, self._table, self._now = store, table, now_millis
         self.lent = 0
+        self.rules: dict[str, Any] | None = None
         answers = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -35,6 +37,10 @@ class RestServer:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
 
             def log_message(self, *_: Any) -> None:
                 """Nothing is told."""
@@ -69,9 +75,12 @@ class RestServer:
             return self._token()
         if path.endswith("/snapshot"):
             return {"snapshot": self._snapshot()}
+        if path.endswith("/auth"):
+            return self.rules or {}
         schema = self._table.table_schema
+        options = schema.options if self.rules is None else {**schema.options, "query-auth.enabled": "true"}
         columns = [{"id": each.id, "name": each.name, "type": str(each.type)} for each in schema.fields]
-        made = {"fields": columns, "partitionKeys": [], "primaryKeys": [], "options": schema.options, "comment": ""}
+        made = {"fields": columns, "partitionKeys": [], "primaryKeys": [], "options": options, "comment": ""}
         return {
             "id": "the-table", "name": "t", "path": str(self._table.table_path), "isExternal": False,
             "schemaId": schema.id, "schema": made,
