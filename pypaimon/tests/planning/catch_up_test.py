@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from commit_seed import seeded
-from crafted_table import CraftedTable
+from crafted_table import CraftedTable, WrittenFile
 from planner_drive import EARLIEST, Drive
 from pypaimon import CatalogFactory, Schema
 from table_model import Record
@@ -130,6 +132,49 @@ def test_a_range_with_an_overwrite_is_collapsed_only_beside_it(catalog: Any, cap
             assert plan.snapshot_id != 15
     assert [row for _, part in found for row in part] == rows(table, "replay", 1)
     assert "only" not in [row["v"] for _, part in found for row in part]
+
+
+@pytest.mark.parametrize(
+    ("doubt", "reason"),
+    [
+        (None, "a replay would hand out the same files"),
+        ("removed file", "a commit removed files"),
+        ("unknown source", r"\d+ rows were appended, but files with \d+ of them are left"),
+        ("no count", "a snapshot does not tell how many records it added"),
+    ],
+)
+def test_what_is_not_proven_is_replayed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, doubt: str | None, reason: str
+) -> None:
+    """The commit in question adds as many rows as it removes, so that counts alone would prove it."""
+    table = CraftedTable(tmp_path, keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
+    key = table.columns.named("k").id
+    files: list[WrittenFile] = []
+    for number in range(20):
+        file = table.file((None, 0), [Record("+I", (None, number), number, {key: number})])
+        if doubt == "unknown source" and number == 17:
+            file = replace(file, meta=replace(file.meta, file_source=None))
+        table.commit("APPEND", [file], files[-1:] if doubt == "removed file" and number == 17 else [])
+        files.append(file)
+    if doubt == "no count":
+        path = table.path / "snapshot" / "snapshot-18"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"deltaRecordCount": None}))
+    drive = Drive(table.handle(), EARLIEST)
+    with caplog.at_level(logging.INFO, logger="pypaimon.streaming.planning.catch_up"):
+        plans = drive.run()
+    assert (PlanKind.COLLAPSED in [plan.kind for plan in plans]) is (doubt is None)
+    assert re.search(reason, caplog.text)
+    assert drive.keys(plans) == list(range(20))
+
+
+def test_with_data_evolution_every_snapshot_is_replayed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = Table(tmp_path / "w", row_tracking__enabled="true", data_evolution__enabled="true")
+    for key in range(20):
+        table.commit([key])
+    with caplog.at_level(logging.INFO, logger="pypaimon.streaming.planning.catch_up"):
+        plans = Drive.of(table, EARLIEST).run()
+    assert [(plan.kind, plan.snapshot_id) for plan in plans] == [(PlanKind.DELTA, number) for number in range(1, 21)]
+    assert "the table has data evolution" in caplog.text
 
 
 def test_the_choice_and_its_reason_are_logged(catalog: Any, caplog: pytest.LogCaptureFixture) -> None:
