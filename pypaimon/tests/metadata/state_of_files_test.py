@@ -18,7 +18,7 @@ from pypaimon.table.row.generic_row import GenericRow
 from pyroaring import BitMap
 from stream_files import create, put, reader, records, split
 from table_model import POSTPONED, Record
-from tables import Table
+from tables import Table, available, keys
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.internals import DeletionFile
@@ -199,6 +199,31 @@ def test_an_overwrite_takes_away_what_was_there_and_not_what_was_deleted_before(
     with builder.open_sync() as stream:
         found = [(row["_row_kind"], row["k"]) for batch in stream for row in batch.data.to_pylist()]
     assert found == [("-D", 1), ("-D", 3), ("+I", 4), ("+I", 5)]
+
+
+# Levels of which a changelog tells later.
+
+
+@pytest.mark.parametrize(
+    ("producer", "in_state"), [("none", [0, 3, 5]), ("input", [0, 3, 5]), ("lookup", [3, 5]), ("full-compaction", [5])]
+)
+def test_a_row_is_in_the_state_unless_a_changelog_tells_of_it_later(
+    tmp_path: Path, producer: str, in_state: list[int]
+) -> None:
+    options = {"bucket": "1", "changelog-producer": producer}
+    table = CraftedTable(tmp_path, keyed=True, partitioned=False, buckets=1, options=options)
+    key_id = table.columns.named("k").id
+    of_level = {level: Record("+I", (None, level), level, {key_id: level}) for level in (0, 3, 5)}
+    files = {level: table.file((None, 0), [record], level=level) for level, record in of_level.items()}
+    table.commit("COMPACT", list(files.values()))
+    builder = stream_read_builder(table.handle())
+    with builder.new_streaming_scan() as scan:
+        assert keys(builder.new_read(), available(scan)) == in_state
+        later = [level for level in of_level if level not in in_state]
+        changelog = [table.file((None, 0), [of_level[level] for level in later])] if later else []
+        merged = table.file((None, 0), [of_level[0], of_level[3]], level=5, compacted=True)
+        table.commit("COMPACT", [merged], [files[0], files[3]], changelog)
+        assert keys(builder.new_read(), available(scan)) == later
 
 
 # The postponed bucket.
