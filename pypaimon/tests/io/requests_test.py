@@ -168,6 +168,20 @@ def test_a_new_snapshot_costs_itself_its_list_its_manifest_and_a_look_at_the_one
     scan.close()
 
 
+def test_where_changelogs_outlive_snapshots_one_more_is_asked_for(tmp_path: Path, file_io: FaultFileIO) -> None:
+    table = Table(tmp_path / "w", changelog__num_retained__max="90", snapshot__num_retained__max="9")
+    table.commit([1])
+    with caught_up(table, file_io) as scan:
+        for number in range(2, 5):
+            assert scan.plan() is None
+            assert file_io.names() == [f"snapshot-{number}", f"changelog-{number}"]
+            table.commit([number])
+            file_io.forget()
+            assert scan.plan() is not None
+            assert kinds_of(file_io.names()) == {"snapshot": 2, "manifest-list": 1, "manifest": 1}
+            file_io.forget()
+
+
 @pytest.mark.parametrize("prefetch", [0, 4])
 def test_behind_each_snapshot_costs_three_requests_and_none_twice(
     table: Table, file_io: FaultFileIO, prefetch: int
