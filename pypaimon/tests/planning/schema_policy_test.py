@@ -189,6 +189,16 @@ def test_follow_goes_on_from_schema_to_schema(warehouse: Any) -> None:
     assert [stream.next_rows(), stream.plan.schema.id] == [[{"id": 4, "n": "0", "o": 7, "r": None}], 2]
 
 
+def test_far_behind_no_plan_holds_snapshots_before_and_after_a_change(warehouse: Any) -> None:
+    altered, row = CHANGES["add"]
+    stream = Stream(warehouse, "follow").append(FIRST).change(altered).append(row).append(row)
+    stream.builder.with_start("earliest").with_catch_up("auto", after=2).with_end(latest=True)
+    read = stream.builder.new_read()
+    with stream.builder.new_streaming_scan() as scan:
+        found = [(plan.kind, read.to_arrow(plan.splits()).to_pylist()) for plan in scan.stream_sync()]
+    assert found == [("collapsed", [FIRST, FIRST]), ("delta", [row]), ("delta", [row])]
+
+
 def test_what_is_followed_is_read_with_its_own_options_and_those_of_the_handle(warehouse: Any) -> None:
     stream = Stream(warehouse, "follow", options={"snapshot.num-retained.max": "8"})
     handle = stream.table.copy({"scan.ignore-lost-files": "true", "snapshot.num-retained.max": None})
@@ -200,3 +210,11 @@ def test_what_is_followed_is_read_with_its_own_options_and_those_of_the_handle(w
     wanted = own | {"scan.ignore-lost-files": "true"}
     del wanted["snapshot.num-retained.max"]
     assert stream.plan.schema.options == wanted
+
+
+def test_the_first_schema_is_the_latest_one_though_the_handle_travelled_back(warehouse: Any) -> None:
+    altered, row = CHANGES["add"]
+    table = Stream(warehouse, "fail").change(altered).append(row).table.copy({"scan.snapshot-id": "1"})
+    assert table.table_schema.id == 0
+    with stream_read_builder(table).with_end(latest=True).open_sync() as stream:
+        assert [each for batch in stream for each in batch.data.to_pylist()] == [FIRST | {"more": None}, row]
