@@ -160,6 +160,19 @@ def test_times_are_told_in_many_ways(append: Table) -> None:
             assert snapshots(available(scan)) == [2, 3]
 
 
+def test_a_start_by_time_means_commits_or_files(append: Table) -> None:
+    after_the_first = append.snapshot(1)["timeMillis"] + 1
+    builder = append.builder().with_end(latest=True).with_catch_up("replay")
+    with builder.with_start(creation_time=after_the_first).new_streaming_scan() as scan:
+        assert [(plan.kind, plan.snapshot_id) for plan in available(scan)] == [("delta", 2), ("delta", 3)]
+    for time, wanted in ((0, [10, 11, 20, 21, 30, 31]), (2**42, [])):
+        with builder.with_start(file_creation_time=time).new_streaming_scan() as scan:
+            plans = available(scan)
+            assert {plan.kind for plan in plans} == ({"full"} if wanted else set())
+            assert sorted(keys(builder.new_read(), plans)) == wanted
+            assert scan.next_snapshot_id == 4
+
+
 CONTRADICTIONS: dict[str, Use] = {
     "shard and buckets": lambda b: b.with_shard(0, 2).with_buckets([0]),
     "shard and member": lambda b: b.with_shard(0, 2).with_consumer_id("c", member="m"),
@@ -287,6 +300,12 @@ def test_setters_return_the_builder(append: Table) -> None:
     found = [row for plan in available(builder.new_streaming_scan()) for row in rows(read, plan)]
     assert sorted(found) == [("+I", key, f"v{key}") for key in (20, 21, 30, 31)]
     assert [field.name for field in builder.read_type()][-2:] == ["k", "v"]
+
+
+def test_the_read_optimized_view_of_an_append_table_is_the_table(append: Table) -> None:
+    builder = stream_read_builder(append.handle(), view="ro").with_start(snapshot_id=2, full=True)
+    with builder.new_streaming_scan() as scan:
+        assert [sorted(keys(builder.new_read(), [plan])) for plan in available(scan)] == [[10, 11, 20, 21], [30, 31]]
 
 
 def test_every_table_class_has_our_builder(append: Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -101,6 +102,40 @@ def test_what_they_mean() -> None:
     assert found.consumer == ConsumerOptions("me", ignore_progress=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"scan__mode": "default"}, Start(StartMode.LATEST_FULL)),
+        ({"scan__mode": "full"}, Start(StartMode.LATEST_FULL)),
+        ({"scan__mode": "latest-full"}, Start(StartMode.LATEST_FULL)),
+        ({"scan__mode": "latest"}, Start(StartMode.LATEST)),
+        ({"log__scan": "latest"}, Start(StartMode.LATEST)),
+        ({"log__scan": "latest", "scan__mode": "compacted-full"}, Start(StartMode.COMPACTED_FULL)),
+        ({"scan__timestamp_millis": "17"}, Start(StartMode.FROM_TIMESTAMP, millis=17)),
+        ({"log__scan__timestamp_millis": "17"}, Start(StartMode.FROM_TIMESTAMP, millis=17)),
+        ({"scan__timestamp": "1970-01-02 00:00:00.017"}, Start(StartMode.FROM_TIMESTAMP, millis=86_400_017)),
+        ({"scan__snapshot_id": "3"}, Start(StartMode.FROM_SNAPSHOT, snapshot_id=3)),
+        ({"scan__version": "3"}, Start(StartMode.FROM_SNAPSHOT, snapshot_id=3)),
+        ({"scan__mode": "from-snapshot-full", "scan__snapshot_id": "3"},
+         Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=3)),
+        ({"scan__file_creation_time_millis": "17"}, Start(StartMode.FROM_FILE_CREATION_TIME, millis=17)),
+        ({"scan__creation_time_millis": "17"}, Start(StartMode.FROM_CREATION_TIMESTAMP, millis=17)),
+    ],
+)  # fmt: skip
+def test_where_they_begin(options: dict[str, str], wanted: Start) -> None:
+    assert settings(**options).start == wanted
+
+
+def test_a_time_as_text_is_that_of_the_local_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert settings(scan__timestamp="1970-01-02").start.millis == 15 * 3_600_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_what_a_builder_is_given_has_the_types_of_the_options() -> None:
     whole, given = (get_type_hints(each, localns=LATE) for each in (StreamOptions, GivenOptions))
     assert {name: kind | None for name, kind in whole.items() if name in given} == {
@@ -148,6 +183,27 @@ def test_no_bound_of_snapshots(count: str) -> None:
         ({"streaming__read__snapshot__delay": "long"}, "streaming.read.snapshot.delay"),
         ({"scan__plan_sort_partition": "maybe"}, "scan.plan-sort-partition"),
         ({"scan__mode": "from-snapshot"}, "must set only one key"),
+        ({"scan__mode": "from-timestamp"}, "must set only one key in [scan.timestamp-millis,scan.timestamp]"),
+        ({"scan__timestamp_millis": "1", "scan__timestamp": "1970-01-01"}, "must set only one key"),
+        ({"scan__mode": "from-snapshot-full"}, "scan.snapshot-id can not be null when you use from-snapshot-full"),
+        ({"scan__mode": "from-file-creation-time"}, "scan.file-creation-time-millis can not be null"),
+        ({"scan__mode": "from-creation-timestamp"}, "scan.creation-time-millis can not be null"),
+        (
+            {"scan__timestamp_millis": "1", "scan__snapshot_id": "1"},
+            "[scan.snapshot-id] must be null when you set [scan.timestamp-millis,scan.timestamp]",
+        ),
+        (
+            {"scan__mode": "from-snapshot", "scan__snapshot_id": "1", "scan__timestamp": "1970-01-01"},
+            "[scan.timestamp] must be null when you set [scan.snapshot-id,scan.tag-name]",
+        ),
+        (
+            {"scan__mode": "from-snapshot-full", "scan__snapshot_id": "1", "scan__tag_name": "t"},
+            "[scan.tag-name] must be null when you set [scan.snapshot-id]",
+        ),
+        (
+            {"scan__mode": "from-file-creation-time", "scan__file_creation_time_millis": "1", "scan__tag_name": "t"},
+            "[scan.tag-name] must be null when you set [scan.file-creation-time-millis]",
+        ),
         ({"scan__mode": "latest", "scan__snapshot_id": "1"}, "scan.snapshot-id must be null"),
         ({"scan__tag_name": "t"}, "Cannot scan from tag in streaming mode"),
         ({"scan__watermark": "1"}, "Cannot scan from watermark in streaming mode"),
@@ -259,6 +315,15 @@ def test_partial_records_are_refused_unless_asked_for(engine: str) -> None:
 )
 def test_when_changelogs_outlive_snapshots(changelog: dict[str, str], wanted: bool) -> None:
     assert TableTraits.of(schema(changelog)).decoupled_changelog is wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "highest"),
+    [({}, 5), ({"num-sorted-run.compaction-trigger": "3"}, 3), ({"num-levels": "3"}, 2)],
+)
+def test_full_compactions_lead_to_the_highest_level(options: dict[str, str], highest: int) -> None:
+    found = TableTraits.of(schema({"changelog-producer": "full-compaction", **options}, primary_key=True))
+    assert found.lowest_state_level == highest
 
 
 def test_any_limit_is_a_limit() -> None:
