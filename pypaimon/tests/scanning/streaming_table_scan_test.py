@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ from pypaimon import CatalogFactory
 from tables import Table, available, keys, snapshots
 from virtual_clock import VirtualClock
 
-from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StreamConfigError, TableChangedError
+from pypaimon.streaming import (
+    AsyncStreamingTableScan,
+    EndOfScan,
+    StreamConfigError,
+    TableChangedError,
+    list_consumers,
+    stream_read_builder,
+)
 
 
 @pytest.fixture
@@ -162,6 +170,43 @@ def test_manual_confirms_only_what_is_committed(table: Table) -> None:
     assert snapshots(available(builder.new_streaming_scan())) == [4]
 
 
+def test_snapshots_that_are_passed_over_move_the_consumer(table: Table) -> None:
+    """Up to a plan that is not confirmed, and once in a poll interval."""
+    clock = VirtualClock()
+    filled(table, 1)
+    builder = table.builder(clock=clock).with_start("latest").with_poll_interval_ms(1000)
+    with builder.with_consumer_id("c", commit="manual").new_streaming_scan() as scan:
+        assert (scan.plan(), scan.committed()) == (None, 2)
+        saved = []
+        for number in range(2, 6):
+            table.commit([number], overwrite=True)
+            if number == 5:
+                table.commit([6])
+            assert snapshots(available(scan)) == ([6] if number == 5 else [])
+            for seconds in (0, 1):
+                clock.now += seconds
+                assert scan.plan() is None
+                saved.append(scan.committed())
+    assert saved == [2, 3, 3, 4, 4, 5, 5, 6]
+
+
+@pytest.mark.parametrize("ends_by", ["bound", "stop"])
+def test_a_clean_end_saves_at_once_what_was_passed_over(table: Table, ends_by: str) -> None:
+    filled(table, 2)
+    builder = table.builder(clock=VirtualClock()).with_start("earliest").with_catch_up("replay")
+    if ends_by == "bound":
+        builder.with_end(snapshot_id=3)
+    with builder.with_consumer_id("c", commit="manual").new_streaming_scan() as scan:
+        assert [plan and plan.snapshot_id for plan in (scan.plan(), scan.plan())] == [1, 2]
+        scan.commit(3)
+        table.commit([3], overwrite=True)
+        if ends_by == "stop":
+            assert (scan.plan(), scan.plan(), scan.committed()) == (None, None, 3)
+            scan.stop()
+        assert available(scan) == []
+        assert scan.committed() == 4
+
+
 def test_the_first_full_read_is_fenced_until_it_is_confirmed(table: Table) -> None:
     filled(table, 3)
     scan = table.builder().with_consumer_id("c").new_streaming_scan()
@@ -172,6 +217,18 @@ def test_the_first_full_read_is_fenced_until_it_is_confirmed(table: Table) -> No
     assert scan.plan() is None
     assert {path.name for path in (table.path / "consumer").iterdir()} == {"consumer-c"}
     scan.close()
+
+
+def test_progress_is_saved_on_the_branch_that_is_read(table: Table) -> None:
+    filled(table, 2)
+    for directory in ("schema", "snapshot"):
+        shutil.copytree(table.path / directory, table.path / "branch" / "branch-b" / directory)
+    branch = table.catalog.get_table(f"{table.name}$branch_b")
+    with stream_read_builder(branch).with_consumer_id("c").new_streaming_scan() as scan:
+        assert snapshots(available(scan)) == [2]
+        assert scan.committed() == 3
+    assert list(table.path.rglob("consumer-*")) == [table.path / "branch" / "branch-b" / "consumer" / "consumer-c"]
+    assert ([each.next_snapshot for each in list_consumers(branch)], list_consumers(table.handle())) == ([3], [])
 
 
 @pytest.mark.parametrize("change", ["expiry", "rollback"])
@@ -337,6 +394,29 @@ def test_metrics_count_what_was_handed_out(table: Table) -> None:
     assert (metrics.plans, metrics.splits, metrics.records, metrics.idle_polls) == (3, 3, 3, 1)
     assert metrics.bytes > 0 and metrics.requests["read"] > 9 and metrics.abandoned_requests == 0
     scan.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "overwrites", "wanted"),
+    [
+        ("earliest", "skip", [100, None, 300, 500]),
+        ("earliest", "read", [100, None, 300, 300, 500]),
+        ("latest-full", "skip", [500]),
+    ],
+)
+def test_the_watermark_is_that_of_the_last_plan_that_was_handed_out(
+    table: Table, start: str, overwrites: str, wanted: list[int | None]
+) -> None:
+    """Whatever was made ahead; what an overwrite did moves it as little as in Java."""
+    filled(table, 3)
+    table.commit([40], overwrite=True)
+    table.commit([5])
+    for number, watermark in enumerate((100, None, 300, 400, 500), start=1):
+        table.snapshot_path(number).write_text(json.dumps(table.snapshot(number) | {"watermark": watermark}))
+    builder = table.builder().with_start(start).with_catch_up("replay").with_on_overwrite(overwrites)
+    with builder.with_end(latest=True).new_streaming_scan() as scan:
+        assert scan.watermark is None
+        assert [scan.watermark for _ in scan.stream_sync()] == wanted
 
 
 def test_a_bad_snapshot_ahead_holds_nothing_back(table: Table) -> None:
