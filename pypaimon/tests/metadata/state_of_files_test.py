@@ -201,6 +201,18 @@ def test_an_overwrite_takes_away_what_was_there_and_not_what_was_deleted_before(
     assert found == [("-D", 1), ("-D", 3), ("+I", 4), ("+I", 5)]
 
 
+def test_deletion_vectors_count_in_the_state_and_not_in_changes(tmp_path: Path) -> None:
+    options = {"bucket": "-1", "deletion-vectors.enabled": "true"}
+    table = CraftedTable(tmp_path, keyed=False, partitioned=False, buckets=0, options=options)
+    handle, key = table.handle(), table.columns.named("k").id
+    lone = table.file((None, 0), [Record("+I", (None, number), number, {key: number}) for number in range(3)])
+    index_manifest(handle, table.commit("APPEND", [lone]).id, {lone.name: deleted(handle, [{1}])[0]})
+    for start, wanted in (("latest-full", [0, 2]), ("earliest", [0, 1, 2])):
+        builder = stream_read_builder(handle).with_start(start)
+        with builder.new_streaming_scan() as scan:
+            assert keys(builder.new_read(), available(scan)) == wanted
+
+
 # Levels of which a changelog tells later.
 
 

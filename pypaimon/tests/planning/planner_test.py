@@ -14,10 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from crafted_table import CraftedTable
 from fault_file_io import Call, FaultFileIO
 from planner_drive import EARLIEST, LATEST, Drive
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
+from table_model import Record
 from tables import Table, snapshots
 
 from pypaimon.streaming import (
@@ -195,6 +197,19 @@ class TestFilesByCreationTime:
         again.state = planner.at(position) if saved is Position else planner.at_snapshot(position.snapshot)
         assert again.keys() == first.keys() == []
 
+    @pytest.mark.parametrize("restarted", [False, True])
+    def test_changes_since_a_creation_timestamp_are_whole(self, table: Table, restarted: bool) -> None:
+        """Their files were made before they were committed."""
+        for key in range(3):
+            table.commit([key])
+        since = committed_at(table, 2) + DAY
+        for number in (2, 3):
+            amended(table, number, timeMillis=since)
+        drive = Drive.of(table, Start(StartMode.FROM_CREATION_TIMESTAMP, millis=since))
+        if restarted:
+            drive.state = drive.planner.at_snapshot(2)
+        assert drive.keys() == [1, 2]
+
     @pytest.mark.parametrize("mode", [StartMode.FROM_FILE_CREATION_TIME, StartMode.FROM_CREATION_TIMESTAMP])
     def test_resumed_inside_the_first_plan(self, tmp_path: Path, mode: StartMode) -> None:
         table = Table(tmp_path / "w", bucket="4", bucket_key="k")
@@ -301,6 +316,26 @@ class TestFollow:
         amended(table, 3, commitKind=kind)
         assert drive.run() == []
         assert drive.position is not None and drive.position.snapshot == 4
+
+    @pytest.mark.parametrize("kind", ["APPEND", "COMPACT", "OVERWRITE", "ANALYZE"])
+    def test_a_changelog_is_read_of_whatever_kind_its_snapshot_is(self, tmp_path: Path, kind: str) -> None:
+        table = Table(tmp_path / "w", primary_key=True, changelog_producer="input")
+        table.commit([1])
+        drive = Drive.of(table)
+        assert drive.keys() == [1]
+        table.commit([2])
+        amended(table, 2, commitKind=kind)
+        assert drive.keys() == [2]
+
+    def test_files_that_an_append_removes_are_not_read(self, tmp_path: Path) -> None:
+        table = CraftedTable(tmp_path, keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
+        key = table.columns.named("k").id
+        first, second = (table.file((None, 0), [Record("+I", (None, each), each, {key: each})]) for each in (1, 2))
+        table.commit("APPEND", [first])
+        drive = Drive(table.handle())
+        assert drive.keys() == [1]
+        table.commit("APPEND", [second], [first])
+        assert drive.keys() == [2]
 
     def test_a_failed_step_changed_nothing(self, table: Table) -> None:
         table.commit([1])
@@ -444,6 +479,16 @@ class TestOverwrites:
         plans = drive.run()
         assert drive.keys(plans) == [1, 2, 3]
         assert plans[1].kind is PlanKind.OVERWRITE
+
+    def test_what_it_did_is_read_and_not_its_changelog(self, tmp_path: Path) -> None:
+        options = {"bucket": "1", "changelog-producer": "input"}
+        table = CraftedTable(tmp_path, keyed=True, partitioned=False, buckets=1, options=options)
+        key = table.columns.named("k").id
+        files = [table.file((None, 0), [Record("+I", (None, each), each, {key: each})]) for each in (1, 2, 3)]
+        table.commit("APPEND", files[:1], changelog=files[:1])
+        table.commit("OVERWRITE", files[1:2], files[:1], changelog=files[2:])
+        drive = Drive(table.handle(), Start(StartMode.FROM_SNAPSHOT, snapshot_id=2), read_overwrite=True)
+        assert [row[:2] for row in drive.rows(drive.run())] == [("-D", 1), ("+I", 2)]
 
     @pytest.mark.parametrize("policy", OnExpired)
     def test_rows_that_are_gone_cannot_be_taken_back(self, tmp_path: Path, policy: OnExpired) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from blob_tables import BlobTable
 from corpus_cases import copy_warehouse, load
+from crafted_table import CraftedTable
 from planner_drive import EARLIEST, Drive
 from pypaimon import CatalogFactory, Schema
 from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.schema.table_schema import TableSchema
+from table_model import Record
 from tables import Table
 
 from pypaimon.streaming import PlanKind, StreamReadBuilder
@@ -237,3 +240,25 @@ def test_data_evolution_is_sharded_by_bucket_so_that_columns_of_a_row_stay_toget
         table.commit(range(number * 5, number * 5 + 5))
     shards = [Drive.of(table, EARLIEST, shard=(index, 3)).keys() for index in range(3)]
     assert shards == [list(range(20)), [], []]
+
+
+def test_limits_leave_the_files_of_a_row_together(tmp_path: Path) -> None:
+    """Its blob lies in a file of its own."""
+    table = BlobTable(tmp_path / "w")
+    for number in range(3):
+        table.write([(number, "name", b"blob")])
+    builder = table.builder().with_limits(max_splits=1).with_include_row_kind(False)
+    read = builder.new_read()
+    with builder.new_streaming_scan() as scan:
+        found = [read.to_arrow(plan.splits()).to_pylist() for plan in scan.stream_sync()]
+    assert found == [[{"id": number, "name": "name", "b": b"blob"}] for number in range(3)]
+
+
+def test_a_state_orders_the_files_of_a_fixed_bucket_by_sequence_and_changes_come_as_they_stand(tmp_path: Path) -> None:
+    options = {"bucket": "1", "bucket-key": "k"}
+    table = CraftedTable(tmp_path, keyed=False, partitioned=False, buckets=1, options=options)
+    key = table.columns.named("k").id
+    records = [Record("+I", (None, number), number, {key: number}) for number in (2, 1)]
+    table.commit("APPEND", [table.file((None, 0), [record]) for record in records])
+    assert Drive(table.handle()).keys() == [1, 2]
+    assert Drive(table.handle(), EARLIEST).keys() == [2, 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,19 @@ class TestTags:
         tagged.expire(4)
         assert begins(tagged, StartMode.FROM_TAG, tag="two", full=True) == (3, 2, None)
         assert begins(tagged, StartMode.FROM_TAG, tag="two") == (4, None, None)
+
+    def test_those_of_a_branch_are_its_own(self, tagged: Table) -> None:
+        home = tagged.path / "branch" / "branch-b"
+        for directory in ("schema", "snapshot"):
+            shutil.copytree(tagged.path / directory, home / directory)
+        branch = tagged.catalog.get_table(f"{tagged.name}$branch_b")
+        traits = TableTraits.of(branch.table_schema)
+        scanner = StartingScanner(TableDirectory.of(branch), traits, Start(StartMode.FROM_TAG, tag="two"))
+        with pytest.raises(StreamConfigError, match="no tag 'two'"):
+            scanner.find()
+        (tagged.path / "tag").rename(home / "tag")
+        found = scanner.find()
+        assert found is not None and found.next_id == 3
 
     def test_an_unknown_one_is_refused_by_the_names_of_the_others(self, tagged: Table) -> None:
         with pytest.raises(StreamConfigError, match=r"no tag 'three'.*two"):
