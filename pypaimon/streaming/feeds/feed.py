@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pypaimon.streaming.builder.assembly import group_parts, with_options
 from pypaimon.streaming.builder.builder import StreamReadBuilder
@@ -85,11 +87,18 @@ class Feed:
             length: Rows of a batch.
             across_plans: Batches may hold rows of several snapshots.
         """
-        builder: StreamReadBuilder = pickle.loads(self.builder)
+        builder = _unpickled(self.builder, os.getpid())
         slots = share.slots(builder._traits, builder._schema)
         splits_of = share.dealt if slots is None else Plan.splits
         queue = RowQueue(length, across_plans, place)
         return FeedReader(with_options(builder, slots=slots), splits_of, place, self.end, queue)
+
+
+@lru_cache(maxsize=4)
+def _unpickled(builder: bytes, process: int) -> StreamReadBuilder:
+    """The stream of a feed, once in each process: later passes have the manifests that the first one has read."""
+    made: StreamReadBuilder = pickle.loads(builder)
+    return made
 
 
 def refuse_moving_ends(builder: StreamReadBuilder) -> None:

@@ -112,6 +112,16 @@ def test_workers_go_on_over_buckets_that_were_rescaled(tmp_path: Path, kind: str
             assert all(row in later for row in of_worker if row[1] == key)
 
 
+def test_a_second_pass_in_a_process_has_the_manifests_of_the_first(tmp_path: Path) -> None:
+    table = FedTable(tmp_path, "unaware")
+    table.append(20, files=3)
+    feed, share = Feed.of(builder_of(table), "test"), Share(0, 2)
+    first = worked(feed, share, 4, False)
+    for manifest in (Path(table.handle.table_path) / "manifest").glob("manifest-[!l]*"):
+        manifest.unlink()
+    assert worked(feed, share, 4, False) == first
+
+
 def begun_by(feed: Feed, share: Share, length: int, count: int) -> tuple[list[Rows], Any]:
     """So many batches of a worker, and its state behind them."""
     reader = feed.open(share, feed.begin, length, False)
