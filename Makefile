@@ -26,7 +26,7 @@ lint: $(VENV)/ready ## Style and types
 	$(RUN) -m mypy
 
 corpus: $(VENV)/ready ## Our reads beside Java's: the scoreboard
-	$(RUN) pypaimon/tests/support/corpus_report.py $(ARGS)
+	$(RUN) pypaimon/tests/support/run.py support.corpus.report $(ARGS)
 
 differential: $(VENV)/ready ## Random histories beside live Java, some minutes (needs Maven and a JDK; N=n)
 	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py $(addprefix pypaimon/tests/writing/, java_twins_test.py java_race_test.py) $(ARGS)
@@ -46,7 +46,7 @@ bench: $(VENV)/ready ## Requests, time and memory beside pypaimon; writes docs/b
 	$(RUN) -m benchmarks $(ARGS)
 
 readme: $(VENV)/ready ## The README's picture of the demo, and its figures out of docs/benchmarks.md
-	$(RUN) pypaimon/tests/support/readme_parts.py
+	$(RUN) pypaimon/tests/support/run.py support.docs.readme_parts
 
 release: $(VENV)/ready ## The distributions of the tag that is checked out, with bill of materials and checksums, in dist/
 	$(RUN) .ci/release.py

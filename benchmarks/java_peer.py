@@ -11,10 +11,10 @@ from typing import Any
 
 import psutil
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests"))
 
-from counting_file_io import CountingFileIO as CountingFileIO
-from live_java_client import LiveJava, missing_commands
+from support.java.live import LiveJava, missing_commands
+from support.stores.counting_file_io import CountingFileIO as CountingFileIO
 
 NAME = "Java 1.4.2"
 _TYPES = [["id", "BIGINT NOT NULL"], ["amount", "DOUBLE"], ["number", "INT"], ["name", "STRING"], ["day", "DATE"]]

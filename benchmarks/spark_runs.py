@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests" / "support"))
-from spark_session import new_session as new_session
+sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests"))
+from support.spark.session import new_session as new_session
 
 ROUNDS = 5
 

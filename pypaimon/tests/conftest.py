@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import how_to_repeat, is_drawn
 from hypothesis import HealthCheck, settings
 from pypaimon import CatalogFactory
-from repository import ROOT, TESTS
+
+from support.repository import ROOT, TESTS
+from support.samples import how_to_repeat, is_drawn
 
 # Local time zones differ between machines; values that depend on one are tested with an explicit one.
 os.environ["TZ"] = "UTC"
@@ -181,7 +182,7 @@ def warehouse(tmp_path: Path) -> Any:
 @pytest.fixture(scope="module")
 def server() -> Any:
     """An object store for the tests of a module."""
-    from s3_server import S3Server
+    from support.stores.s3_server import S3Server
 
     found = S3Server()
     found.start()
@@ -220,7 +221,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def java() -> Any:
     """One JVM of live Java for all tests of a run; it fails where Maven or a JDK is missing."""
-    from live_java_client import LiveJava, missing_commands
+    from support.java.live import LiveJava, missing_commands
 
     if missing := missing_commands():
         pytest.fail(f"no live Java: {', '.join(missing)} not found")
@@ -231,7 +232,7 @@ def java() -> Any:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One Spark session for all tests of a run."""
-    from spark_session import new_session
+    from support.spark.session import new_session
 
     session = new_session(tmp_path_factory.mktemp("spark"))
     yield session

@@ -16,8 +16,6 @@ import adbc_driver_postgresql.dbapi as adbc_postgres
 import adbc_driver_sqlite.dbapi as adbc_sqlite
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed, some
-from postgres_server import postgres
 
 from pypaimon.streaming import (
     PostgresTarget,
@@ -28,6 +26,8 @@ from pypaimon.streaming import (
     replicate,
 )
 from pypaimon.streaming.testing import SmallTable, check_target
+from support.samples import commit_seed, some
+from support.stores.postgres_server import postgres
 
 KEYED, APPENDED = ("id",), ()
 

@@ -8,11 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from copied_table import at, batches, changed, keyed, rows_of
-from copied_table import stream as copied
-from orders import COLUMNS, catalog, change, create_orders, orders
 from pypaimon import Schema
-from tables import Table
 
 from pypaimon.streaming import (
     DuckDBDatabase,
@@ -24,6 +20,10 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.apply_changes import apply_to_dict, last_changes
 from pypaimon.streaming.apply_changes.changes import inserts
+from support.tables.copied_table import at, batches, changed, keyed, rows_of
+from support.tables.copied_table import stream as copied
+from support.tables.orders import COLUMNS, catalog, change, create_orders, orders
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture

@@ -11,13 +11,21 @@ from typing import Any
 import adbc_driver_postgresql.dbapi as adbc_postgres
 import pyarrow as pa
 import pytest
-from commit_seed import some
 from deltalake import write_deltalake
-from full_disk import full_disk
-from killed_target import in_order
-from losing_proxy import losing_a_commit
-from postgres_server import postgres
-from target_places import (
+
+from pypaimon.streaming import (
+    PostgresTarget,
+    StreamConfigError,
+    TargetError,
+    replicate,
+)
+from pypaimon.streaming.testing import SmallTable
+from support.crash.killed_target import in_order
+from support.samples import some
+from support.stores.full_disk import full_disk
+from support.stores.losing_proxy import losing_a_commit
+from support.stores.postgres_server import postgres
+from support.tables.target_places import (
     DeltaPlace,
     DuckDBPlace,
     IcebergPlace,
@@ -27,14 +35,6 @@ from target_places import (
     PostgresPlace,
     SQLitePlace,
 )
-
-from pypaimon.streaming import (
-    PostgresTarget,
-    StreamConfigError,
-    TargetError,
-    replicate,
-)
-from pypaimon.streaming.testing import SmallTable
 
 LOCAL: dict[str, Any] = {
     "DuckDB": DuckDBPlace,

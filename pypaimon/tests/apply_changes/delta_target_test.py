@@ -11,12 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed, some
 from deltalake import DeltaTable, write_deltalake
-from killed_target import in_order
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from target_places import DeltaPlace
 
 from pypaimon.streaming import (
     DeltaTarget,
@@ -28,6 +25,9 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.apply_changes.delta_table import DeltaRows
 from pypaimon.streaming.testing import SmallTable, check_target
+from support.crash.killed_target import in_order
+from support.samples import commit_seed, some
+from support.tables.target_places import DeltaPlace
 
 KEYED, APPENDED = ("id",), ()
 either = pytest.mark.parametrize("keys", some("Delta", [KEYED, APPENDED], 1), ids=str)

@@ -9,16 +9,16 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from copied_table import COLUMNS, batches, keyed, rows_of, stream
-from duckdb_copy import KEYS, followed, held
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from tables import COLUMNS as COLUMN_TYPES
-from tables import Table
 
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.apply_changes import DuckDBTarget
 from pypaimon.streaming.internals import PyarrowFieldParser
+from support.tables.copied_table import COLUMNS, batches, keyed, rows_of, stream
+from support.tables.duckdb_copy import KEYS, followed, held
+from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
+from support.tables.streamed_table import Table
 
 INT, BIGINT, TEXT = AtomicType("INT"), AtomicType("BIGINT"), AtomicType("STRING")
 CHANGES: list[tuple[str, list[Any], Callable[[int], dict[str, Any]]]] = [

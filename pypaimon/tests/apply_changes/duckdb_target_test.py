@@ -11,17 +11,17 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from copied_table import at, batches, changed, keyed, rows_of, stream
-from duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
-from repository import SUPPORT
-from tables import COLUMNS as COLUMN_TYPES
-from tables import Table
 
 from pypaimon.streaming import CorruptTableError, StreamConfigError, TableChangedError, TargetError
 from pypaimon.streaming.apply_changes import DuckDBTarget, replicate
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.model.position import Phase
 from pypaimon.streaming.testing import SmallTable
+from support.repository import TESTS
+from support.tables.copied_table import at, batches, changed, keyed, rows_of, stream
+from support.tables.duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
+from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture
@@ -79,12 +79,12 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import duckdb
 from pathlib import Path
-from duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
-from tables import COLUMNS as COLUMN_TYPES
-from copied_table import batches, stream
+from support.tables.duckdb_copy import KEYS, Copying, Interrupted, Interrupting, followed, held
+from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
+from support.tables.copied_table import batches, stream
 from pypaimon import CatalogFactory
 from pypaimon.streaming.apply_changes import DuckDBTarget, replicate
-from tables import Table
+from support.tables.streamed_table import Table
 
 class Dying:
     def __init__(self, connection):
@@ -107,7 +107,7 @@ for batch in batches(stream(table).with_start("earliest").with_catch_up("replay"
 
 def test_killed_in_the_midst_of_a_plan_nothing_is_lost_and_nothing_comes_twice(plain: Table, tmp_path: Path) -> None:
     file = str(tmp_path / "orders.db")
-    arguments = [str(SUPPORT), str(tmp_path / "warehouse"), file]
+    arguments = [str(TESTS), str(tmp_path / "warehouse"), file]
     killed = subprocess.run([sys.executable, "-c", _DIES, *arguments], capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     with duckdb.connect(file) as database:

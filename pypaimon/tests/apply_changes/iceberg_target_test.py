@@ -11,12 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed, some
-from killed_target import in_order
 from pyiceberg.catalog.sql import SqlCatalog
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from target_places import IcebergPlace
 
 from pypaimon.streaming import (
     IcebergTarget,
@@ -27,6 +24,9 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.apply_changes.iceberg_table import IcebergRows
 from pypaimon.streaming.testing import SmallTable, check_target
+from support.crash.killed_target import in_order
+from support.samples import commit_seed, some
+from support.tables.target_places import IcebergPlace
 
 KEYED, APPENDED = ("id",), ()
 either = pytest.mark.parametrize("keys", some("Iceberg", [KEYED, APPENDED], 1), ids=str)

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from commit_seed import some
-from killed_target import check_killed
-from postgres_server import postgres
-from target_places import (
+
+from support.crash.killed_target import check_killed
+from support.samples import some
+from support.stores.postgres_server import postgres
+from support.tables.target_places import (
     DeltaPlace,
     DuckDBPlace,
     IcebergPlace,

@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import some
 from deltalake import DeltaTable, QueryBuilder
-from killed_target import in_order
 from pyiceberg.catalog.sql import SqlCatalog
-from s3_process import S3Process, s3_process
-from s3_server import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from pypaimon.streaming import DeltaTarget, IcebergTarget, StreamConfigError, Target, TargetError, replicate
 from pypaimon.streaming.testing import SmallTable
+from support.crash.killed_target import in_order
+from support.samples import some
+from support.stores.s3_process import S3Process, s3_process
+from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY
 
 Rows = list[dict[str, Any]]
 

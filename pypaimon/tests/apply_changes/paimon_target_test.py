@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from copied_table import at, batches, changed, keyed, rows_of, stream
-from corpus_cases import load
-from orders import COLUMNS, append, catalog, create_orders, events, orders, state_of
 from pypaimon import CatalogFactory, Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
-from tables import Table
 
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.apply_changes import PaimonTarget, replicate
+from support.corpus.cases import load
+from support.tables.copied_table import at, batches, changed, keyed, rows_of, stream
+from support.tables.orders import COLUMNS, append, catalog, create_orders, events, orders, state_of
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture

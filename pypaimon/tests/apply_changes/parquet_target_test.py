@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from commit_seed import commit_seed
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import ParquetTarget, StreamConfigError, TargetError, replicate
 from pypaimon.streaming.testing import SmallTable, check_target
+from support.samples import commit_seed
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:

@@ -9,8 +9,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from copied_table import COLUMNS, batches, changed, keyed, rows_of, stream
-from duckdb_copy import held
 
 from pypaimon.streaming import (
     ConsumerManager,
@@ -26,6 +24,8 @@ from pypaimon.streaming import (
     replicate_async,
 )
 from pypaimon.streaming.apply_changes.changes import AnyBatch
+from support.tables.copied_table import COLUMNS, batches, changed, keyed, rows_of, stream
+from support.tables.duckdb_copy import held
 
 
 class Counting(DictTarget):

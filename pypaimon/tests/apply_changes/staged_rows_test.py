@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
 
 from pypaimon.streaming.apply_changes import staged_rows
 from pypaimon.streaming.apply_changes.staged_rows import IS_GONE, StagedRows
+from support.samples import seeded
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.string())])
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from killed_target import in_order
-from postgres_server import postgres
-from repository import ROOT
-from target_places import DeltaPlace, PostgresPlace
 
 from pypaimon.streaming import StreamConfigError, replicate
 from pypaimon.streaming.testing import SmallTable
+from support.crash.killed_target import in_order
+from support.repository import ROOT
+from support.stores.postgres_server import postgres
+from support.tables.target_places import DeltaPlace, PostgresPlace
 
 
 def example(name: str) -> Any:

@@ -9,11 +9,11 @@ import duckdb
 import polars
 import pyarrow as pa
 import pytest
-from orders import CHANGES, COLUMNS, ORDERS, catalog, orders, write
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import ConsumerManager, SchemaChangedError, StreamConfigError, stream_read_builder
+from support.tables.orders import CHANGES, COLUMNS, ORDERS, catalog, orders, write
 
 ALL = [(kind, *values) for _, kind, *values in CHANGES]
 

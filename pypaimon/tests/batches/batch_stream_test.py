@@ -14,9 +14,7 @@ from typing import Any
 import polars
 import pyarrow as pa
 import pytest
-from orders import CHANGES, COLUMNS, append, catalog, change, create_orders, events, orders, write
 from pypaimon import Schema
-from tables import Table
 
 from pypaimon.streaming import (
     ConsumerManager,
@@ -29,6 +27,8 @@ from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.batches.stream_status import StreamStatus
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Phase, Position
+from support.tables.orders import CHANGES, COLUMNS, append, catalog, change, create_orders, events, orders, write
+from support.tables.streamed_table import Table
 
 Row = tuple[Any, ...]
 ALL = [(kind, *values) for _, kind, *values in CHANGES]

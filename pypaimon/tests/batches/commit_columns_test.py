@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import COLUMNS, catalog, events, orders, write
 from pypaimon import Schema
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder
+from support.tables.orders import COLUMNS, catalog, events, orders, write
 
 
 @pytest.fixture

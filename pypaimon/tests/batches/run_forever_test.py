@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import UNAVAILABLE, Call, FaultFileIO
-from tables import Table
 
 from pypaimon.streaming import (
     Batch,
@@ -29,6 +27,8 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.batches.run_forever import Patience, waiting_out
 from pypaimon.streaming.logs import FIELDS
+from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO
+from support.tables.streamed_table import Table
 
 AnyBatch = Batch | BlockingBatch
 QUICK = {"first_pause_seconds": 0.0, "longest_pause_seconds": 0.0}

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orders import COLUMNS, catalog, orders
 from pypaimon import Schema
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
 from pypaimon.streaming.batches.update_pairs import paired, pairs_unbroken
 from pypaimon.streaming.reading.read_layout import DEFAULT_BATCH_SIZE
+from support.tables.orders import COLUMNS, catalog, orders
 
 ROWS = pa.schema([("_row_kind", pa.string()), ("id", pa.float64()), ("n", pa.int64())])
 RECORDS = st.lists(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import Table
 
 from pypaimon.streaming import UnsupportedTableError, stream_read_builder
+from support.tables.streamed_table import Table
 
 CHAIN = {
     "chain-table.enabled": "true",

@@ -13,7 +13,6 @@ from pypaimon.common.predicate import Predicate
 from pypaimon.read.table_read import TableRead
 from pypaimon.schema.data_types import AtomicType, DataField, RowType
 from pypaimon.schema.schema_change import SchemaChange
-from tables import Table, available, rows
 
 from pypaimon.streaming import (
     SchemaChangedError,
@@ -22,6 +21,7 @@ from pypaimon.streaming import (
     StreamTableRead,
     stream_read_builder,
 )
+from support.tables.streamed_table import Table, available, rows
 
 INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
 ROW = pa.struct([("a", pa.int64()), ("b", INNER), ("c", pa.string())])

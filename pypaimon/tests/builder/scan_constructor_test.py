@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import FaultFileIO
 from pypaimon.common.predicate import Predicate
 from pypaimon.read.scanner.delta_follow_up_scanner import DeltaFollowUpScanner
 from pypaimon.read.streaming_table_scan import AsyncStreamingTableScan as PaimonScan
-from tables import Table, available, keys
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -24,6 +22,8 @@ from pypaimon.streaming import (
     stream_read_builder,
 )
 from pypaimon.streaming.options.stream_options import StreamOptions
+from support.stores.fault_file_io import FaultFileIO
+from support.tables.streamed_table import Table, available, keys
 
 Use = Callable[[StreamReadBuilder], StreamReadBuilder]
 EVERY = [*range(10, 18), *range(20, 28), *range(30, 38)]

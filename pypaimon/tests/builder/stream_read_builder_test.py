@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from pypaimon.read.stream_read_builder import StreamReadBuilder as PaimonStreamReadBuilder
-from tables import Table, available, keys, rows, snapshots
 
 from pypaimon.streaming import (
     PaimonStreamError,
@@ -21,6 +20,7 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     stream_read_builder,
 )
+from support.tables.streamed_table import Table, available, keys, rows, snapshots
 
 Use = Callable[[StreamReadBuilder], Any]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from chain_tables import ChainTable, two_regions
-from cli_runs import Program
+
+from support.docs.cli_runs import Program
+from support.tables.chain_tables import ChainTable, two_regions
 
 
 @pytest.fixture

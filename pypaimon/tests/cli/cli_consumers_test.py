@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import Program
-from orders import catalog, orders
 
 from pypaimon.streaming import ConsumerManager
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from support.docs.cli_runs import Program
+from support.tables.orders import catalog, orders
 
 
 @pytest.fixture

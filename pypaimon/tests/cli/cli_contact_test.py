@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 import pytest
-from cli_runs import PROGRAM, Outcome, Program
-from orders import create_orders
-from s3_server import BUCKET, S3Server
 
 from pypaimon.streaming.cli import contact
+from support.docs.cli_runs import PROGRAM, Outcome, Program
+from support.stores.s3_server import BUCKET, S3Server
+from support.tables.orders import create_orders
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from cli_runs import Outcome, Program
-from database_changes import rows_of
-from databases import Database
+
+from support.docs.cli_runs import Outcome, Program
+from support.tables.database_changes import rows_of
+from support.tables.databases import Database
 
 
 @pytest.fixture

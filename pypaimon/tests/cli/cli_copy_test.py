@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import Outcome, Program
 from pypaimon import Schema
-from written_tables import KEYED, Written, changes, rows
+
+from support.docs.cli_runs import Outcome, Program
+from support.tables.written_tables import KEYED, Written, changes, rows
 
 
 @pytest.fixture

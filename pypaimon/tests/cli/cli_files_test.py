@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cli_runs import Program
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import FileCount, compact, stream_write_builder, table_files
+from support.docs.cli_runs import Program
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False)])
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import Program
-from commit_seed import some
-from corpus_cases import load
-from indexed_tables import tables as indexed_tables
-from orders import EVENTS, catalog, change, create_orders, events, orders, write
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
 from pypaimon.streaming.consumers.consumer_manager import Consumer
+from support.corpus.cases import load
+from support.docs.cli_runs import Program
+from support.samples import some
+from support.tables.indexed_tables import tables as indexed_tables
+from support.tables.orders import EVENTS, catalog, change, create_orders, events, orders, write
 
 EXPLAINED = ("append_compact", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_full-compaction")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import Program
-from orders import append, catalog, events, orders
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
+from support.docs.cli_runs import Program
+from support.tables.orders import append, catalog, events, orders
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ from typing import Any
 
 import click
 import pytest
-from cli_runs import PROGRAM, Program
-from doc_pages import DOCS
-from orders import catalog, orders
 
 from pypaimon.streaming.batches.run_forever import Patience
 from pypaimon.streaming.cli import tables as cli_tables
 from pypaimon.streaming.cli.app import program as commands
 from pypaimon.streaming.cli.table_options import refuse_unknown
 from pypaimon.streaming.errors import ConsumerConflictError, IOTimeoutError, StoreError
+from support.docs.cli_runs import PROGRAM, Program
+from support.docs.doc_pages import DOCS
+from support.tables.orders import catalog, orders
 
 TAIL = ("tail", "db.orders", "--until-latest", "--format", "json", "--start", "2")
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runs import Program
-from databases import Database
 
 from pypaimon.streaming import ConsumerManager
 from pypaimon.streaming.consumers.consumer_manager import Consumer
+from support.docs.cli_runs import Program
+from support.tables.databases import Database
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from cli_runs import Program
-from orders import catalog, change, create_orders
+
+from support.docs.cli_runs import Program
+from support.tables.orders import catalog, change, create_orders
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from typing import Any
 import click
 import pyarrow as pa
 import pytest
-from cli_runs import Program
-from orders import CHANGES, ORDERS, append, catalog, change, create_orders, events, orders, write
 from pypaimon import Schema
-from tables import expire
 
 from pypaimon.streaming.cli.app import run
 from pypaimon.streaming.cli.settings import start_of
+from support.docs.cli_runs import Program
+from support.tables.orders import CHANGES, ORDERS, append, catalog, change, create_orders, events, orders, write
+from support.tables.streamed_table import expire
 
 ALL = [{"_row_kind": kind, "id": key, "status": status, "amount": amount} for _, kind, key, status, amount in CHANGES]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import PROGRAM, Program
-from orders import catalog, change, create_orders
 from rich.console import Console
 
 from pypaimon.streaming.cli.catching_up import CatchingUp
+from support.docs.cli_runs import PROGRAM, Program
+from support.tables.orders import catalog, change, create_orders
 
 tail = import_module("pypaimon.streaming.cli.tail")
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TERM": "xterm", "COLUMNS": "200"}

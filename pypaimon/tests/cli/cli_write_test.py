@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from cli_runs import PROGRAM, Outcome, Program
 from pypaimon import CatalogFactory, Schema
+
+from support.docs.cli_runs import PROGRAM, Outcome, Program
 
 SCHEMA = pa.schema(
     [

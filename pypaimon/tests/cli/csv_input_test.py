@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from commit_seed import commit_seed
 
 from pypaimon.streaming.cli import csv_input
 from pypaimon.streaming.cli.bad_input import BadInputError
 from pypaimon.streaming.cli.csv_input import csv_batches
+from support.samples import commit_seed
 
 PIECES = ["a", "é", '5" x', '"', "\n", "\r\n", ",", ";", ""]
 

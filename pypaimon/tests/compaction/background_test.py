@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sink_world import World
 
 from pypaimon.streaming import CompactionReport, StreamConfigError, UnsupportedTableError, compactor
+from support.spark.sink_world import World
 
 DUE = {"compaction.min.file-num": "2"}
 LONG = 60

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from counting_file_io import CountingFileIO
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
+from support.stores.counting_file_io import CountingFileIO
 
 KEYED = {"bucket": "1"}
 ROWS = 3000

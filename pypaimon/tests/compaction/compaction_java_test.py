@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from live_java_client import LiveJava
-from shared_with_java import Shared
 
 from pypaimon.streaming import compact
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.java.live import LiveJava
+from support.java.shared_table import Shared
 
 FEW = {"num-sorted-run.compaction-trigger": "3", "compaction.min.file-num": "3", "num-levels": "6"}
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
@@ -21,6 +20,7 @@ from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.samples import commit_seed
 
 EXAMPLES = 300 if os.environ.get("SOAK") else 3
 BUDGET = settings(

@@ -10,10 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed
-from mortal_file_io import Killed, MortalFileIO
 from pypaimon import Schema
-from sink_world import COLUMNS, World, write
 
 from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.compaction.compactor import Compaction
@@ -24,6 +21,9 @@ from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch
+from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.samples import commit_seed
+from support.spark.sink_world import COLUMNS, World, write
 
 DUE = {"num-sorted-run.compaction-trigger": "2", "compaction.min.file-num": "2"}
 LAST = 60

@@ -10,10 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from mortal_file_io import Killed, MortalFileIO
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder, table_files
@@ -26,6 +24,8 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
+from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.samples import commit_seed
 
 EXAMPLES = 100 if os.environ.get("SOAK") else 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])

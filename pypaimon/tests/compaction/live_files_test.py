@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sink_world import World
 
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.spark.sink_world import World
 
 
 def many(world: World, count: int) -> pa.Table:

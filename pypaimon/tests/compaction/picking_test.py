@@ -8,11 +8,11 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from live_files import OPTIONS, live_file
 
 from pypaimon.streaming.compaction.compaction_options import OffPeak
 from pypaimon.streaming.compaction.run_picking import Pick, pick_full, pick_needed
 from pypaimon.streaming.compaction.sorted_levels import LevelRun, level_runs
+from support.tables.live_files import OPTIONS, live_file
 
 NOON = datetime(2026, 1, 1, 12)
 

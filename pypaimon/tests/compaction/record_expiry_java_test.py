@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_java_client import LiveJava
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+from support.java.live import LiveJava
 
 FUTURE, PAST = 4_000_000_000, 1_000
 EXPIRY = {"record-level.expire-time": "1 h", "record-level.time-field": "t"}

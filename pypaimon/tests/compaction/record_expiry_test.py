@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
@@ -21,6 +20,7 @@ from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.write_internals import SchemaChange
+from support.samples import commit_seed
 
 EXAMPLES = 80 if os.environ.get("SOAK") else 6
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", pa.int32()), ("v", pa.int64())])

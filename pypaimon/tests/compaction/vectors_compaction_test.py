@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from live_java_client import LiveJava
-from shared_with_java import Shared
 
 from pypaimon.streaming import compact, stream_read_builder, table_files
 from pypaimon.streaming.compaction.compactor import Compaction
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.metadata.index_manifests import IndexEntry
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.java.live import LiveJava
+from support.java.shared_table import Shared
 
 VECTORS = {"deletion-vectors.enabled": "true", "target-file-size": "4 kb", "compaction.delete-ratio-threshold": "1"}
 

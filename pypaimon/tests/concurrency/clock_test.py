@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from virtual_clock import VirtualClock
 
 from pypaimon.streaming.concurrency.clock import Clock, Sleeper, until_done
+from support.stores.virtual_clock import VirtualClock
 
 PATIENCE = 300
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import Call, FaultFileIO
 
 from pypaimon.streaming.concurrency.errand import Errand
 from pypaimon.streaming.io.store import Store
+from support.stores.fault_file_io import Call, FaultFileIO
 
 PATIENCE = 30
 WRITES: dict[str, Callable[[Store, str], object]] = {

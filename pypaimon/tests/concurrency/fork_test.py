@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from repository import SUPPORT
-from tables import Table
+from support.repository import program
+from support.tables.streamed_table import Table
 
 HELD = """
 import os, sys, threading, warnings
@@ -78,7 +78,7 @@ def test_a_forked_process_reads_with_what_it_inherited_and_is_refused_its_parent
     table = Table(tmp_path / "w")
     for key in range(1, 5):
         table.commit([key])
-    command = [sys.executable, "-W", "error", str(SUPPORT / "forked_reader.py"), str(tmp_path / "w")]
+    command = program("support.crash.forked_reader", str(tmp_path / "w"), options=("-W", "error"))
     ran = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert (ran.stdout, ran.returncode) == ("step\nsave\ndata\n", 0), ran.stderr
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from corpus_cases import load, unpack
-from fault_file_io import Call, FaultFileIO
 from pypaimon import CatalogFactory, Schema
 from pypaimon.consumer import Consumer as PaimonConsumer
 from pypaimon.consumer import ConsumerManager as PaimonConsumerManager
@@ -27,6 +25,8 @@ from pypaimon.streaming.consumers.consumer_names import (
 )
 from pypaimon.streaming.errors import CorruptTableError, StreamConfigError
 from pypaimon.streaming.io.store import Store
+from support.corpus.cases import load, unpack
+from support.stores.fault_file_io import Call, FaultFileIO
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from child_process import run
-from fault_file_io import RESET, FaultFileIO, failing
-from tables import Table
 
 from pypaimon.streaming import ConsumerConflictError, ConsumerManager
 from pypaimon.streaming.concurrency.clock import Clock
+from support.crash.child_process import run
+from support.stores.fault_file_io import RESET, FaultFileIO, failing
+from support.tables.streamed_table import Table
 
 HOUR = 3600.0
 PATIENCE = 300

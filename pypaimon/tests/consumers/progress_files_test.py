@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from consumer_group import EXPIRATION, Group, at, full
-from dying_store import SCHEME, DyingStore
 
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
 from pypaimon.streaming.consumers.consumer_names import ConsumerName
@@ -18,6 +16,8 @@ from pypaimon.streaming.consumers.shared_start import SharedStart
 from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError
 from pypaimon.streaming.io.store import Store
+from support.crash.crashing_store import SCHEME, DyingStore
+from support.groups.consumer_group import EXPIRATION, Group, at, full
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dying_store import SCHEME, DyingStore
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -25,6 +24,7 @@ from pypaimon.streaming.consumers.start_group import StartSettings
 from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Phase, Position, Unit
+from support.crash.crashing_store import SCHEME, DyingStore
 
 UNITS = 6
 """Units of each snapshot; unit u belongs to shard u mod n, so that 1, 2 and 3 shards all get some.

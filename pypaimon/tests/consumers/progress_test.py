@@ -6,7 +6,6 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from consumer_group import Group, at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from pypaimon.streaming.consumers import unconfirmed
 from pypaimon.streaming.consumers.progress import CommitMode
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
+from support.groups.consumer_group import Group, at
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from shard_group import ShardedTable, ShardReader, read_by
 
 from pypaimon.streaming import ConsumerConflictError, EndOfScan, PositionExpiredError
+from support.groups.shard_group import ShardedTable, ShardReader, read_by
 
 SOAK = int(os.environ.get("SOAK", "0"))
 CHANGES = st.lists(st.sampled_from(["append", "append", "compact", "compact", "expire"]), min_size=1, max_size=4)

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mortal_file_io import MortalFileIO
-from shard_group import ShardedTable, ShardReader, read_by
-from tables import Table
 
 from pypaimon.streaming import (
     ConsumerConflictError,
@@ -22,6 +19,9 @@ from pypaimon.streaming import (
     list_consumers,
 )
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
+from support.crash.crashing_file_io import MortalFileIO
+from support.groups.shard_group import ShardedTable, ShardReader, read_by
+from support.tables.streamed_table import Table
 
 STARTS: dict[str, Any] = {
     "latest-full": "latest-full",

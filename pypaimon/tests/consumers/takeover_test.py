@@ -12,10 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hadoop_file_io import HADOOP, HadoopFileIO
 from pypaimon.filesystem.local_file_io import LocalFileIO
-from s3_server import S3Server
-from tables import COLUMNS, Table
 
 from pypaimon.streaming import ConsumerConflictError, StoreError, StreamReadBuilder
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
@@ -23,6 +20,9 @@ from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.store import Store
+from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
+from support.stores.s3_server import S3Server
+from support.tables.streamed_table import COLUMNS, Table
 
 ETL = ConsumerName("etl")
 

@@ -10,10 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import how_to_repeat, is_drawn
-from databases import Database, Doors, keys
-from fault_file_io import FaultFileIO
-from interrupted_call import Interrupt
 
 from pypaimon.streaming import (
     BlockingDatabaseStream,
@@ -23,6 +19,10 @@ from pypaimon.streaming import (
     TableRenamed,
     list_consumers,
 )
+from support.crash.interrupted_call import Interrupt
+from support.samples import how_to_repeat, is_drawn
+from support.stores.fault_file_io import FaultFileIO
+from support.tables.databases import Database, Doors, keys
 
 ONE_IN = 1 if os.environ.get("SOAK") else 40
 """Each line is in the sample of one in so many commits."""

@@ -8,8 +8,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from database_changes import alter, rows_of, write
-from databases import Database
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
@@ -23,6 +21,8 @@ from pypaimon.streaming import (
     TargetError,
     copy_database,
 )
+from support.tables.database_changes import alter, rows_of, write
+from support.tables.databases import Database
 
 KILLS = 200 if os.environ.get("SOAK") else 3
 

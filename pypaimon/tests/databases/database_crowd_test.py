@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from databases import Database, keys
-from s3_server import S3Server
 
 from pypaimon.streaming import BlockingDatabaseStream, TableAdded, TableDropped
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.stores.s3_server import S3Server
+from support.tables.databases import Database, keys
 
 LONG = bool(os.environ.get("SOAK"))
 TABLES = 1000 if LONG else 60

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import Database, keys
 
 from pypaimon.streaming import DatabaseLag, DatabaseStreamBuilder, TableLag
+from support.tables.databases import Database, keys
 
 
 @pytest.fixture

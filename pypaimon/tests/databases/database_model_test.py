@@ -7,9 +7,10 @@ from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from databases import Database, keys
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from support.tables.databases import Database, keys
 
 NAMES = ("a", "b", "c")
 STEPS = st.lists(

@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import commit_seed
-from databases import Database, keys
-from group_members import until
 from pyarrow.fs import FileSelector
-from s3_server import BUCKET, S3Server
 
 from pypaimon.streaming import (
     BlockingDatabaseStream,
@@ -25,6 +21,10 @@ from pypaimon.streaming import (
     TableDropped,
     TableRenamed,
 )
+from support.groups.members import until
+from support.samples import commit_seed
+from support.stores.s3_server import BUCKET, S3Server
+from support.tables.databases import Database, keys
 
 SEEDS = 150 if os.environ.get("SOAK") else 3
 NAMES = ("a", "b", "c", "d")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import Database, keys
 
 from pypaimon.streaming import (
     BlockingDatabaseStream,
@@ -30,6 +29,7 @@ from pypaimon.streaming import (
     TableSkipped,
     stream_database,
 )
+from support.tables.databases import Database, keys
 
 Found = list[tuple[str, list[int]]]
 

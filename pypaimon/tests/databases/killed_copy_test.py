@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import dying_copy
 import pytest
-from commit_seed import commit_seed
-from database_changes import DatabaseChanges, as_dicts
-from databases import Database
 from pypaimon.catalog.catalog_exception import TableNotExistException
 
 from pypaimon.streaming import DatabaseTarget, copy_database
+from support.crash import crashing_copy as dying_copy
+from support.samples import commit_seed
+from support.tables.database_changes import DatabaseChanges, as_dicts
+from support.tables.databases import Database
 
 KILLS, BETWEEN = (200, 10) if os.environ.get("SOAK") else (2, 2)
 MOST_CHANGES = 400

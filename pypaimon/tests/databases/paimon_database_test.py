@@ -7,12 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import commit_seed
-from database_changes import DatabaseChanges, alter, as_dicts, rows_of, write
-from databases import Database
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from s3_server import S3Server
 
 from pypaimon.streaming import (
     DatabaseEvent,
@@ -24,6 +20,10 @@ from pypaimon.streaming import (
     TargetError,
     copy_database,
 )
+from support.samples import commit_seed
+from support.stores.s3_server import S3Server
+from support.tables.database_changes import DatabaseChanges, alter, as_dicts, rows_of, write
+from support.tables.databases import Database
 
 SEEDS = range(commit_seed(), commit_seed() + (60 if os.environ.get("SOAK") else 3))
 

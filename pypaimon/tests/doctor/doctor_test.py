@@ -9,11 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from chain_tables import DELTA, ChainTable
-from cli_runs import Program
-from fault_file_io import UNAVAILABLE, FaultFileIO, failing
 from pypaimon.filesystem.local_file_io import LocalFileIO
-from tables import Table
 
 from pypaimon.streaming import ConsumerManager, StoreError
 from pypaimon.streaming.concurrency.clock import Clock
@@ -28,6 +24,10 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.retention import Retention
 from pypaimon.streaming.options.table_traits import TableTraits
+from support.docs.cli_runs import Program
+from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing
+from support.tables.chain_tables import DELTA, ChainTable
+from support.tables.streamed_table import Table
 
 _HOUR = 3_600_000
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import seeded
-from fed_tables import KINDS, FedTable
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, stream_read_builder
 from pypaimon.streaming.feeds.feed import Feed
 from pypaimon.streaming.feeds.share import Share
+from support.samples import seeded
+from support.tables.fed_tables import KINDS, FedTable
 
 HISTORIES = 40 if os.environ.get("SOAK") else 1
 MOST_BATCHES = 5000
@@ -164,7 +164,7 @@ def test_partitions_of_one_bucket_come_to_several_workers(tmp_path: Path) -> Non
 
 
 def test_a_file_of_blobs_of_several_row_id_ranges_is_one_workers(tmp_path: Path) -> None:
-    from blob_tables import BlobTable
+    from support.tables.blob_tables import BlobTable
 
     table = BlobTable(tmp_path)
     for commit in range(4):

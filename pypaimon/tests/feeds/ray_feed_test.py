@@ -16,12 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from doc_pages import DOCS, blocks
-from fed_tables import FedTable
 
 # Its names of Ray import that, for seconds, when they are first used.
 from pypaimon import streaming
-from repository import ROOT
 
 from pypaimon.streaming import (
     Position,
@@ -31,6 +28,9 @@ from pypaimon.streaming import (
     stream_read_builder,
 )
 from pypaimon.streaming.testing import SmallTable
+from support.docs.doc_pages import DOCS, blocks
+from support.repository import ROOT
+from support.tables.fed_tables import FedTable
 
 # Ray leaves the processes of a node that it starts to themselves, and its own files to the garbage collector.
 # What it deprecates it uses itself.

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import killed_trainer
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
-from fed_tables import FedTable
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import NullColumnError, StreamConfigError, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.formats import parquet_source
 from pypaimon.streaming.reading import split_reader
+from support.crash import killed_trainer
+from support.samples import seeded
+from support.tables.fed_tables import FedTable
 
 pytestmark = [
     # What it says where there are fewer processors than workers.

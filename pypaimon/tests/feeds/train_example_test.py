@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
-from repository import ROOT
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
+from support.repository import ROOT
 
 COLUMNS = pa.schema([("x", pa.float32()), ("y", pa.float32())])
 

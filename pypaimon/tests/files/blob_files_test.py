@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from blob_tables import BlobTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.common.delta_varint_compressor import DeltaVarintCompressor
@@ -20,6 +19,7 @@ from pypaimon.streaming.files.row_id_groups import RowIdGroup, row_id_groups
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
+from support.tables.blob_tables import BlobTable
 
 PLACEHOLDER = "as before"
 ROWS = 12

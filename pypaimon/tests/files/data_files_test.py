@@ -16,13 +16,9 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from corpus_cases import load
-from corpus_values import column_values
-from orc_timestamps import read_or_refused
 from pypaimon import CatalogFactory
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.schema.schema_change import SchemaChange
-from stream_files import create, meta, put, reader, split, write
 
 from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
@@ -32,6 +28,10 @@ from pypaimon.streaming.formats import parquet_source as parquet_files
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
+from support.corpus.cases import load
+from support.corpus.values import column_values
+from support.tables.orc_timestamps import read_or_refused
+from support.tables.stream_files import create, meta, put, reader, split, write
 
 FLAT = pa.schema([("id", pa.int32()), ("v", pa.string())])
 

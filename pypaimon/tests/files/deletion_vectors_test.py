@@ -13,7 +13,6 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from corpus_cases import ARCHIVES, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.deletionvectors.deletion_vector import DeletionVector as PaimonDeletionVector
@@ -27,6 +26,7 @@ from pypaimon.streaming.internals import DeletionFile, TableSchema
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.metadata.index_manifests import deletion_files, parse_index_manifest
+from support.corpus.cases import ARCHIVES, unpack
 
 
 @pytest.fixture

@@ -12,13 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fault_file_io import SCHEME, Call, FaultFileIO, Meeting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.table.row.generic_row import GenericRow
 from pyroaring import BitMap
-from stream_files import create, put, reader, records, split
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files import deletion_vectors, index_blocks
@@ -27,6 +25,8 @@ from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.plan import SplitMode
+from support.stores.fault_file_io import SCHEME, Call, FaultFileIO, Meeting
+from support.tables.stream_files import create, put, reader, records, split
 
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
 FAR = 2 << 20

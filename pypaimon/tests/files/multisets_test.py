@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from pypaimon import Schema
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, DataType, MultisetType, RowType
-from stream_files import meta, reader, split
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type
 from pypaimon.streaming.model.plan import SplitMode
+from support.tables.stream_files import meta, reader, split
 
 
 def multiset(element: str) -> MultisetType:

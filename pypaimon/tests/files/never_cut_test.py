@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon.common.json_util import JSON
-from stream_files import create, put
 
 from pypaimon.streaming.errors import SchemaChangedError
 from pypaimon.streaming.files.data_files import read_file
@@ -26,6 +25,7 @@ from pypaimon.streaming.internals import (
     TableSchema,
 )
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.tables.stream_files import create, put
 
 CUTS: list[tuple[str, str, Any, Any]] = [
     ("BIGINT", "INT", 5, 1 << 40),

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import Program
-from corpus_cases import load
 from pypaimon import CatalogFactory
-from spark_driver import batch_tasks
-from tables import Table
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.internals import AtomicType, DataField, RowType, TableSchema
 from pypaimon.streaming.reading.read_layout import ReadSettings, layout
+from support.corpus.cases import load
+from support.docs.cli_runs import Program
+from support.spark.driver import batch_tasks
+from support.tables.streamed_table import Table
 
 ARCHIVE = "java-2.1-more"
 

@@ -15,14 +15,14 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from commit_seed import commit_seed
-from orc_timestamps import read_or_refused
 from pypaimon.schema.data_types import DataField, PyarrowFieldParser
-from stream_files import create, meta, reader, split, write
 
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.plan import SplitMode
+from support.samples import commit_seed
+from support.tables.orc_timestamps import read_or_refused
+from support.tables.stream_files import create, meta, reader, split, write
 
 PREFIX = "paimon.map.shared-shredding."
 KEYS = {"a": 0, "b": 1, "c": 2, "ä": 5}

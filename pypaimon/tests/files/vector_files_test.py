@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
-from stream_files import create, put, reader, split
 
 from pypaimon.streaming import CorruptTableError
 from pypaimon.streaming.model.plan import SplitMode
+from support.samples import seeded
+from support.tables.stream_files import create, put, reader, split
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 2)), ("w", pa.list_(pa.float32(), 2))])
 STORED = {"id": pa.int64(), "v": pa.list_(pa.float32()), "w": pa.list_(pa.float32())}

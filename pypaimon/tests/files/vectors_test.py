@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from stream_files import create, meta, reader, split
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.model.plan import SplitMode
+from support.tables.stream_files import create, meta, reader, split
 
 VECTOR, LIST = pa.list_(pa.float32(), 2), pa.list_(pa.float32())
 COLUMNS = pa.schema([("id", pa.int32()), ("v", VECTOR), ("r", pa.struct([("w", VECTOR)]))])

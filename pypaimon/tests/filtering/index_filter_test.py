@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from java_indexes import COLUMN, JavaIndex, java_indexes, schema_of
 
 from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.filtering.indexes.container import IndexPart, index_parts
 from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter
+from support.java.indexes import COLUMN, JavaIndex, java_indexes, schema_of
 
 INDEXES = java_indexes()
 SMALL = [each for each in INDEXES if each.given is not None]

@@ -14,12 +14,12 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from pypaimon.schema.data_types import PyarrowFieldParser
-from stream_files import create, write
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths
+from support.tables.stream_files import create, write
 
 FORMATS = ("parquet", "orc", "avro")
 BEFORE_1970 = datetime.datetime(1969, 12, 31, 23, 59, 59, 250_000)

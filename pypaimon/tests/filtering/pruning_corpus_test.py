@@ -11,8 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from corpus_cases import unpack
-from corpus_values import literal
 
 from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
@@ -20,6 +18,8 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, list_parser, manifest_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTraits
+from support.corpus.cases import unpack
+from support.corpus.values import literal
 
 ARCHIVES = ("java-2.1", "java-1.4", "java-0.9")
 """Those whose filtered reads need no more of a planner than is made here: no data evolution, no deletion vectors."""

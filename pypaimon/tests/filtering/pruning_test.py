@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pruning_model import TYPES, File, Row, batch, encode, entries_of, predicates, rows, schema
 from pypaimon.write.row_key_extractor import FixedBucketRowKeyExtractor
 
 from pypaimon.streaming.filter_internals import Predicate
@@ -20,6 +19,7 @@ from pypaimon.streaming.filtering.filters import mask, split_and
 from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
+from support.models.pruning import TYPES, File, Row, batch, encode, entries_of, predicates, rows, schema
 
 APPEND = schema(TYPES, partition=["p"])
 VALUE_COLUMNS = list(TYPES)

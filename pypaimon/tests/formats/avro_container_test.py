@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import zstandard
-from manifest_files import avro, decoder, entry_record
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
 from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.metadata.manifest_tables import manifest_parser
+from support.tables.manifest_files import avro, decoder, entry_record
 
 __all__ = ["decoder"]
 

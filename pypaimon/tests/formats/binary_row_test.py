@@ -9,8 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import some
-from corpus_cases import ARCHIVES, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.table.row.generic_row import GenericRowSerializer
@@ -18,6 +16,8 @@ from pypaimon.table.row.generic_row import GenericRowSerializer
 from pypaimon.streaming.formats.binary_row import decode, decode_column, decode_rows
 from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowDeserializer, TableSchema
 from pypaimon.streaming.metadata.manifest_tables import manifest_parser
+from support.corpus.cases import ARCHIVES, unpack
+from support.samples import some
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 _STAMPS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))

@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from stream_files import create, current_files, reader, split, write
 
 from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError
 from pypaimon.streaming.formats.library_files import decoding
 from pypaimon.streaming.model.plan import SplitMode
+from support.tables.stream_files import create, current_files, reader, split, write
 
 PLAIN = [
     ("id", pa.int64()),

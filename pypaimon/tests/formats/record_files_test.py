@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
-from commit_seed import is_drawn
-from corpus_cases import unpack
 
 from pypaimon.streaming.metadata.index_manifests import parse_index_manifest
 from pypaimon.streaming.metadata.manifest_tables import list_parser, manifest_parser
+from support.corpus.cases import unpack
+from support.samples import is_drawn
 
 ONE_IN = 1 if os.environ.get("SOAK") else 8
 """Each file of the corpus is in the sample of one in so many commits; the few index manifests are in all."""

@@ -13,9 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
 from pypaimon.write.writer.format_row_writer import FormatRowWriter
-from stream_files import create, current_files, reader, split, write
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.stored_fields import stored_fields
@@ -23,6 +21,8 @@ from pypaimon.streaming.formats.row_source import RowSource
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.plan import SplitMode
+from support.samples import seeded
+from support.tables.stream_files import create, current_files, reader, split, write
 
 ALL = pa.schema(
     [

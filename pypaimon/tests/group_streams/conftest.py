@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from group_members import BUCKETS, write
-from written_tables import Written
+
+from support.groups.members import BUCKETS, write
+from support.tables.written_tables import Written
 
 
 @pytest.fixture

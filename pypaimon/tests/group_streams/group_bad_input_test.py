@@ -6,10 +6,6 @@ from copy import copy
 from pathlib import Path
 
 import pytest
-from cli_runs import Program
-from group_members import BUCKETS, SESSION, Member, group, keys, write
-from s3_server import S3Server
-from written_tables import Written
 
 from pypaimon.streaming import (
     AssignmentLostError,
@@ -19,6 +15,10 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
+from support.docs.cli_runs import Program
+from support.groups.members import BUCKETS, SESSION, Member, group, keys, write
+from support.stores.s3_server import S3Server
+from support.tables.written_tables import Written
 
 
 def alone(table: Written) -> StreamReadBuilder:

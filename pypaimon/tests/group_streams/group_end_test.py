@@ -9,11 +9,11 @@ from signal import SIGKILL
 from typing import Any
 
 import pytest
-from cli_runs import Program
-from group_members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
-from written_tables import Written
 
 from pypaimon.streaming import GroupStreamBuilder, StreamConfigError, stream_read_builder
+from support.docs.cli_runs import Program
+from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
+from support.tables.written_tables import Written
 
 
 @pytest.fixture

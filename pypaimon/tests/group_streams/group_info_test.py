@@ -6,14 +6,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from cli_runs import Program
-from group_members import group, until, write
-from written_tables import Written
 
 from pypaimon.streaming import ConsumerConflictError, Lag
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.consumers.groups.group_info import group_info, living_member
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.docs.cli_runs import Program
+from support.groups.members import group, until, write
+from support.tables.written_tables import Written
 
 
 @pytest.fixture

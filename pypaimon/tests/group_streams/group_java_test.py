@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_java_client import LiveJava
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import ConsumerConflictError, GroupStreamBuilder, stream_read_builder
+from support.java.live import LiveJava
 
 EXPIRE = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
 

@@ -7,11 +7,11 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from group_members import FOR_EVER, Member, group, keys, until, waits_before, write
 from pypaimon.schema.schema_change import SchemaChange
-from written_tables import Written, rows
 
 from pypaimon.streaming import stream_read_builder
+from support.groups.members import FOR_EVER, Member, group, keys, until, waits_before, write
+from support.tables.written_tables import Written, rows
 
 LATER = range(1000, 1040)
 

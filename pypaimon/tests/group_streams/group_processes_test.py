@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed, how_to_repeat
-from group_readers import SLOTS, Readers
 from pypaimon import CatalogFactory, Schema
-from s3_server import BUCKET, S3Server
 
 from pypaimon.streaming import compact, stream_write_builder
+from support.groups.readers import SLOTS, Readers
+from support.samples import commit_seed, how_to_repeat
+from support.stores.s3_server import BUCKET, S3Server
 
 SOAK = "SOAK" in os.environ
 STEPS = 500 if SOAK else 10

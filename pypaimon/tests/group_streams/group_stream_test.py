@@ -13,10 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import how_to_repeat, is_drawn
-from group_members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
-from interrupted_call import Interrupt
-from written_tables import Written
 
 from pypaimon.streaming import (
     AssignmentLostError,
@@ -29,6 +25,10 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
+from support.crash.interrupted_call import Interrupt
+from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
+from support.samples import how_to_repeat, is_drawn
+from support.tables.written_tables import Written
 
 ONE_IN = 1 if os.environ.get("SOAK") else 8
 
@@ -315,7 +315,8 @@ def test_an_expiration_shorter_than_sessions_is_refused(tmp_path: Path) -> None:
 
 def test_keys_that_move_between_partitions_are_refused(tmp_path: Path) -> None:
     from pypaimon import CatalogFactory, Schema
-    from written_tables import KEYED
+
+    from support.tables.written_tables import KEYED
 
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
     catalog.create_database("db", True)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import how_to_repeat, seeded, some
 from pypaimon import CatalogFactory, Schema
-from shared_slots import Row, SharedSlots
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+from support.groups.shared_slots import Row, SharedSlots
+from support.samples import how_to_repeat, seeded, some
 
 HISTORIES = 40 if os.environ.get("SOAK") else 1
 STEPS = 50

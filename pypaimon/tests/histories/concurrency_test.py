@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.io.object_reads import SWITCH
+from support.samples import commit_seed
 
 SOAK = int(os.environ.get("SOAK", "0"))
 STORES = ("s3", "s3_without_fast") if SOAK else (("s3", "s3_without_fast")[commit_seed() % 2],)

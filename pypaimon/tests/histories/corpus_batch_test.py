@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations, pairwise
 
 import pytest
-from commit_seed import how_to_repeat, is_drawn
-from corpus_batch_cases import (
+from pypaimon import CatalogFactory
+
+from pypaimon.streaming import IncrementalDiffScanner, UnsupportedTableError, stream_read_builder
+from pypaimon.streaming.options.between import MODE
+from support.corpus.batch_cases import (
     ARCHIVE,
     BatchOutcome,
     BatchRange,
@@ -24,11 +27,8 @@ from corpus_batch_cases import (
     read_by_spark,
     scenarios,
 )
-from corpus_cases import load, scenario_names, unpack
-from pypaimon import CatalogFactory
-
-from pypaimon.streaming import IncrementalDiffScanner, UnsupportedTableError, stream_read_builder
-from pypaimon.streaming.options.between import MODE
+from support.corpus.cases import load, scenario_names, unpack
+from support.samples import how_to_repeat, is_drawn
 
 ONE_IN, ONE_IN_BY_SPARK = (1, 1) if os.environ.get("SOAK") else (32, 96)
 CHAIN_TABLES = ("chain_table", "chain_table_dv")

@@ -9,16 +9,17 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import product
 
-import corpus_board
-import corpus_deviations
 import pytest
-from corpus_board import Case
-from corpus_cases import ARCHIVES, Read, Scenario, load, scenario_names
-from corpus_compare import ACCEPTED, Rules, differences
-from corpus_outcome import BucketRows, End, Failure, Outcome, PlanRows, row_text
-from corpus_sample import is_sampled
-from corpus_values import column_values, matches, wanted_value
 from pypaimon import CatalogFactory
+
+from support.corpus import board as corpus_board
+from support.corpus import deviations as corpus_deviations
+from support.corpus.board import Case
+from support.corpus.cases import ARCHIVES, Read, Scenario, load, scenario_names
+from support.corpus.compare import ACCEPTED, Rules, differences
+from support.corpus.outcome import BucketRows, End, Failure, Outcome, PlanRows, row_text
+from support.corpus.sample import is_sampled
+from support.corpus.values import column_values, matches, wanted_value
 
 
 def every_read() -> Iterator[tuple[Scenario, Read]]:

@@ -6,14 +6,15 @@ import json
 from functools import partial
 from pathlib import Path
 
-import commit_seed
-import corpus_board
-import corpus_deviations
 import pytest
-from corpus_board import Case, Judgement, Verdict
-from corpus_cases import ARCHIVES, load
-from corpus_outcome import Outcome
-from corpus_sample import ONE_IN, is_sampled
+
+from support import samples as commit_seed
+from support.corpus import board as corpus_board
+from support.corpus import deviations as corpus_deviations
+from support.corpus.board import Case, Judgement, Verdict
+from support.corpus.cases import ARCHIVES, load
+from support.corpus.outcome import Outcome
+from support.corpus.sample import ONE_IN, is_sampled
 
 
 @pytest.mark.by_commit(one_in=4)

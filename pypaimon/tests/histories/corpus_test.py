@@ -5,13 +5,14 @@ A quarter of the tables by commit, and a sample of their reads; in the long form
 
 from __future__ import annotations
 
-import corpus_board
 import pytest
-from commit_seed import some
-from corpus_board import Verdict
-from corpus_cases import ARCHIVES, load, packed_files, scenario_names, unpacked_files
-from corpus_sample import is_sampled
-from orc_timestamps import refused_by_pyarrow
+
+from support.corpus import board as corpus_board
+from support.corpus.board import Verdict
+from support.corpus.cases import ARCHIVES, load, packed_files, scenario_names, unpacked_files
+from support.corpus.sample import is_sampled
+from support.samples import some
+from support.tables.orc_timestamps import refused_by_pyarrow
 
 TABLES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive)]
 DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 4)
@@ -27,8 +28,8 @@ def test_reads_of_a_table(archive: str, scenario: str) -> None:
 
     bad = {item.case.read: item.cause() for item in judgements if item.verdict is Verdict.WRONG}
     bad.update({item.case.read: item.cause() for item in corpus_board.setbacks(judgements)})
-    assert not bad, f"corpus_report.py --archive {archive} --scenario {scenario} --diff tells more"
-    assert not corpus_board.untrue(judgements), "run corpus_report.py --update"
+    assert not bad, f"make corpus ARGS='--archive {archive} --scenario {scenario} --diff' shows more"
+    assert not corpus_board.untrue(judgements), "run make corpus ARGS=--update"
     assert unpacked_files(archive, scenario) == packed_files(archive, scenario)
 
 

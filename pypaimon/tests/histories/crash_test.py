@@ -9,15 +9,15 @@ import json
 import os
 import random
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import crash_reader
 import pytest
-from commit_seed import some
-from crash_reader import CONSUMER, FIRST, LAST, Life, Reader
+
+from support.crash.crash_reader import CONSUMER, FIRST, LAST, Life, Reader
+from support.repository import program
+from support.samples import some
 
 SOAK = int(os.environ.get("SOAK", "0"))
 """Above 0: every step, and so many times as many pairs of deaths."""
@@ -46,7 +46,7 @@ class Process:
     def __init__(self, directory: Path, reader: Reader) -> None:
         directory.mkdir()
         self._process = subprocess.Popen(
-            [sys.executable, crash_reader.__file__, str(directory), json.dumps(vars(reader))],
+            program("support.crash.crash_reader", str(directory), json.dumps(vars(reader))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -11,15 +11,16 @@ import random
 from pathlib import Path
 
 import pytest
-from commit_seed import commit_seed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from live_java_client import COMMANDS, LiveJava, cache_directory, missing_commands
-from live_java_compare import examine
-from live_java_families import FAMILIES
-from live_java_findings import Tally
-from live_java_histories import History, histories
-from repository import TESTS
+
+from support.java.compare import examine
+from support.java.families import FAMILIES
+from support.java.findings import Tally
+from support.java.histories import History, histories
+from support.java.live import COMMANDS, LiveJava, cache_directory, missing_commands
+from support.repository import TESTS
+from support.samples import commit_seed
 
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
 HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "14"))

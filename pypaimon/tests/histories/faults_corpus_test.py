@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from commit_seed import commit_seed, is_drawn, seeded, some
-from corpus_follower import TABLES, Batches, Face, Plans, builder_of, follow
-from fault_file_io import FORBIDDEN, RESET, Call, Fault, FaultFileIO, failing, late, truncated
+
+from support.corpus.follower import TABLES, Batches, Face, Plans, builder_of, follow
+from support.samples import commit_seed, is_drawn, seeded, some
+from support.stores.fault_file_io import FORBIDDEN, RESET, Call, Fault, FaultFileIO, failing, late, truncated
 
 SOAK = bool(os.environ.get("SOAK"))
 EACH = 1 if SOAK else 64

@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 import time
 from typing import Any
 
 import pytest
-from commit_seed import seeded
-from corpus_follower import TABLES, Batches, Face, Plans, Rows, builder_of, follow
-from descriptors import descriptors
-from fault_file_io import Call, FaultFileIO
-from repository import SUPPORT
 
 from pypaimon.streaming import PaimonStreamError
 from pypaimon.streaming.concurrency import forking
+from support.corpus.follower import TABLES, Batches, Face, Plans, Rows, builder_of, follow
+from support.repository import program
+from support.samples import seeded
+from support.stores.descriptors import descriptors
+from support.stores.fault_file_io import Call, FaultFileIO
 
 SOAK = bool(os.environ.get("SOAK"))
 CASES: list[tuple[str, Face]] = [(scenario, face) for scenario in TABLES for face in (Plans, Batches)]
@@ -83,7 +82,7 @@ def test_a_fork_at_any_request_leaves_the_rows_as_they_are() -> None:
         before = len(file_io.calls)
         follow(builder, face)
         arguments += [scenario, face.__name__, str(draw.randint(before + 1, len(file_io.calls)))]
-    command = [sys.executable, str(SUPPORT / "forked_follower.py"), *arguments]
+    command = program("support.crash.forked_follower", *arguments)
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ran.stdout.split(), ran.returncode) == (arguments[::3], 0), (arguments, ran.stderr)
 

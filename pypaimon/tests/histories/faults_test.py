@@ -12,10 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import is_drawn
-from fault_file_io import FORBIDDEN, MISSING, RESET, UNAVAILABLE, Call, Fault, FaultFileIO, failing, late, truncated
-from request_time import hang
-from tables import Row, Table, available, keys, rows, snapshots
 
 from pypaimon.streaming import (
     CorruptTableError,
@@ -25,6 +21,21 @@ from pypaimon.streaming import (
     StoreError,
     StreamReadBuilder,
 )
+from support.samples import is_drawn
+from support.stores.fault_file_io import (
+    FORBIDDEN,
+    MISSING,
+    RESET,
+    UNAVAILABLE,
+    Call,
+    Fault,
+    FaultFileIO,
+    failing,
+    late,
+    truncated,
+)
+from support.stores.request_time import hang
+from support.tables.streamed_table import Row, Table, available, keys, rows, snapshots
 
 SOAK = bool(os.environ.get("SOAK"))
 FIRST, LAST = 2, 5

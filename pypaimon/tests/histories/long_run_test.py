@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fault_file_io import Call, FaultFileIO
-from growing_table import GrowingTable
-from tables import available
-from virtual_clock import VirtualClock
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StoreError, StreamTableRead
 from pypaimon.streaming.metadata import snapshot_files
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.virtual_clock import VirtualClock
+from support.tables.growing_table import GrowingTable
+from support.tables.streamed_table import available
 
 SOAK = bool(os.environ.get("SOAK"))
 SNAPSHOTS, POLLS = (10_000, 100_000) if SOAK else (384, 1_920)

@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beliefs import Settings
-from believing_reader import BelievingReader
-from commit_seed import commit_seed, how_to_repeat, some
-from crafted_table import CraftedTable
-from crafted_writer import KEYS, TABLES, CraftedWriter
-from fault_file_io import SCHEME, Call, FaultFileIO
 from hypothesis import HealthCheck, settings
 from hypothesis import seed as seeded_by
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from pypaimon.schema.schema_change import SchemaChange
-from table_model import KEY, PARTITION, StreamModel
+
+from support.models.checked_reader import BelievingReader
+from support.models.expectations import Settings
+from support.models.table import KEY, PARTITION, StreamModel
+from support.samples import commit_seed, how_to_repeat, some
+from support.stores.fault_file_io import SCHEME, Call, FaultFileIO
+from support.tables.crafted_table import CraftedTable
+from support.tables.crafted_writer import KEYS, TABLES, CraftedWriter
 
 SOAK = int(os.environ.get("SOAK", "0"))
 ACTIONS = st.sampled_from([*["append"] * 4, *["compact"] * 4, "overwrite", "nothing", "alter", "expire", "hurry"])

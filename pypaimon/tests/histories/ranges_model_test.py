@@ -12,13 +12,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from commit_seed import seeded, some
-from crafted_table import CraftedTable
-from crafted_writer import TABLES, CraftedWriter
-from table_model import ADDS, POSTPONED, DataFile, StreamModel, by_place, merged
 
 from pypaimon.streaming import Plan, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.model.position import Position
+from support.models.table import ADDS, POSTPONED, DataFile, StreamModel, by_place, merged
+from support.samples import seeded, some
+from support.tables.crafted_table import CraftedTable
+from support.tables.crafted_writer import TABLES, CraftedWriter
 
 HISTORIES = 60 if os.environ.get("SOAK") else 1
 RANGES = 6

@@ -13,12 +13,10 @@ import os
 import tempfile
 from pathlib import Path
 
-from commit_seed import commit_seed, how_to_repeat
 from hypothesis import HealthCheck, settings
 from hypothesis import seed as seeded_by
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from tables import Table
 
 from pypaimon.streaming import (
     Plan,
@@ -29,6 +27,8 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
 )
+from support.samples import commit_seed, how_to_repeat
+from support.tables.streamed_table import Table
 
 SOAK = int(os.environ.get("SOAK", "0"))
 POLLS = 40

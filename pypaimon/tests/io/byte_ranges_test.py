@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import SCHEME, Call, FaultFileIO, Meeting
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.io import byte_ranges
 from pypaimon.streaming.io.byte_ranges import ByteRanges, Range
 from pypaimon.streaming.io.store import Store
+from support.stores.fault_file_io import SCHEME, Call, FaultFileIO, Meeting
 
 AT_ONCE, FILES = 4, 40
 

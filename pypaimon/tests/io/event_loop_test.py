@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import UNAVAILABLE, Call, FaultFileIO, failing
-from tables import COLUMNS, Table, keys
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -26,6 +24,8 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.filter_internals import PredicateBuilder
 from pypaimon.streaming.internals import PyarrowFieldParser
+from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO, failing
+from support.tables.streamed_table import COLUMNS, Table, keys
 
 LONG = 60.0
 """Seconds after which something counts as standing still."""

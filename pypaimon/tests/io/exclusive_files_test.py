@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import SCHEME, FaultFileIO
-from hadoop_file_io import HADOOP, HadoopFileIO
-from lossy_store import lossy_links
 from pyarrow.fs import AwsStandardS3RetryStrategy
 from pypaimon.common.options import Options
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
-from s3_server import BUCKET, S3Server
 
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.errors import StoreError
@@ -30,6 +26,10 @@ from pypaimon.streaming.io.object_client import ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
+from support.stores.fault_file_io import SCHEME, FaultFileIO
+from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
+from support.stores.lossy_store import lossy_links
+from support.stores.s3_server import BUCKET, S3Server
 
 OBJECTS = f"s3://{BUCKET}/exclusive"
 _RACE = """

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 import pytest
-from pyarrow_exit import ends_with_s3_in_flight
-from request_time import FOR_EVER, hang, let_pass, takes
 
 from pypaimon.streaming.errors import IOTimeoutError, StoreError
 from pypaimon.streaming.io import io_pool
 from pypaimon.streaming.io.io_pool import IOPool, longest_wait
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.local_files import step_by_step
+from support.stores.pyarrow_exit import ends_with_s3_in_flight
+from support.stores.request_time import FOR_EVER, hang, let_pass, takes
 
 LONG = 30.0
 SHORT = 0.05

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import Call, FaultFileIO
-from request_time import hang
-from tables import Table
 
 from pypaimon.streaming import StoreError
 from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.request_time import hang
+from support.tables.streamed_table import Table
 
 LONG = 30.0
 

@@ -19,7 +19,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import AwsStandardS3RetryStrategy
-from pyarrow_exit import ends_with_s3_in_flight
 from pypaimon.catalog.rest.rest_token import RESTToken
 from pypaimon.catalog.rest.rest_token_file_io import RESTTokenFileIO
 from pypaimon.common.identifier import Identifier
@@ -28,8 +27,6 @@ from pypaimon.filesystem.caching_file_io import CachingFileIO, LocalMemoryCacheM
 from pypaimon.filesystem.oss_file_io import OssFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from pypaimon.filesystem.resolving_file_io import ResolvingFileIO
-from request_time import FOR_EVER, let_pass
-from s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, methods
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.io import object_client as clients
@@ -38,6 +35,9 @@ from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
+from support.stores.pyarrow_exit import ends_with_s3_in_flight
+from support.stores.request_time import FOR_EVER, let_pass
+from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, methods
 
 ROOT = f"s3://{BUCKET}/"
 TOKEN = "a-token-that-nobody-may-see"

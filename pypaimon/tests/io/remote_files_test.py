@@ -12,11 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
-from counting_file_io import CountingFileIO
 from hypothesis import example, given
 from hypothesis import strategies as st
-from request_time import hang
-from stream_files import create, meta, put, write
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.files.data_files import read_file
@@ -27,6 +24,9 @@ from pypaimon.streaming.io.remote_files import RemoteFile, open_remote, read_par
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.stores.counting_file_io import CountingFileIO
+from support.stores.request_time import hang
+from support.tables.stream_files import create, meta, put, write
 
 COLUMNS = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 SCHEME = "remote://"

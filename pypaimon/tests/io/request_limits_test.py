@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import Call, FaultFileIO
 from pypaimon.filesystem.local_file_io import LocalFileIO
-from request_time import takes
-from tables import Table, keys
 
 from pypaimon.streaming import IOTimeoutError, StreamReadBuilder
 from pypaimon.streaming.io.store import Store
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.request_time import takes
+from support.tables.streamed_table import Table, keys
 
 LIMIT = 60.0
 SLOW = 10.0

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fault_file_io import FaultFileIO, Meeting
-from tables import Table, available, snapshots
-from virtual_clock import VirtualClock
 
 from pypaimon.streaming import AsyncStreamingTableScan, PositionExpiredError
+from support.stores.fault_file_io import FaultFileIO, Meeting
+from support.stores.virtual_clock import VirtualClock
+from support.tables.streamed_table import Table, available, snapshots
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pypaimon import Schema
-from s3_server import S3Server, methods
 
 from pypaimon.streaming import AsyncStreamingTableScan, StreamReadBuilder
 from pypaimon.streaming.io import remote_files
 from pypaimon.streaming.io.store import Store
+from support.stores.s3_server import S3Server, methods
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.float64())])
 BEHIND = 6

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
-from request_time import hang
 
 from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store, asked_ahead
+from support.stores.request_time import hang
 
 TRANSIENT = [
     OSError(

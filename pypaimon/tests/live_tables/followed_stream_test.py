@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_tables import batch_read, check, often
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import TableChangedError, UnsupportedTableError, compact
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
+from support.tables.live_tables import batch_read, check, often
 
 
 @pytest.mark.parametrize("producer", ["none", "input"])

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from live_tables import often
 
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.live_tables.live_rows import Moment
 from pypaimon.streaming.live_tables.memory_rows import MemoryRows
 from pypaimon.streaming.testing import SmallTable
+from support.tables.live_tables import often
 
 DAY, SUMMER = datetime(2024, 1, 1), timezone(timedelta(hours=2))
 UTC_DAY = DAY.replace(tzinfo=timezone.utc)

@@ -11,15 +11,15 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from live_tables import batch_read, check, in_order, often
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import BlockingLiveTable, compact
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
+from support.samples import commit_seed
+from support.tables.live_tables import batch_read, check, in_order, often
 
 BUDGET = settings(
     max_examples=300 if os.environ.get("SOAK") else 4,

@@ -16,22 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from commit_seed import seeded
-from fault_file_io import RESET, Call, FaultFileIO, failing
-from live_tables import (
-    KEYS,
-    HeldClock,
-    assert_ended,
-    batch_read,
-    check,
-    columns_of,
-    in_order,
-    keyed_changes,
-    live_threads,
-    often,
-)
 from pypaimon.schema.schema_change import SchemaChange
-from tables import Table
 
 from pypaimon.streaming import (
     PaimonStreamError,
@@ -47,6 +32,21 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
+from support.samples import seeded
+from support.stores.fault_file_io import RESET, Call, FaultFileIO, failing
+from support.tables.live_tables import (
+    KEYS,
+    HeldClock,
+    assert_ended,
+    batch_read,
+    check,
+    columns_of,
+    in_order,
+    keyed_changes,
+    live_threads,
+    often,
+)
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture(autouse=True)

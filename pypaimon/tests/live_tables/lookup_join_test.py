@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from live_tables import often
-from repository import ROOT
-
 from pypaimon.streaming.testing import SmallTable
+from support.repository import ROOT
+from support.tables.live_tables import often
 
 
 async def test_each_change_has_the_row_of_the_dimension_that_was_there_before(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
 
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.live_tables.key_hashes import comparable, hash_of_one, hashes_of
 from pypaimon.streaming.live_tables.live_rows import Moment
 from pypaimon.streaming.live_tables.memory_rows import MemoryRows
+from support.samples import seeded
 
 Draw = Callable[[Random], Any]
 VALUES = [pa.field("number", pa.int64()), pa.field("text", pa.string()), pa.field("list", pa.list_(pa.int32()))]

@@ -15,8 +15,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
-from live_tables import (
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import StreamConfigError
+from pypaimon.streaming.testing import SmallTable
+from pypaimon.streaming.testing.table_changes import TableChanges
+from support.samples import seeded
+from support.tables.live_tables import (
     KEYS,
     HeldClock,
     assert_ended,
@@ -27,12 +33,6 @@ from live_tables import (
     live_threads,
     often,
 )
-from pypaimon.schema.data_types import AtomicType
-from pypaimon.schema.schema_change import SchemaChange
-
-from pypaimon.streaming import StreamConfigError
-from pypaimon.streaming.testing import SmallTable
-from pypaimon.streaming.testing.table_changes import TableChanges
 
 
 @pytest.fixture

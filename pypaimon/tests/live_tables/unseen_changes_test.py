@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_tables import in_order
 
 from pypaimon.streaming import BlockingBatch
 from pypaimon.streaming.live_tables.disk_place import MemoryBound
@@ -15,6 +14,7 @@ from pypaimon.streaming.live_tables.in_memory import InMemory
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
 from pypaimon.streaming.live_tables.on_disk import OnDisk
 from pypaimon.streaming.testing import SmallTable
+from support.tables.live_tables import in_order
 
 ROWS, CHANGED = 400, 16_000
 

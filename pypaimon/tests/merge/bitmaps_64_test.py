@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from aggregate_model import aggregate
-from commit_seed import seeded
-from java_bitmaps import JavaBitmaps, java_bitmaps
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.functions.bitmaps_64 import united_bitmaps
+from support.java.bitmaps import JavaBitmaps, java_bitmaps
+from support.models.aggregation import aggregate
+from support.samples import seeded
 
 Range = tuple[int, int]
 LENGTHS = [1, 1, 1, 2, 3, 4, 6, 10, 5000, 65536]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_java_client import LiveJava
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import compact, stream_write_builder
+from support.java.live import LiveJava
 
 # In the order of Java's `Double.compare`.
 FLOATS: list[Any] = ["-Infinity", -1.5, -0.0, 0.0, 1.5, "Infinity", "NaN"]

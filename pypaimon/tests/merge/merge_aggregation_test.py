@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from aggregate_model import DELETES, Case, Function, Refused, aggregate, check, engine_of, unless_null
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import Record, java_key, merge_columns
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from support.models.aggregation import DELETES, Case, Function, Refused, aggregate, check, engine_of, unless_null
+from support.models.merging import Record, java_key, merge_columns
 
 Value = Any
 CONTEXT = Context(prec=100)

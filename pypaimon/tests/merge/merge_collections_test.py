@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from aggregate_model import Case, Function, check, unless_null
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
+
+from support.models.aggregation import Case, Function, check, unless_null
 
 ITEM = pa.struct([("id", pa.int32()), ("seq", pa.int32()), ("v", pa.string())])
 TIMED = pa.struct([("v", pa.int32()), ("ts", pa.string())])

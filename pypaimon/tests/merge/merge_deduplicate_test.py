@@ -11,7 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import (
+
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.merge import Deduplicate, FirstRow, UnsortedRunError, merge_batches
+from pypaimon.streaming.merge import runs as sections
+from support.models.merging import (
     DECIMALS,
     Record,
     comparable,
@@ -19,10 +23,6 @@ from merge_model import (
     merge_rows,
     sorted_runs_of,
 )
-
-from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.merge import Deduplicate, FirstRow, UnsortedRunError, merge_batches
-from pypaimon.streaming.merge import runs as sections
 
 # Few values, so that they meet; those whose order is easily wrong among them.
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "aa", "b", "é", "￮", "😀", "x" * 9, "x" * 40])

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import KIND_NAMES, Record, comparable, java_key, to_batches
 
 from pypaimon.streaming.merge import differing_rows, net_changes
+from support.models.merging import KIND_NAMES, Record, comparable, java_key, to_batches
 
 TYPES = {
     "k": pa.string(),

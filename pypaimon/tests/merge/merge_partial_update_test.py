@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import Record, java_key, merge_columns, merge_rows, sorted_runs_of
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.functions.registry import field_aggregate
 from pypaimon.streaming.options.option_values import OptionValues
+from support.models.merging import Record, java_key, merge_columns, merge_rows, sorted_runs_of
 
 TYPES = {
     "k": pa.int32(),

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from fault_file_io import SCHEME, Call, FaultFileIO
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import Record, comparable, merge_columns, merge_rows, sorted_runs_of
 from pypaimon.table.row.generic_row import GenericRow
-from stream_files import create, put, reader, records, split
 
 from pypaimon.streaming.errors import CorruptTableError, StoreError, UnsupportedTableError
 from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merge_engine, stages
 from pypaimon.streaming.model.plan import SplitMode
+from support.models.merging import Record, comparable, merge_columns, merge_rows, sorted_runs_of
+from support.stores.fault_file_io import SCHEME, Call, FaultFileIO
+from support.tables.stream_files import create, put, reader, records, split
 
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
 TYPES = {"k": pa.int64(), "v": pa.string()}

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon.table.row.generic_row import GenericRow
-from stream_files import create, put, reader, records, split
 
 from pypaimon.streaming import UnsupportedTableError
 from pypaimon.streaming.model.plan import SplitMode
+from support.tables.stream_files import create, put, reader, records, split
 
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
 APPENDED, COMPACTED = 0, 1

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
-from commit_seed import some
-from hostile_reader import Samples, oddities
-from stream_files import create
+
+from support.crash.adversarial_reader import Samples, oddities
+from support.samples import some
+from support.tables.stream_files import create
 
 SOAK = int(os.environ.get("SOAK", "0"))
 ROWS = 200

@@ -21,12 +21,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 import zstandard
-from avro_bytes import avro_long, avro_text, container
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
-from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
-from tables import Table
 
 from pypaimon.streaming import (
     ConsumerManager,
@@ -46,6 +43,9 @@ from pypaimon.streaming.metadata.file_paths import check_file_name
 from pypaimon.streaming.metadata.manifest_tables import list_parser, manifest_parser
 from pypaimon.streaming.metadata.snapshot_files import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.stores.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
+from support.tables.avro_bytes import avro_long, avro_text, container
+from support.tables.streamed_table import Table
 
 DEEP = b'{"a":' * 100_000
 SOAK = int(os.environ.get("SOAK", "0"))

@@ -13,11 +13,8 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from commit_seed import is_drawn, seeded
-from corpus_cases import ARCHIVES, unpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from manifest_files import avro, decoder, entry_record
 from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
@@ -39,6 +36,9 @@ from pypaimon.streaming.metadata.manifest_tables import (
     manifest_parser,
 )
 from pypaimon.streaming.metadata.manifests import ManifestReader, live
+from support.corpus.cases import ARCHIVES, unpack
+from support.samples import is_drawn, seeded
+from support.tables.manifest_files import avro, decoder, entry_record
 
 __all__ = ["decoder"]
 

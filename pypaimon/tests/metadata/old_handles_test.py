@@ -13,8 +13,6 @@ from pypaimon.catalog.catalog_exception import TableNotExistException
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import Move, SchemaChange
 from pypaimon.table.file_store_table import FileStoreTable
-from stream_files import create, write
-from tables import Table, available, keys, snapshots
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -25,6 +23,8 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
+from support.tables.stream_files import create, write
+from support.tables.streamed_table import Table, available, keys, snapshots
 
 STRING = AtomicType("STRING")
 

@@ -10,10 +10,10 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from avro_bytes import container
 
 from pypaimon.streaming.formats import record_files
 from pypaimon.streaming.metadata.index_manifests import parse_index_manifest
+from support.tables.avro_bytes import container
 
 OPTIONAL = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}
 

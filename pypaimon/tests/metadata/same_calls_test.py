@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pypaimon.consumer.consumer_manager import ConsumerManager as PaimonConsumerManager
 from pypaimon.read.scanner.incremental_diff_scanner import IncrementalDiffScanner as PaimonDiffScanner
-from tables import Table, expire
 
 from pypaimon.streaming import ConsumerManager, IncrementalDiffScanner, PaimonStreamError, PlanKind, SnapshotManager
+from support.tables.streamed_table import Table, expire
 
 
 def both(table: Table) -> tuple[SnapshotManager, Any]:

@@ -19,9 +19,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import some
-from corpus_cases import ARCHIVES, load, scenario_names, unpack
-from fault_file_io import Call, FaultFileIO
 from hypothesis import given
 from hypothesis import strategies as st
 from pypaimon import Schema
@@ -36,6 +33,9 @@ from pypaimon.streaming.errors import CorruptTableError, StoreError, TableChange
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.corpus.cases import ARCHIVES, load, scenario_names, unpack
+from support.samples import some
+from support.stores.fault_file_io import Call, FaultFileIO
 
 REQUIRED = (
     "id",

@@ -12,17 +12,17 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from crafted_table import CraftedTable
 from pypaimon.manifest.index_manifest_file import INDEX_MANIFEST_ENTRY_SCHEMA
 from pypaimon.table.row.generic_row import GenericRow
 from pyroaring import BitMap
-from stream_files import create, put, reader, records, split
-from table_model import POSTPONED, Record
-from tables import Table, available, keys
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.model.plan import SplitMode
+from support.models.table import POSTPONED, Record
+from support.tables.crafted_table import CraftedTable
+from support.tables.stream_files import create, put, reader, records, split
+from support.tables.streamed_table import Table, available, keys
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])

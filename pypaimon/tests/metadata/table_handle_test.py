@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from pypaimon.common.identifier import Identifier
-from tables import Table
 
 from pypaimon.streaming.internals import dynamic_options
 from pypaimon.streaming.metadata.table_handle import FilesOnly, TableHandle
+from support.tables.streamed_table import Table
 
 ATTRIBUTES = ("identifier", "table_path", "table_schema")
 

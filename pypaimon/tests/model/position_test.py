@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import FaultFileIO
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tables import Table, available, keys, rows, snapshots
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -24,6 +22,8 @@ from pypaimon.streaming import (
     TableChangedError,
 )
 from pypaimon.streaming.model.position import ChainBase, Phase, Unit
+from support.stores.fault_file_io import FaultFileIO
+from support.tables.streamed_table import Table, available, keys, rows, snapshots
 
 SOAK = "SOAK" in os.environ
 

@@ -6,9 +6,9 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
 
 from pypaimon.streaming.model import row_kinds
+from support.samples import seeded
 
 
 def kinds(random: Random, count: int) -> list[int]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from orders import catalog, create_orders, events
 from pypaimon.common.memory_size import MemorySize
 from pypaimon.common.options.config_option import ConfigOption
 from pypaimon.common.options.core_options import ChangelogProducer as UpstreamProducer
@@ -20,8 +19,6 @@ from pypaimon.common.options.core_options import MergeEngine as UpstreamEngine
 from pypaimon.common.predicate import Predicate
 from pypaimon.schema.data_types import AtomicType, DataField
 from pypaimon.schema.table_schema import TableSchema
-from repository import ROOT
-from tables import Table
 
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.model.position import Unit
@@ -52,6 +49,9 @@ from pypaimon.streaming.options.table_traits import (
     changelog_producer_of,
     merge_engine_of,
 )
+from support.repository import ROOT
+from support.tables.orders import catalog, create_orders, events
+from support.tables.streamed_table import Table
 
 READ_PRIMARY, READ_APPEND = "streaming-read-overwrite", "streaming-read-append-overwrite"
 LATE = {"Predicate": Predicate}

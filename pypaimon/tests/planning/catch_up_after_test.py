@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commit_seed import seeded
-from crafted_table import CraftedTable
-from planner_drive import EARLIEST, Drive
-from table_model import Record
-from tables import Table, available, keys
 
 from pypaimon.streaming import PlanKind, StreamConfigError
 from pypaimon.streaming.options.stream_options import CatchUp
+from support.models.table import Record
+from support.samples import seeded
+from support.tables.crafted_table import CraftedTable
+from support.tables.planner_drive import EARLIEST, Drive
+from support.tables.streamed_table import Table, available, keys
 
 MIXED = 28
 

@@ -13,13 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
-from crafted_table import CraftedTable, WrittenFile
-from planner_drive import EARLIEST, Drive
 from pypaimon import CatalogFactory, Schema
-from table_model import Record
-from tables import Table, available
-from tables import rows as table_rows
 
 from pypaimon.streaming import (
     CorruptTableError,
@@ -30,6 +24,12 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.options.stream_options import CatchUp, OnOverwrite
 from pypaimon.streaming.scanning.parts import steps_ahead
+from support.models.table import Record
+from support.samples import seeded
+from support.tables.crafted_table import CraftedTable, WrittenFile
+from support.tables.planner_drive import EARLIEST, Drive
+from support.tables.streamed_table import Table, available
+from support.tables.streamed_table import rows as table_rows
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, next_plan, read_all, rows, two_regions
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import (
@@ -22,6 +21,7 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     stream_read_builder,
 )
+from support.tables.chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, next_plan, read_all, rows, two_regions
 
 
 @pytest.fixture

@@ -9,7 +9,18 @@ from random import Random
 from typing import Any
 
 import pytest
-from chain_tables import (
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import (
+    PlanKind,
+    Position,
+    SnapshotManager,
+    StoreError,
+    stream_read_builder,
+)
+from support.samples import commit_seed, how_to_repeat
+from support.tables.chain_tables import (
     DELTA,
     MERGED,
     SNAPSHOT,
@@ -22,18 +33,7 @@ from chain_tables import (
     rows,
     two_regions,
 )
-from commit_seed import commit_seed, how_to_repeat
-from pypaimon.schema.data_types import AtomicType
-from pypaimon.schema.schema_change import SchemaChange
-from tables import available
-
-from pypaimon.streaming import (
-    PlanKind,
-    Position,
-    SnapshotManager,
-    StoreError,
-    stream_read_builder,
-)
+from support.tables.streamed_table import available
 
 
 @pytest.fixture

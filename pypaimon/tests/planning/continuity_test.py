@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import Call, FaultFileIO
-from planner_drive import EARLIEST, Drive
-from tables import Table, available, keys
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StreamReadBuilder, TableChangedError
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.tables.planner_drive import EARLIEST, Drive
+from support.tables.streamed_table import Table, available, keys
 
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from planner_drive import EARLIEST, Drive
-from tables import Table
 
 from pypaimon.streaming.options.end import End
+from support.tables.planner_drive import EARLIEST, Drive
+from support.tables.streamed_table import Table
 
 TIME = 1_700_000_000_000
 

@@ -9,7 +9,6 @@ import pytest
 from pypaimon.read.scanner.changelog_follow_up_scanner import ChangelogFollowUpScanner as PaimonChangelogScanner
 from pypaimon.read.scanner.delta_follow_up_scanner import DeltaFollowUpScanner as PaimonDeltaScanner
 from pypaimon.read.scanner.follow_up_scanner import FollowUpScanner as PaimonFollowUpScanner
-from tables import Table, available, keys
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -23,6 +22,7 @@ from pypaimon.streaming import (
     SnapshotReader,
     StreamConfigError,
 )
+from support.tables.streamed_table import Table, available, keys
 
 
 class Even(PaimonFollowUpScanner):

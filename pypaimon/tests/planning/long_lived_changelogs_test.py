@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planner_drive import EARLIEST, Drive
-from tables import Table
 
 from pypaimon.streaming import CorruptTableError, Position, PositionExpiredError
 from pypaimon.streaming.options.start import Start, StartMode
+from support.tables.planner_drive import EARLIEST, Drive
+from support.tables.streamed_table import Table
 
 LONG_LIVED = {"changelog__num_retained__max": "90", "snapshot__num_retained__max": "9"}
 KINDS: dict[str, dict[str, Any]] = {

@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import Call, FaultFileIO
-from planner_drive import Drive
-from request_time import hang
-from tables import Table, available
-from virtual_clock import VirtualClock
 
 from pypaimon.streaming import AsyncStreamingTableScan, CorruptTableError, IOTimeoutError, Plan, TableChangedError
 from pypaimon.streaming.io.io_pool import IOPool
@@ -19,6 +14,11 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp
 from pypaimon.streaming.planning import catch_up
 from pypaimon.streaming.planning.look_ahead import _Behind
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.request_time import hang
+from support.stores.virtual_clock import VirtualClock
+from support.tables.planner_drive import Drive
+from support.tables.streamed_table import Table, available
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from manifest_files import avro, entry_record
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 
 from pypaimon.streaming.formats import avro_container
@@ -33,6 +32,7 @@ from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.name_hashes import name_hashes
 from pypaimon.streaming.planning.splits import SplitFactory
+from support.tables.manifest_files import avro, entry_record
 
 PARTITION = DataField(0, "p", AtomicType("STRING"))
 KEYS = [DataField(1, "id", AtomicType("BIGINT")), DataField(2, "at", AtomicType("TIMESTAMP(9)"))]

@@ -14,13 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from crafted_table import CraftedTable
-from fault_file_io import Call, FaultFileIO
-from planner_drive import EARLIEST, LATEST, Drive
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from table_model import Record
-from tables import Table, snapshots
 
 from pypaimon.streaming import (
     CorruptTableError,
@@ -34,6 +29,11 @@ from pypaimon.streaming import (
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnOverwrite
+from support.models.table import Record
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.tables.crafted_table import CraftedTable
+from support.tables.planner_drive import EARLIEST, LATEST, Drive
+from support.tables.streamed_table import Table, snapshots
 
 DAY = 86_400_000
 

@@ -10,12 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from crafted_table import CraftedTable
-from fault_file_io import SCHEME, FaultFileIO
-from planner_drive import Drive
 from pypaimon.common.predicate import Predicate
-from table_model import Record
-from tables import Table
 
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.io.store import Store
@@ -26,6 +21,11 @@ from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits, options_of_table
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
+from support.models.table import Record
+from support.stores.fault_file_io import SCHEME, FaultFileIO
+from support.tables.crafted_table import CraftedTable
+from support.tables.planner_drive import Drive
+from support.tables.streamed_table import Table
 
 SCANS = ("full", "delta", "changelog", "overwrite")
 Next = Callable[[Unit | None], PlannedSplits]

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crafted_table import CraftedTable
-from fault_file_io import SCHEME, FaultFileIO
 from pypaimon.common.predicate import Predicate
-from table_model import Record
 
 from pypaimon.streaming import CorruptTableError
 from pypaimon.streaming.io.store import Store
@@ -22,6 +19,9 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits, options_of_table
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
+from support.models.table import Record
+from support.stores.fault_file_io import SCHEME, FaultFileIO
+from support.tables.crafted_table import CraftedTable
 
 SNAPSHOTS = range(1, 6)
 READS: dict[str, dict[str, Any]] = {

@@ -9,9 +9,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from fault_file_io import FaultFileIO
-from planner_drive import Drive
-from tables import Table, available, keys
 
 from pypaimon.streaming import (
     CorruptTableError,
@@ -28,6 +25,9 @@ from pypaimon.streaming.metadata.manifests import ManifestReader
 from pypaimon.streaming.options.between import between_of_arguments
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
+from support.stores.fault_file_io import FaultFileIO
+from support.tables.planner_drive import Drive
+from support.tables.streamed_table import Table, available, keys
 
 EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 EVOLUTION = {"data_evolution__enabled": "true", "row_tracking__enabled": "true"}

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon.schema.schema_change import SchemaChange
-from tables import Table, available, keys, rows
 
 from pypaimon.streaming import (
     CorruptTableError,
@@ -25,6 +24,7 @@ from pypaimon.streaming import (
     UnsupportedTableError,
     apply_to_dict,
 )
+from support.tables.streamed_table import Table, available, keys, rows
 
 EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 

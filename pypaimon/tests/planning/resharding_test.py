@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tables import Table
 
 from pypaimon.streaming import AsyncStreamingTableScan, ConsumerConflictError
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from support.tables.streamed_table import Table
 
 SOAK = int(os.environ.get("SOAK", "0"))
 OLD, NEW = 4, 3

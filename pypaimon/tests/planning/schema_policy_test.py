@@ -9,9 +9,9 @@ import pytest
 from pypaimon.common.predicate import Predicate
 from pypaimon.schema.data_types import AtomicType, PyarrowFieldParser
 from pypaimon.schema.schema_change import Move, SchemaChange
-from stream_files import create, write
 
 from pypaimon.streaming import SchemaChangedError, stream_read_builder
+from support.tables.stream_files import create, write
 
 COLUMNS = pa.schema(
     [

@@ -11,15 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from blob_tables import BlobTable
-from corpus_cases import copy_warehouse, load
-from crafted_table import CraftedTable
-from planner_drive import EARLIEST, Drive
 from pypaimon import CatalogFactory, Schema
 from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.schema.table_schema import TableSchema
-from table_model import Record
-from tables import Table
 
 from pypaimon.streaming import PlanKind, StreamReadBuilder
 from pypaimon.streaming.model.plan import SplitMode
@@ -28,6 +22,12 @@ from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import ShardFilter
+from support.corpus.cases import copy_warehouse, load
+from support.models.table import Record
+from support.tables.blob_tables import BlobTable
+from support.tables.crafted_table import CraftedTable
+from support.tables.planner_drive import EARLIEST, Drive
+from support.tables.streamed_table import Table
 
 
 class Partitioned:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import Table
 
 from pypaimon.streaming import PositionBeyondLatestError, StreamConfigError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from support.tables.streamed_table import Table
 
 STEP = 1000
 FULL_COMPACTIONS = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"}

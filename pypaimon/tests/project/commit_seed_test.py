@@ -7,8 +7,9 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-import commit_seed
 import pytest
+
+from support import samples as commit_seed
 
 NAMES = [f"table_{table}/bounded_{read}_restore_{n}" for table in range(5) for read in range(5) for n in range(8)]
 

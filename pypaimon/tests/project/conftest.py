@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orders
 import pytest
 
 from pypaimon.streaming import example_tables
+from support.tables import orders
 
 
 @pytest.fixture

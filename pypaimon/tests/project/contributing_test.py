@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 import yaml
-from repository import ROOT
+
+from support.repository import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib

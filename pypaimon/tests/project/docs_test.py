@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from corpus_deviations import all_deviations
-from doc_pages import DOCS, ON_SPARK, PAGES, run_page
-from repository import ROOT, TESTS
 
 import pypaimon.spark
 import pypaimon.streaming
 import pypaimon.streaming.testing
+from support.corpus.deviations import all_deviations
+from support.docs.doc_pages import DOCS, ON_SPARK, PAGES, run_page
+from support.repository import ROOT, TESTS
 
 OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")

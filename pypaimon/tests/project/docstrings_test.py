@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from repository import ROOT
+
+from support.repository import ROOT
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from repository import ROOT, TESTS
+
+from support.repository import ROOT, TESTS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -166,7 +167,7 @@ def test_what_benchmarks_ask_of_each_other_is_there() -> None:
 def test_no_test_imports_from_another_one() -> None:
     """What several of them use is in `support/`, or a fixture."""
     found = [each for path in TESTS.rglob("*.py") for each in imports_of(path)]
-    assert any(each.package == "repository" for each in found)
+    assert any(each.package == "support" for each in found)
     assert [str(each) for each in found if each.package.endswith("_test")] == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from java_home import OLDEST, installed_java_home, java_home, java_version
+from support.java.home import OLDEST, installed_java_home, java_home, java_version
 
 
 def test_there_is_a_java_on_every_machine() -> None:

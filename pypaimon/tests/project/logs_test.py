@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from fault_file_io import UNAVAILABLE, FaultFileIO, failing
-from orders import catalog, change, create_orders, events, orders
-from repository import ROOT
-from tables import Table
 
 from pypaimon.streaming import ConsumerManager, stream_read_builder
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import FIELDS, Event, StreamLog
+from support.repository import ROOT
+from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing
+from support.tables.orders import catalog, change, create_orders, events, orders
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture

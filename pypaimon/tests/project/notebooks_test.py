@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commit_seed import some
-from spark_session import ATTEMPTS, NO_WORKER, PROGRAMS, QUICK, ROOT, quick_environment
+
+from support.samples import some
+from support.spark.session import ATTEMPTS, NO_WORKER, PROGRAMS, QUICK, ROOT, quick_environment
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 OF_SPARK = [path for path in NOTEBOOKS if path.stem == "spark" and "notebook" in PROGRAMS]

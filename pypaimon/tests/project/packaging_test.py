@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
-from repository import ROOT
+
+from support.repository import ROOT
 
 IMPORT_ALL = """
 import importlib, pkgutil, pypaimon.streaming as ours

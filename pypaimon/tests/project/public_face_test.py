@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from public_face import FILE, public_face, unannounced
-from repository import ROOT
+
+from support.docs.public_face import FILE, public_face, unannounced
+from support.repository import ROOT
+
+HOW_TO_UPDATE = "to accept this face: python pypaimon/tests/support/run.py support.docs.public_face"
 
 
 def test_names_and_signatures_are_those_that_are_written_down() -> None:
-    assert public_face() == FILE.read_text(encoding="utf-8"), "if it is meant: python support/public_face.py"
+    assert public_face() == FILE.read_text(encoding="utf-8"), HOW_TO_UPDATE
 
 
 def test_what_has_gone_since_the_last_tag_is_in_the_changelog() -> None:

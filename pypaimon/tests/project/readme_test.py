@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 from pypaimon import Schema
-from readme_parts import PICTURE, picture, with_figures
-from repository import ROOT
+
+from support.docs.readme_parts import PICTURE, picture, with_figures
+from support.repository import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

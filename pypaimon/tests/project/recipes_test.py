@@ -12,8 +12,9 @@ from typing import Any
 
 import duckdb
 import pytest
-from doc_pages import DOCS, HOME, PAGES, blocks, run_program, run_python
-from orders import NEXT_CHANGES, catalog, change, state_of
+
+from support.docs.doc_pages import DOCS, HOME, PAGES, blocks, run_program, run_python
+from support.tables.orders import NEXT_CHANGES, catalog, change, state_of
 
 _TARGETS = ("DictTarget(", "DuckDBTarget(", "PaimonTarget(", "SqliteCopy(")
 COPYING = [page for page in PAGES if any(name in block.text for block in blocks(page) for name in _TARGETS)]

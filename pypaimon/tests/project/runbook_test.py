@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 import yaml
-from doc_pages import DOCS, blocks
-from fault_file_io import FORBIDDEN, UNAVAILABLE, FaultFileIO, failing
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
-from orders import catalog, orders
-from repository import ROOT
-from tables import Table, available
 
 from pypaimon.spark.errors import ErrorContext
 from pypaimon.streaming import ConsumerManager, PaimonStreamError, PositionExpiredError, stream_read_builder
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from pypaimon.streaming.telemetry import StreamMetrics
+from support.docs.doc_pages import DOCS, blocks
+from support.repository import ROOT
+from support.stores.fault_file_io import FORBIDDEN, UNAVAILABLE, FaultFileIO, failing
+from support.tables.orders import catalog, orders
+from support.tables.streamed_table import Table, available
 
 DASHBOARD = (ROOT / "examples" / "grafana_dashboard.json").read_text(encoding="utf-8")
 ALERTS = (ROOT / "examples" / "prometheus_alerts.yaml").read_text(encoding="utf-8")

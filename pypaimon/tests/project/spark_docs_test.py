@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import some
-from doc_pages import DOCS, HOME, ON_SPARK, blocks, run_page, run_python
-from orders import NEXT_CHANGES, catalog, change, state_of
+
+from support.docs.doc_pages import DOCS, HOME, ON_SPARK, blocks, run_page, run_python
+from support.samples import some
+from support.tables.orders import NEXT_CHANGES, catalog, change, state_of
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from orders import catalog, orders
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.telemetry import StreamMetrics
+from support.tables.orders import catalog, orders
 
 
 class Collected:

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon.table.row.generic_row import GenericRow
-from stream_files import create, put, reader, records, split
 
 from pypaimon.streaming import UnsupportedTableError
 from pypaimon.streaming.model.plan import SplitMode
+from support.tables.stream_files import create, put, reader, records, split
 
 SCHEMA = pa.schema([pa.field("id", pa.int32(), False), ("v", pa.int32()), ("w", pa.int32())])
 NUMBERED = {"bucket": "1", "table-read.sequence-number.enabled": "true"}

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pypaimon.common.predicate import Predicate
-from stream_files import create, put, reader, records, split
 
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.reading.binlog import Packing, unbroken
 from pypaimon.streaming.reading.records import Records
+from support.tables.stream_files import create, put, reader, records, split
 
 KINDS = ("+I", "-U", "+U", "-D")
 

@@ -9,11 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from blob_tables import BlobTable, batches, rows
-from cli_runs import Program
-from fault_file_io import Call, FaultFileIO
 from pypaimon.table.row.blob import BlobDescriptor
-from spark_driver import Driver, batch_tasks
 
 from pypaimon.streaming import (
     CorruptTableError,
@@ -23,6 +19,10 @@ from pypaimon.streaming import (
     UnsupportedTableError,
 )
 from pypaimon.streaming.reading.blob_places import BlobPlaces
+from support.docs.cli_runs import Program
+from support.spark.driver import Driver, batch_tasks
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.tables.blob_tables import BlobTable, batches, rows
 
 SIZE = 5000
 

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from counting_file_io import CountingFileIO
-from fault_file_io import SCHEME
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon.filesystem.local_file_io import LocalFileIO
@@ -19,6 +17,8 @@ from pypaimon.streaming.files.blob_cells import References, cells_of, references
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.reading import blob_fetcher
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
+from support.stores.counting_file_io import CountingFileIO
+from support.stores.fault_file_io import SCHEME
 
 SIZE = 3000
 FILES = 3

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from blob_tables import COLUMNS, EVOLUTION, rows
 from pypaimon import Schema
-from s3_server import S3Server, methods
 
 from pypaimon.streaming import CorruptTableError, stream_read_builder
+from support.stores.s3_server import S3Server, methods
+from support.tables.blob_tables import COLUMNS, EVOLUTION, rows
 
 SIZE = 200_000
 

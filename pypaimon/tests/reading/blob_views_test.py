@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from blob_tables import BlobTable, rows
 from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
+from support.tables.blob_tables import BlobTable, rows
 
 BLOB_FIELD = 2
 

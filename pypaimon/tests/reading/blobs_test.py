@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from blob_tables import BlobTable, batches, rows
-from corpus_cases import load, put_blobs_in_place
-from counting_file_io import CountingFileIO
-from fault_file_io import Call, FaultFileIO
 from pypaimon import CatalogFactory
 from pypaimon.table.row.blob import BlobDescriptor
 
 from pypaimon.streaming import Blob, StreamConfigError, StreamSplit, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.reading import blob_values
+from support.corpus.cases import load, put_blobs_in_place
+from support.stores.counting_file_io import CountingFileIO
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.tables.blob_tables import BlobTable, batches, rows
 
 KB = 1 << 10
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from corpus_cases import load
 from pypaimon import CatalogFactory
-from spark_driver import batch_tasks
 
 from pypaimon.streaming import PlanKind, StreamReadBuilder, apply_to_dict, stream_read_builder
 from pypaimon.streaming.merge import in_key_order, key_order
 from pypaimon.streaming.merge.runs import Chunk, chunks
+from support.corpus.cases import load
+from support.spark.driver import batch_tasks
 
 SCENARIOS = ["pk_clustering_override", "pk_clustering_override_first_row"]
 LAST = 11

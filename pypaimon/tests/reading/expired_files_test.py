@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from fault_file_io import Call, FaultFileIO
-from planner_drive import Drive
-from tables import Table
 
 from pypaimon.streaming import BlockingBatchStream, CorruptTableError, PlanKind, PositionExpiredError
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.tables.planner_drive import Drive
+from support.tables.streamed_table import Table
 
 KEYS = [1, 2, 3]
 NEXT = 6

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counting_file_io import CountingFileIO
-from fault_file_io import SCHEME
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from indexed_tables import FIELDS, TABLES, tables
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.logs import FIELDS as LOGGED
+from support.stores.counting_file_io import CountingFileIO
+from support.stores.fault_file_io import SCHEME
+from support.tables.indexed_tables import FIELDS, TABLES, tables
 
 METHODS = ("equal", "in", "notEqual", "notIn", "lessThan", "greaterOrEqual", "between", "isNull", "isNotNull")
 SETTINGS = settings(max_examples=40, deadline=None)

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import FORBIDDEN, Call, FaultFileIO
-from tables import Table
 
 from pypaimon.streaming import CorruptTableError, StreamConfigError
 from pypaimon.streaming.io import fetch_ahead
@@ -22,6 +20,8 @@ from pypaimon.streaming.io.fetch_ahead import FetchLimits, Piece, limits_of_envi
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.plan import plans_behind
 from pypaimon.streaming.reading.read import let_go
+from support.stores.fault_file_io import FORBIDDEN, Call, FaultFileIO
+from support.tables.streamed_table import Table
 
 FILES = 40
 MOST = fetch_ahead._READER_REQUESTS

@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from blob_tables import EVOLUTION, BlobTable
-from fault_file_io import FORBIDDEN, SCHEME, UNAVAILABLE, Call, FaultFileIO, Meeting
-from request_time import hang
-from stream_files import create, meta, put, reader, records, split
 
 from pypaimon.streaming import CorruptTableError, IOTimeoutError
 from pypaimon.streaming.io import fetch_ahead
 from pypaimon.streaming.io.fetch_ahead import FetchLimits
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
+from support.stores.fault_file_io import FORBIDDEN, SCHEME, UNAVAILABLE, Call, FaultFileIO, Meeting
+from support.stores.request_time import hang
+from support.tables.blob_tables import EVOLUTION, BlobTable
+from support.tables.stream_files import create, meta, put, reader, records, split
 
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 PLAIN = pa.schema([("id", pa.int64()), ("v", pa.string())])

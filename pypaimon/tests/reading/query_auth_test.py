@@ -14,11 +14,11 @@ from pypaimon.common.predicate import Predicate
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.table.file_store_table import FileStoreTable
-from stream_files import create, put, reader, records, split, write
 
 from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.stream_options import Unmatched
+from support.tables.stream_files import create, put, reader, records, split, write
 
 COLUMNS = pa.schema(
     [

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tables import Table, available
+
+from support.tables.streamed_table import Table, available
 
 
 class Dataset:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tables import Row, Table, rows
 
 from pypaimon.streaming import Plan, Position, StreamReadBuilder
+from support.tables.streamed_table import Row, Table, rows
 
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},

@@ -16,7 +16,6 @@ import pytest
 from pypaimon.common.predicate import Predicate
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.table.row.generic_row import GenericRow
-from stream_files import create, put, reader, records, split, write
 
 from pypaimon.streaming.errors import (
     CorruptTableError,
@@ -28,6 +27,7 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.reading.read import StreamRead, read_of
+from support.tables.stream_files import create, put, reader, records, split, write
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_process import first_lines, run
-from fault_file_io import RESET, FaultFileIO, failing
-from request_time import hang
-from tables import Table, available, keys, snapshots
-from virtual_clock import VirtualClock
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError, StreamReadBuilder
 from pypaimon.streaming.io.io_pool import IOPool
+from support.crash.child_process import first_lines, run
+from support.stores.fault_file_io import RESET, FaultFileIO, failing
+from support.stores.request_time import hang
+from support.stores.virtual_clock import VirtualClock
+from support.tables.streamed_table import Table, available, keys, snapshots
 
 PATIENCE = 120
 """Seconds after which what should have happened will not; how busy the machine is must not show."""

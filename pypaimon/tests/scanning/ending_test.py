@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_process import first_lines, run
-from fault_file_io import Call, FaultFileIO
-from hanging_snapshots import Hanging
-from tables import Table, available, snapshots
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StreamReadBuilder
+from support.crash.child_process import first_lines, run
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.hanging_snapshots import Hanging
+from support.tables.streamed_table import Table, available, snapshots
 
 NEVER = 3600.0
 """Seconds that a request may take: none is given up while a test runs."""
@@ -246,7 +246,7 @@ def test_a_program_that_is_told_to_stop_ends_though_a_request_hangs(table: Table
         """,
     }[face]
     setup = """
-        from hanging_snapshots import Hanging
+        from support.stores.hanging_snapshots import Hanging
         file_io = Hanging()
         scan = (table.builder(file_io, io_timeout=3600.0).with_start("earliest").with_poll_interval_ms(1)
                 .with_prefetch(0).with_consumer_id("c").new_streaming_scan())

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import Table
 
 from pypaimon.streaming.io.io_pool import IOPool
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture

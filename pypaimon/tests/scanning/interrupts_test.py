@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from commit_seed import how_to_repeat, is_drawn
-from interrupted_call import LIBRARY, Interrupt
-from tables import Table
 
 from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
 from pypaimon.streaming.io.io_pool import IOPool
+from support.crash.interrupted_call import LIBRARY, Interrupt
+from support.samples import how_to_repeat, is_drawn
+from support.tables.streamed_table import Table
 
 COMMITS = 3
 ONE_IN = 1 if os.environ.get("SOAK") else 16

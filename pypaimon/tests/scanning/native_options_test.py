@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from pypaimon.common.options.core_options import CoreOptions
-from tables import Row, Table, available, rows
 
 from pypaimon.streaming import PaimonTarget, Plan, StreamReadBuilder, stream_read_builder
+from support.tables.streamed_table import Row, Table, available, rows
 
 NATIVE = {"scan.native-plan.enabled": "true", "read.native.enabled": "true"}
 WRITES = {"write.native.enabled": "true", "commit.native.enabled": "true"}

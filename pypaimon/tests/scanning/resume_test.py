@@ -10,10 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from planner_drive import EARLIEST, Drive
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from tables import Table
 
 from pypaimon.streaming import PlanKind, Position, PositionExpiredError, TableChangedError
 from pypaimon.streaming.model.plan import Plan
@@ -21,6 +19,8 @@ from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.start import Start, StartMode
 from pypaimon.streaming.options.stream_options import CatchUp, Limits, OnExpired, OnSchemaChange
 from pypaimon.streaming.planning.prepared import Prepared
+from support.tables.planner_drive import EARLIEST, Drive
+from support.tables.streamed_table import Table
 
 FULL_AT_1 = Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=1)
 ONE_SPLIT = Limits(max_splits=1)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_file_io import Call, FaultFileIO
-from tables import Table
 
 from pypaimon.streaming import AsyncStreamingTableScan
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.tables.streamed_table import Table
 
 NEVER = 3600.0
 LONG = 30.0

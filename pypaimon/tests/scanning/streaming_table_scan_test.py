@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus_cases import unpack
-from fault_file_io import Call, FaultFileIO
 from pypaimon import CatalogFactory
-from tables import Table, available, keys, snapshots
-from virtual_clock import VirtualClock
 
 from pypaimon.streaming import (
     AsyncStreamingTableScan,
@@ -23,6 +19,10 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
+from support.corpus.cases import unpack
+from support.stores.fault_file_io import Call, FaultFileIO
+from support.stores.virtual_clock import VirtualClock
+from support.tables.streamed_table import Table, available, keys, snapshots
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from spark_driver import Driver, batch_rows
-from tables import Table
 
 from pypaimon.spark.errors import ErrorContext, readable_errors
 from pypaimon.streaming import (
@@ -22,6 +20,8 @@ from pypaimon.streaming import (
     TableChangedError,
 )
 from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError, CommitUnknownError, QueryReusedError
+from support.spark.driver import Driver, batch_rows
+from support.tables.streamed_table import Table
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spark_session import ATTEMPTS, NO_WORKER, PROGRAMS, QUICK, ROOT, quick_environment
+from support.spark.session import ATTEMPTS, NO_WORKER, PROGRAMS, QUICK, ROOT, quick_environment
 
 if "example" in PROGRAMS:
 

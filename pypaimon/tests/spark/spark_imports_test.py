@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from spark_queries import options
-from tables import Table
+
+from support.spark.queries import options
+from support.tables.streamed_table import Table
 
 HEAVY = (
     "asyncio",

@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pypaimon
 import pytest
-from commit_seed import some
-from java_home import java_home
-from repository import SUPPORT
-from spark_session import PROGRAMS, unpacked_home
+
+from support.java.home import java_home
+from support.repository import program
+from support.samples import some
+from support.spark.session import PROGRAMS, unpacked_home
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
 SESSIONS = some(
     "kinds of sessions", [("connect", "pyspark.sql.connect.session"), ("classic", "pyspark.sql.session")], 1
 )
-CHILD = SUPPORT / "spark_installed_child.py"
+CHILD = "support.spark.installed_child"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ if "installation" in PROGRAMS:
         }
         where = _run(sys.executable, "-c", "import pypaimon.spark as ours; print(ours.__file__)", **variables)
         assert Path(where.strip()).is_relative_to(site_packages)
-        shown = _run(sys.executable, str(CHILD), kind, str(tmp_path), **variables)
+        shown = _run(*program(CHILD, kind, str(tmp_path)), **variables)
         assert f"{module} [(1, 'v1'), (2, 'v2')]" in shown
         if kind == "connect":
             assert "pipeline [(2, 'v2')]" in shown

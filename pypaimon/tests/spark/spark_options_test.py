@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import _parse_datatype_json_string
-from spark_queries import options, spelled
-from tables import Table
 
 from pypaimon.spark.options.source_options import Admission, parse
 from pypaimon.spark.source import PaimonDataSource
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError
+from support.spark.queries import options, spelled
+from support.tables.streamed_table import Table
 
 PLACE = {"warehouse": "/w", "table": "db.t"}
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import write
 from pypaimon import Schema
 from pypaimon.catalog.rest import rest_token_file_io
-from rest_server import RestServer
-from s3_server import S3Server
-from spark_driver import Driver, batch_tasks
-from tables import Table
 
 from pypaimon.streaming import UnsupportedTableError
+from support.spark.driver import Driver, batch_tasks
+from support.stores.rest_server import RestServer
+from support.stores.s3_server import S3Server
+from support.tables.orders import write
+from support.tables.streamed_table import Table
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 SECRET = {"v": json.dumps({"name": "NULL"})}

@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import write
 from pypaimon import Schema
 from pypaimon.catalog.rest import rest_token_file_io
-from rest_server import HOUR, RestServer
-from s3_server import S3Server
-from spark_driver import Driver
+
+from support.spark.driver import Driver
+from support.stores.rest_server import HOUR, RestServer
+from support.stores.s3_server import S3Server
+from support.tables.orders import write
 
 COLUMNS = pa.schema([("k", pa.int64())])
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spark_queries import options
-from tables import Table
+from support.spark.queries import options
+from support.tables.streamed_table import Table
 
 # Those releases lack the module, and call `latestOffset` without arguments.
 PROGRAM = """

@@ -7,12 +7,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from commit_seed import commit_seed, some
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import DuckDBTarget, PaimonTarget, Position, is_to_apply, last_changes
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
 from pypaimon.streaming.testing import SmallTable, check_target
+from support.samples import commit_seed, some
 
 
 class Store:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_tables import Written, rows
 
 from pypaimon.streaming import StreamConfigError, WriterClosedError
 from pypaimon.streaming.writing import pending_rows, table_writer
+from support.tables.written_tables import Written, rows
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from blob_tables import EVOLUTION, rows
 from pypaimon import CatalogFactory, Schema
 from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.writing.row_layout import BadRowError
+from support.tables.blob_tables import EVOLUTION, rows
 
 COLUMNS = pa.schema([("id", pa.int32()), ("b", pa.large_binary()), ("c", pa.large_binary())])
 ROWS = [(1, b"one", None), (2, None, b"zwei"), (3, b"", b"three" * 10), (4, b"vier", b"")]

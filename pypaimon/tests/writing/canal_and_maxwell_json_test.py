@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from change_rows import changed, fields
 
 from pypaimon.streaming.writing.changes.canal_json import CanalJson
 from pypaimon.streaming.writing.changes.change_reader import read_changes
 from pypaimon.streaming.writing.changes.records import BadChangeError
+from support.tables.change_rows import changed, fields
 
 PRODUCTS = fields(id="BIGINT NOT NULL", name="STRING", weight="DOUBLE")
 TYPES = {"id": "INTEGER", "name": "VARCHAR(255)", "weight": "FLOAT"}

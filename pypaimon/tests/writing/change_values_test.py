@@ -10,8 +10,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from change_rows import changed, fields
-from commit_seed import commit_seed
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
@@ -20,6 +18,8 @@ from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, MapTy
 from pypaimon.streaming.writing.changes.change_reader import read_changes, reading_of, to_arrow
 from pypaimon.streaming.writing.changes.records import BadChangeError, Declared
 from pypaimon.streaming.writing.changes.values import Reading, column_of
+from support.samples import commit_seed
+from support.tables.change_rows import changed, fields
 
 
 def one(value: Any, column: str, zone: str | None = None, unit: str | None = None) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from manifest_entries import EMPTY_ROW, added, deleted, vectors
 
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError, ConflictRules, check_changes
 from pypaimon.streaming.writing.commit.file_changes import APPEND, COMPACT, OVERWRITE, Changes, FileChange, Record
 from pypaimon.streaming.writing.commit.index_changes import combined_index
+from support.tables.manifest_entries import EMPTY_ROW, added, deleted, vectors
 
 APPEND_TABLE = ConflictRules(unaware_buckets=True)
 KEYED = ConflictRules(key_order=lambda key: key)

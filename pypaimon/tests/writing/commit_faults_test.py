@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from commit_seed import commit_seed
-from lossy_store import SCHEME, lossy_links
-from mortal_file_io import MortalFileIO
 from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
-from s3_server import S3Server
-from sink_world import COLUMNS, World, write
 
 from pypaimon.streaming.errors import PaimonStreamError
 from pypaimon.streaming.writing.commit.commit_session import CommitSession
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
+from support.crash.crashing_file_io import MortalFileIO
+from support.samples import commit_seed
+from support.spark.sink_world import COLUMNS, World, write
+from support.stores.lossy_store import SCHEME, lossy_links
+from support.stores.s3_server import S3Server
 
 Fault = Literal["refused", "lost"]
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "2"}

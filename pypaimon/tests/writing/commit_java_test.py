@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from live_java_client import LiveJava
-from shared_with_java import Shared
+from support.java.live import LiveJava
+from support.java.shared_table import Shared
 
 MERGED_AT = 30
 

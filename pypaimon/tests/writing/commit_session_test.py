@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mortal_file_io import Killed, MortalFileIO
 from pypaimon import Schema
-from s3_server import S3Server
-from sink_world import COLUMNS, World, write
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitUnknownError
 from pypaimon.streaming.writing.commit.commit_session import MOST_AHEAD, MOST_SECONDS, CommitSession
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.spark.sink_world import COLUMNS, World, write
+from support.stores.s3_server import S3Server
 
 
 @pytest.fixture

@@ -10,9 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mortal_file_io import MortalFileIO
 from pypaimon import CatalogFactory, Schema
-from sink_world import World, write
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -22,6 +20,8 @@ from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
+from support.crash.crashing_file_io import MortalFileIO
+from support.spark.sink_world import World, write
 
 DAYS = pa.schema([("dt", pa.string()), ("v", pa.int64())])
 

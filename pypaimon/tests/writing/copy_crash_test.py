@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import copy_crash
 import pytest
-from commit_seed import seeded
+
+from support.crash import copy_crash
+from support.repository import program
+from support.samples import seeded
 
 SOAK = int(os.environ.get("SOAK", "0"))
 """Above 0: every step, and so many times as many pairs of deaths."""
@@ -24,7 +25,7 @@ class Copies:
 
     def __init__(self, directory: Path, kind: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, copy_crash.__file__, str(directory), kind],
+            program("support.crash.copy_crash", str(directory), kind),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

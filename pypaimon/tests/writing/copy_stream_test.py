@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from written_tables import Written, changes, rows
 
 from pypaimon.streaming import (
     SchemaMismatchError,
@@ -18,6 +17,7 @@ from pypaimon.streaming import (
     copy_stream,
     copy_stream_sync,
 )
+from support.tables.written_tables import Written, changes, rows
 
 USER = "copy"
 
@@ -119,7 +119,7 @@ def test_plans_of_several_batches_are_one_commit(source: Written, target: Writte
 
 
 def test_row_kinds_go_where_the_target_wants_them(source: Written, tmp_path: Path) -> None:
-    from tables import Table
+    from support.tables.streamed_table import Table
 
     grown(source, changes(("-D", 1, "v1")))
     target = Table(tmp_path, "kinds", primary_key=True)

@@ -9,10 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from change_rows import changed, fields
 
 from pypaimon.streaming.writing.changes.change_reader import read_changes
 from pypaimon.streaming.writing.changes.records import BadChangeError
+from support.tables.change_rows import changed, fields
 
 PRODUCTS = fields(id="BIGINT NOT NULL", name="STRING", description="STRING", weight="DOUBLE")
 SCOOTER = {"id": 111, "name": "scooter", "description": "Big 2-wheel scooter", "weight": 5.18}

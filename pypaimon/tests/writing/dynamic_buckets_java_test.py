@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_java_client import LiveJava
-from live_java_twins import write
-from live_java_values import value
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.table_state import TableState
+from support.java.live import LiveJava
+from support.java.twins import write
+from support.java.values import value
 
 TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE", "STRING", "VARCHAR(5)", "BYTES", "FLOAT", "DOUBLE"),

@@ -12,10 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commit_seed import commit_seed
-from mortal_file_io import Killed, MortalFileIO
-from written_rows import table_of
-from written_tables import Written, changes, rows
 
 from pypaimon.streaming import StreamConfigError, WriterClosedError, WriterConflictError, stream_write_builder
 from pypaimon.streaming.errors import CorruptTableError
@@ -23,6 +19,10 @@ from pypaimon.streaming.metadata.index_manifests import HASH
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.bucket_hash import key_hashes
 from pypaimon.streaming.writing.commit.table_state import TableState
+from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.samples import commit_seed
+from support.tables.written_rows import table_of
+from support.tables.written_tables import Written, changes, rows
 
 PARTITIONED = pa.schema(
     [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]

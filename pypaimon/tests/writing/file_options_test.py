@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from written_rows import commit, recount, rows_of, stored, table_of, write
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.writing.files.statistics import ColumnBounds
 from pypaimon.streaming.writing.files.stats_modes import StatsMode
 from pypaimon.streaming.writing.record_writer import RecordWriter
+from support.tables.written_rows import commit, recount, rows_of, stored, table_of, write
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string()), ("v", pa.float64())])
 ROWS = [(1, "somewhat longer than sixteen", 0.5), (2, None, -1.0), (3, "a", None)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from written_rows import rows_of, table_of
 
 from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.writing.record_writer import RecordWriter
+from support.tables.written_rows import rows_of, table_of
 
 VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
 MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")

@@ -12,15 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import seeded
 from pypaimon import Schema
 from pypaimon.filesystem.local_file_io import LocalFileIO
-from s3_server import S3Server
-from written_tables import Written, rows
 
 from pypaimon.streaming import PaimonStreamError, WriterClosedError, stream_write_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit import publishing
+from support.samples import seeded
+from support.stores.s3_server import S3Server
+from support.tables.written_tables import Written, rows
 
 SOAK = bool(os.environ.get("SOAK"))
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "2"}

@@ -9,12 +9,12 @@ import numpy as np
 import pandas
 import pyarrow as pa
 import pytest
-from descriptors import descriptors
-from written_rows import table_of
-from written_tables import Written
 
 from pypaimon.streaming import BadRowError, StreamConfigError, stream_write_builder
 from pypaimon.streaming.writing import record_writer
+from support.stores.descriptors import descriptors
+from support.tables.written_rows import table_of
+from support.tables.written_tables import Written
 
 CASES = pa.schema([("a", pa.int32()), ("A", pa.int32())])
 

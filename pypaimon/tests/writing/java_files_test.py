@@ -11,15 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed
-from live_java_client import LiveJava
-from live_java_values import value
 from pypaimon import CatalogFactory
-from written_rows import KINDS, commit, recount
 
 from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
+from support.java.live import LiveJava
+from support.java.values import value
+from support.samples import commit_seed
+from support.tables.written_rows import KINDS, commit, recount
 
 ATOMIC = [
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "DECIMAL(38, 10)",

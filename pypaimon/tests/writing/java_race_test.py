@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_java_client import JavaError, LiveJava, missing_commands
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming import StreamReadBuilder, stream_write_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.java.live import JavaError, LiveJava, missing_commands
 
 COMMITS = int(os.environ.get("DIFFERENTIAL_HISTORIES", "15"))
 OURS = 1_000_000

@@ -11,12 +11,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from commit_seed import commit_seed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from live_java_client import LiveJava, missing_commands
-from live_java_histories import History, histories
-from live_java_twins import TwinTally, twins_differ
+
+from support.java.histories import History, histories
+from support.java.live import LiveJava, missing_commands
+from support.java.twins import TwinTally, twins_differ
+from support.samples import commit_seed
 
 KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
 FAMILIES = ("append", *KEYED, "dynamic", "deletion vectors", "postpone", "variants", "containers", "blobs")

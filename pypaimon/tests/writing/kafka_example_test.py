@@ -10,8 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from repository import ROOT
-from written_tables import Written
+
+from support.repository import ROOT
+from support.tables.written_tables import Written
 
 TOPIC = "inventory.public.orders"
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written_rows import recount, rows_of, stored, table_of, write
 
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.writing.write_state import WriteState
+from support.tables.written_rows import recount, rows_of, stored, table_of, write
 
 COLUMNS = pa.schema([pa.field("k", pa.string(), False), ("s", pa.int64()), ("v", pa.int64()), ("w", pa.string())])
 OPTIONS: list[dict[str, str]] = [

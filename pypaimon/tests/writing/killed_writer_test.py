@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import killed_writer
 import pytest
-from commit_seed import commit_seed
+
+from support.crash import killed_writer
+from support.repository import program
+from support.samples import commit_seed
 
 SOAK = int(os.environ.get("SOAK", "0"))
 KILLS = 500 * SOAK if SOAK else 3
@@ -25,7 +26,7 @@ NAMED = {"data", "manifest", "half-written"}
 
 def killed(directory: Path, kind: str, who: str) -> dict[str, Any]:
     """What is there after all deaths."""
-    command = [sys.executable, killed_writer.__file__, str(directory), kind, who, str(KILLS), str(commit_seed())]
+    command = program("support.crash.killed_writer", str(directory), kind, who, str(KILLS), str(commit_seed()))
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     print(f"{who}, {kind}, {KILLS} deaths: {found}")

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
-from written_tables import Written, rows
 
 from pypaimon.streaming import CommitFailedError
+from support.tables.written_tables import Written, rows
 
 
 class Renaming:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from manifest_entries import added, deleted
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming.metadata.manifest_tables import list_parser
@@ -22,6 +21,7 @@ from pypaimon.streaming.writing.commit import manifest_merge
 from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
 from pypaimon.streaming.writing.commit.manifest_files import ManifestFiles, ManifestOptions, NewFiles
 from pypaimon.streaming.writing.commit.manifest_merge import full_merge, merged_manifests, minor_merge
+from support.tables.manifest_entries import added, deleted
 
 EXAMPLES = 500 if os.environ.get("SOAK") else 8
 OPTIONS = ManifestOptions("zstandard", target_size=4000, merge_min_count=4, full_merge_size=9000)

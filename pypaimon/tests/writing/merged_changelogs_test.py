@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fault_file_io import Call, FaultFileIO, failing
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import PaimonStreamError, compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.metadata.file_paths import merged_changelog_range
+from support.stores.fault_file_io import Call, FaultFileIO, failing
 
 ROWS = pa.schema([("p", pa.string()), pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 MERGED = {"precommit-compact": "true", "bucket": "4"}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from change_rows import fields
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming.errors import StreamConfigError
@@ -23,6 +22,7 @@ from pypaimon.streaming.writing.changes.new_columns import (
 )
 from pypaimon.streaming.writing.changes.records import BadChangeError
 from pypaimon.streaming.writing.changes.values import Reading
+from support.tables.change_rows import fields
 
 
 def inserts(*rows: dict[str, Any]) -> list[Changes]:

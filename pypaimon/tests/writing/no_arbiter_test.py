@@ -8,10 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lossy_store import SCHEME, LossyStore
 from pypaimon import Schema
-from s3_server import S3Server
-from written_tables import USER, Written, rows
 
 from pypaimon.streaming import (
     CommitFailedError,
@@ -20,6 +17,9 @@ from pypaimon.streaming import (
     WriterClosedError,
     stream_write_builder,
 )
+from support.stores.lossy_store import SCHEME, LossyStore
+from support.stores.s3_server import S3Server
+from support.tables.written_tables import USER, Written, rows
 
 
 class Unsafe(LossyStore):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_java_client import LiveJava
 from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.schema_change import SchemaChange
 
@@ -17,6 +16,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.table_state import TableState
+from support.java.live import LiveJava
 
 TYPES: dict[str, list[Any]] = {
     "DECIMAL(30, 2)": ["-1.28", "1.28", "-327.68", "0.00", "-0.01", "12345678901234567890123456.78", "2.55"],

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written_rows import rows_of, table_of
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.writable_tables import check_writable
+from support.tables.written_rows import rows_of, table_of
 
 COLUMNS = pa.schema([("f", pa.float64()), ("s", pa.string()), ("k", pa.int64()), ("n", pa.int64())])
 ROW = st.tuples(

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from written_tables import Written, changes, rows
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import UnsupportedTableError
+from support.tables.written_tables import Written, changes, rows
 
 ORDERED = {"bucket": "1", "sequence.snapshot-ordering": "true", "write-only": "true"}
 

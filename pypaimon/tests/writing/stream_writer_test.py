@@ -10,9 +10,7 @@ import pandas
 import polars
 import pyarrow as pa
 import pytest
-from mortal_file_io import MortalFileIO
 from pypaimon.schema.schema_change import SchemaChange
-from written_tables import Written, changes, rows
 
 from pypaimon.streaming import (
     BadRowError,
@@ -26,6 +24,8 @@ from pypaimon.streaming import (
     WriterConflictError,
     stream_write_builder,
 )
+from support.crash.crashing_file_io import MortalFileIO
+from support.tables.written_tables import Written, changes, rows
 
 
 @pytest.fixture

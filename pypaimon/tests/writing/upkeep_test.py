@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_tables import Written, rows
 
 from pypaimon.streaming.writing.upkeep import left_out
+from support.tables.written_tables import Written, rows
 
 ASKED = {
     "snapshot.time-retained": "2 h",

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pypaimon import CatalogFactory, Schema
-from written_tables import Written
 
 from pypaimon.streaming import (
     BadChangeError,
@@ -19,6 +18,7 @@ from pypaimon.streaming import (
     stream_write_builder,
 )
 from pypaimon.streaming.internals import AtomicType, DataField
+from support.tables.written_tables import Written
 
 
 def insert(**row: Any) -> bytes:

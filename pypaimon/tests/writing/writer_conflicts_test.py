@@ -15,10 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from commit_seed import commit_seed
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from written_tables import Written, rows
 
 from pypaimon.streaming import (
     BlockingStreamWriter,
@@ -29,6 +27,8 @@ from pypaimon.streaming import (
     compact,
 )
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.samples import commit_seed
+from support.tables.written_tables import Written, rows
 
 Between = Callable[[Written], object]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import Schema
-from s3_server import S3Server
 
 from pypaimon.streaming import TableChangedError, stream_write_builder
 from pypaimon.streaming.io.new_object import MOST_HELD
 from pypaimon.streaming.io.object_reads import SWITCH
+from support.stores.s3_server import S3Server
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.binary())])
 

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from java_indexes import COLUMN, JavaIndex, java_indexes
 from pyroaring import BitMap
-from written_rows import table_of
-from written_tables import Written, rows
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
@@ -25,6 +22,9 @@ from pypaimon.streaming.writing.indexes.file_index import FileIndex
 from pypaimon.streaming.writing.indexes.hashes import hashes_of
 from pypaimon.streaming.writing.indexes.index_options import IndexedColumn
 from pypaimon.streaming.writing.indexes.keys import keys_of
+from support.java.indexes import COLUMN, JavaIndex, java_indexes
+from support.tables.written_rows import table_of
+from support.tables.written_tables import Written, rows
 
 KINDS = ("bloom-filter", "bitmap", "bitmap-1")
 JAVAS = [each for each in java_indexes() if each.index in KINDS]

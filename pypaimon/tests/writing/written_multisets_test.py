@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
-from written_rows import table_of
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.writing.row_layout import BadRowError, SchemaMismatchError
+from support.tables.written_rows import table_of
 
 COUNT = pa.field("value", pa.int32(), nullable=False)
 COLUMNS = pa.schema(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from written_rows import table_of
 
 from pypaimon.streaming import stream_write_builder
+from support.tables.written_rows import table_of
 
 ENTRY = pa.struct([("a", pa.int32()), ("t", pa.list_(pa.string()))])
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from written_rows import table_of
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
+from support.tables.written_rows import table_of
 
 VECTOR = pa.list_(pa.float32(), 2)
 COLUMNS = pa.schema(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -13,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from group_process import at
 from pypaimon.common.options import Options
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
-from repository import SUPPORT
-from s3_server import BUCKET, S3Server, methods
 
 from pypaimon.streaming.concurrency.lasting_clock import LastingClock
 from pypaimon.streaming.consumers.consumer_manager import Consumer, ConsumerManager
@@ -41,6 +37,9 @@ from pypaimon.streaming.consumers.groups.holdings import Holdings
 from pypaimon.streaming.consumers.groups.member_thread import MemberThread
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError
 from pypaimon.streaming.io.store import Store
+from support.groups.process import at
+from support.repository import program
+from support.stores.s3_server import BUCKET, S3Server, methods
 
 FOR_EVER = 120
 
@@ -188,16 +187,7 @@ def test_a_damaged_state_is_an_error_for_who_joins_and_for_who_runs(local: Place
 
 def test_who_is_killed_is_replaced_and_no_number_is_missing(tmp_path: Path) -> None:
     last, slots = 60, 6
-    command = [
-        sys.executable,
-        str(SUPPORT / "group_process.py"),
-        str(tmp_path / "t"),
-        "etl",
-        str(slots),
-        str(last),
-        "1",
-        "3",
-    ]
+    command = program("support.groups.process", str(tmp_path / "t"), "etl", str(slots), str(last), "1", "3")
     start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     lines: list[tuple[int, list[int]]] = []
     said: dict[int, list[bool]] = defaultdict(list)

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from group_world import SESSION, Weather, World
 
 from pypaimon.streaming.consumers.groups.group_duty import GroupDuty
 from pypaimon.streaming.consumers.groups.group_files import numbers_of, register_name, state_name
@@ -36,6 +35,7 @@ from pypaimon.streaming.consumers.groups.holdings import Holdings
 from pypaimon.streaming.consumers.groups.register import Held, Register, Status
 from pypaimon.streaming.errors import ConsumerConflictError, CorruptTableError, StoreError, StreamConfigError
 from pypaimon.streaming.model.position import Position
+from support.groups.world import SESSION, Weather, World
 
 TIMES = GroupTimes(session=8.0, poll=4.0)
 

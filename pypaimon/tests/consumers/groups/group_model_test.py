@@ -6,10 +6,11 @@ import os
 from collections import Counter
 
 import pytest
-from commit_seed import seeded
-from group_laws import BrokenLawError
-from group_mutants import MUTANTS, Mutant
-from group_world import Weather, play
+
+from support.groups.invariants import BrokenLawError
+from support.groups.mutants import MUTANTS, Mutant
+from support.groups.world import Weather, play
+from support.samples import seeded
 
 HISTORIES = 2500 if os.environ.get("SOAK") else 250
 ROUNDS = 40 if os.environ.get("SOAK") else 4

@@ -7,9 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from corpus_cases import load
-from spark_driver import Driver, Offset
-from tables import Table
 
 from pypaimon.streaming import (
     PositionBeyondLatestError,
@@ -18,6 +15,9 @@ from pypaimon.streaming import (
     TableChangedError,
 )
 from pypaimon.streaming.metadata.manifests import ManifestReader
+from support.corpus.cases import load
+from support.spark.driver import Driver, Offset
+from support.tables.streamed_table import Table
 
 FULL_STARTS = {
     "snapshot": {"scan__mode": "from-snapshot-full", "scan__snapshot-id": "2"},

@@ -8,8 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pypaimon.schema.schema_change import SchemaChange
-from spark_driver import batch_rows
-from tables import Table
 
 from pypaimon.streaming import (
     CorruptTableError,
@@ -19,6 +17,8 @@ from pypaimon.streaming import (
     StreamConfigError,
     UnsupportedTableError,
 )
+from support.spark.driver import batch_rows
+from support.tables.streamed_table import Table
 
 DIFF = {"incremental_between_scan_mode": "diff", "columns": "k,v"}
 

@@ -12,12 +12,12 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pyspark.errors import AnalysisException, StreamingQueryException
-from spark_queries import Collected, frame, options, spelled
-from tables import Table
 
 from pypaimon.spark import LagListener, native_foreach_batch, native_read
 from pypaimon.spark.lag_listener import lag_of
 from pypaimon.streaming import UnsupportedTableError
+from support.spark.queries import Collected, frame, options, spelled
+from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.by_commit(one_in=2)
 

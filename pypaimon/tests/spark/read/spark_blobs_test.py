@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from blob_tables import BlobTable
-from corpus_cases import load
 from pypaimon.table.row.blob import BlobDescriptor
 from pyspark.sql import types as spark
-from spark_driver import Driver, batch_tasks
+
+from support.corpus.cases import load
+from support.spark.driver import Driver, batch_tasks
+from support.tables.blob_tables import BlobTable
 
 
 @pytest.fixture

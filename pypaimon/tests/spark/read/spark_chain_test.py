@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, two_regions
-from spark_driver import Driver, Offset, batch_tasks
 
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError
+from support.spark.driver import Driver, Offset, batch_tasks
+from support.tables.chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, two_regions
 
 
 def given(chain: ChainTable, **more: str) -> dict[str, str]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commit_seed import some
-from corpus_cases import load
 from pypaimon import CatalogFactory
-from spark_driver import Driver
-from spark_queries import Collected
 
 from pypaimon.streaming import stream_read_builder
+from support.corpus.cases import load
+from support.samples import some
+from support.spark.driver import Driver
+from support.spark.queries import Collected
 
 SAMPLE = (
     "append_fixed_bucket",

@@ -6,17 +6,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from repository import SUPPORT
-from spark_queries import Collected, frame, options
-from tables import Table
 
-SCRIPT = SUPPORT.joinpath("spark_killed_query.py")
+from support.repository import program
+from support.spark.queries import Collected, frame, options
+from support.tables.streamed_table import Table
+
+SCRIPT = "support.spark.killed_query"
 TIMEOUT = 600
 
 
@@ -31,7 +31,7 @@ def kill_in_batch(table: Table, directory: Path, batch: int, **more: str) -> Non
         "options": {**options(table), **more},
         "checkpoint": str(directory / "checkpoint"),
     }
-    command = (sys.executable, str(SCRIPT), json.dumps(settings))
+    command = program(SCRIPT, json.dumps(settings))
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     timer = threading.Timer(TIMEOUT, lambda: os.killpg(process.pid, signal.SIGKILL))

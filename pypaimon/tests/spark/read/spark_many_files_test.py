@@ -11,8 +11,9 @@ from typing import Any
 
 import fastavro
 import pytest
-from spark_queries import options
-from tables import Table
+
+from support.spark.queries import options
+from support.tables.streamed_table import Table
 
 FILES, MANIFESTS = 100_000, 10
 CHILD = """

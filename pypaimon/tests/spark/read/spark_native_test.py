@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus_cases import load
 from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, MapType, RowType
 from pypaimon.schema.schema_change import SchemaChange
-from tables import Table
 
 from pypaimon.spark import native_foreach_batch, native_read
 from pypaimon.spark.read.file_columns import column_of
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
+from support.corpus.cases import load
+from support.tables.streamed_table import Table
 
 Place = dict[str, str]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from corpus_cases import load
-from spark_driver import Driver
-from tables import Table
 
 from pypaimon.streaming import TableChangedError
+from support.corpus.cases import load
+from support.spark.driver import Driver
+from support.tables.streamed_table import Table
 
 
 def files_of(driver: Driver) -> list[str]:

@@ -12,8 +12,6 @@ import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from spark_driver import Driver, Offset
-from tables import Table
 
 from pypaimon.streaming import (
     PositionExpiredError,
@@ -21,6 +19,8 @@ from pypaimon.streaming import (
     StreamConfigError,
     TableChangedError,
 )
+from support.spark.driver import Driver, Offset
+from support.tables.streamed_table import Table
 
 
 def keys(rows: list[tuple[Any, ...]]) -> list[int]:

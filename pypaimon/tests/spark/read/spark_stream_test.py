@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from spark_queries import Collected, frame
-from tables import Table
+
+from support.spark.queries import Collected, frame
+from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.by_commit(one_in=2)
 

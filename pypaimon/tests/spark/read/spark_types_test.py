@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 from pyspark.sql import Row
-from spark_queries import Collected
+
+from support.spark.queries import Collected
 
 NAIVE, UTC = datetime(2026, 11, 21, 8, 30, 1, 123456), datetime(2026, 11, 21, 8, 30, 1, 123456, timezone.utc)
 MILLIS = NAIVE.replace(microsecond=123000)

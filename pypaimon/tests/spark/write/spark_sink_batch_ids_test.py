@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mortal_file_io import Killed, MortalFileIO
-from sink_world import World, write
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_ids import BatchIds
@@ -25,6 +23,8 @@ from pypaimon.streaming.writing.commit.commit_ledger import (
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.ledger_record import Record
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.spark.sink_world import World, write
 
 SNAPSHOTS = 1001
 

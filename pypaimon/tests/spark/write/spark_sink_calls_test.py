@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mortal_file_io import MortalFileIO
-from sink_world import OTHER, World, write
+
+from support.crash.crashing_file_io import MortalFileIO
+from support.spark.sink_world import OTHER, World, write
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 

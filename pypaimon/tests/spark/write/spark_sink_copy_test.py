@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
-from spark_session import ATTEMPTS
-from spark_sink_application import POINTS, Application
 
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 from pypaimon.streaming.writing.record_writer import RecordWriter
+from support.spark.session import ATTEMPTS
+from support.spark.sink_application import POINTS, Application
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mortal_file_io import Killed, MortalFileIO
-from sink_world import OTHER, World, applied, write
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, CommitUnknownError
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption
+from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.spark.sink_world import OTHER, World, applied, write
 
 EXAMPLES = 500 if os.environ.get("SOAK") else 10
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mortal_file_io import MortalFileIO
 from pypaimon import Schema
+
+from support.crash.crashing_file_io import MortalFileIO
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
 from pyspark.sql.types import BinaryType, DateType, DoubleType, LongType, StringType, StructField, StructType
-from spark_driver import batch_tasks
 
 from pypaimon.spark.spark_versions import arrow_schema
 from pypaimon.spark.write.batch_writer import BatchTaskMessage, PaimonBatchWriter
@@ -35,6 +35,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import write_state
+from support.spark.driver import batch_tasks
 
 KEYED = pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("v", pa.int64())])
 ROWS = StructType([StructField("id", LongType()), StructField("day", DateType()), StructField("v", StringType())])

@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_java_client import LiveJava
 from pypaimon import CatalogFactory
 
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption
 from pypaimon.streaming.writing.record_writer import RecordWriter
+from support.java.live import LiveJava
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 BATCHES = [

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commit_seed import some
 from pypaimon import CatalogFactory, Schema
-from spark_sink_application import POINTS, Application
+
+from support.samples import some
+from support.spark.sink_application import POINTS, Application
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 

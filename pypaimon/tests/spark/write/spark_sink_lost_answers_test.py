@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lossy_store import SCHEME, Answer, LossyStore, lossy_links
-from mortal_file_io import MortalFileIO
-from sink_world import World, write
 
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from support.crash.crashing_file_io import MortalFileIO
+from support.spark.sink_world import World, write
+from support.stores.lossy_store import SCHEME, Answer, LossyStore, lossy_links
 
 ANSWERS: tuple[Answer, ...] = ("error", "no")
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}

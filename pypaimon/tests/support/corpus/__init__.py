@@ -1,0 +1,1 @@
+"""Tables that Java wrote, and what Java reads from them."""

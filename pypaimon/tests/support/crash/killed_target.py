@@ -1,0 +1,112 @@
+"""A target whose process is killed while it follows a table."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pypaimon import CatalogFactory
+
+from pypaimon.streaming import Target, replicate, stream_read_builder
+from pypaimon.streaming.testing import SmallTable
+from support.samples import seeded
+
+_IMPORTED = ["pypaimon.streaming.testing", "pypaimon.catalog.filesystem_catalog", "pyarrow.parquet", "deltalake.fs"]
+_IMPORTED += ["pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "duckdb"]
+_IMPORTED += ["adbc_driver_postgresql.dbapi", "adbc_driver_sqlite.dbapi"]
+_FORKS = multiprocessing.get_context("forkserver")
+Rows = list[dict[str, Any]]
+
+
+def check_killed(
+    warehouse: Path, keys: tuple[str, ...], opened: Callable[[str], Target], held: Callable[[str], Rows], kills: int
+) -> None:
+    """Kill the process of a target at as many moments, and have the next one go on.
+
+    Args:
+        warehouse: Where the table is made.
+        keys: Those of the target.
+        opened: Opens the target of a name; it is pickled.
+        held: The rows of the target of a name.
+        kills: How many.
+    """
+    chance = seeded(f"kills {keys}")
+    states = _history(warehouse, keys)
+    seconds = _seconds_of(warehouse, opened, "whole")
+    name, died, number = "copy 0", 0, 0
+    while died < kills:
+        number += 1
+        # It is there before it is killed: of a file that it has not made to its end, DuckDB opens nothing.
+        opened(name)
+        ended = run(warehouse, opened, name, chance.uniform(0, seconds))
+        assert ended in (0, -signal.SIGKILL)
+        died += ended != 0
+        position = opened(name).position()
+        assert in_order(held(name)) == states[1 if position is None else position.snapshot], (number, position)
+        if ended == 0:
+            name = f"copy {number}"
+    run(warehouse, opened, name, None)
+    assert in_order(held(name)) == in_order(held("whole")) == states[max(states)]
+    print(f"{died} of {number} died, {seconds:.2f} s")
+
+
+def _history(warehouse: Path, keys: tuple[str, ...]) -> dict[int, Rows]:
+    """Make a table, and its rows before each snapshot."""
+    source, rows, states = SmallTable(warehouse, keys), dict[int, dict[str, Any]](), {1: Rows()}
+    for number in range(8):
+        changes: list[Any] = [{"id": number, "name": "new", "number": None, "amount": 0.5}]
+        if keys and number > 1:
+            changes += [("-D", rows.pop(min(rows)))] if number % 3 == 0 else []
+            before = rows[max(rows)]
+            changes += [("-U", before), ("+U", {**before, "number": number})]
+            rows[before["id"]] = changes[-1][1]
+        rows[number] = changes[0]
+        states[source.commit(*changes) + 1] = in_order(list(rows.values()))
+    return states
+
+
+def in_order(rows: Rows) -> Rows:
+    """Rows of small tables, by their ids."""
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def run(warehouse: Path, opened: Callable[[str], Target], name: str, seconds: float | None) -> int:
+    """Follow a table to its end, in a process that is killed after some time; how it ended."""
+    _FORKS.set_forkserver_preload(_IMPORTED)
+    process = _FORKS.Process(target=_follow, args=(warehouse, opened, name, seconds), daemon=True)
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _seconds_of(warehouse: Path, opened: Callable[[str], Target], name: str) -> float:
+    """How long it takes to follow a table to its end, in a process that is there already."""
+    _FORKS.set_forkserver_preload(_IMPORTED)
+    receives, sends = _FORKS.Pipe(duplex=False)
+    _FORKS.Process(target=_timed, args=(sends, warehouse, opened, name), daemon=True).start()
+    sends.close()
+    return float(receives.recv())
+
+
+def _timed(sends: Connection, warehouse: Path, opened: Callable[[str], Target], name: str) -> None:
+    begun = time.monotonic()
+    _follow(warehouse, opened, name, None)
+    sends.send(time.monotonic() - begun)
+
+
+def _follow(warehouse: Path, opened: Callable[[str], Target], name: str, seconds: float | None) -> None:
+    if seconds is not None:
+        dies = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+        dies.daemon = True
+        dies.start()
+    source = CatalogFactory.create({"warehouse": str(warehouse)}).get_table("db.small")
+    builder = stream_read_builder(source).with_start(snapshot_id=1, full=True).with_catch_up("replay")
+    replicate(builder.with_end(latest=True), opened(name))

@@ -1,0 +1,1 @@
+"""The pages of the documentation and runs of the command line."""

@@ -1,0 +1,102 @@
+"""What the README takes from elsewhere, made anew by `make readme`: the picture of the demo, the measured figures."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import tempfile
+from collections import deque
+
+from rich.console import Console
+from rich.text import Text
+
+from pypaimon.streaming import stream_write_builder
+from pypaimon.streaming.demo import Writer, create_table, follow
+from support.repository import ROOT
+
+README, BENCHMARKS, PICTURE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "demo.svg"
+BEGIN, END = "<!-- figures of docs/benchmarks.md, by `make readme` -->\n", "<!-- end of figures -->"
+SHOWN = (
+    *("HTTP requests, idle poll, extra fast", "HTTP requests, one new snapshot, extra fast"),
+    *("40 snapshots behind, 20 ms per request", "read append", "read primary-key follow-ups"),
+    *("read changelog, 20 ms per request", "first plan, deduplicate", "first plan, aggregation"),
+)
+"""Measures."""
+PEERS = {
+    "pypaimon 2.1.0": "times pypaimon 2.1",
+    "pypaimon 2.1.0, native reader": "its native reader",
+    "pyarrow": "pyarrow",
+}
+"""The columns: beside whom, and what stands above them."""
+
+
+class Recorder:
+    """A screen of the demo that keeps its last lines, to draw them."""
+
+    def __init__(self, height: int) -> None:
+        self._lines: deque[Text] = deque(maxlen=height)
+        self._status = Text("")
+
+    def line(self, text: str, style: str = "") -> None:
+        self._lines.append(Text(text, style=style))
+
+    def status(self, text: str) -> None:
+        self._status = Text(text, style="bold cyan")
+
+    def close(self) -> None:
+        return
+
+    def svg(self) -> str:
+        """The lines, and the status below them; fonts are those of who looks at it."""
+        console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+        for text in (*self._lines, self._status):
+            console.print(text)
+        drawing = console.export_svg(title="make demo")
+        return re.sub(r"@font-face \{.*?\}\s*", "", drawing, flags=re.DOTALL) + "\n"
+
+
+def picture(seconds: float) -> str:
+    """The demo, run for so long, as SVG."""
+    screen = Recorder(height=20)
+    with tempfile.TemporaryDirectory() as warehouse:
+        table = create_table(warehouse)
+        with stream_write_builder(table).open_sync() as opened:
+            asyncio.run(follow(table, Writer(opened, interval=0.3), seconds, screen))
+    return screen.svg()
+
+
+def figures() -> str:
+    """Rows of docs/benchmarks.md as the README's table, and below it the goals that were missed."""
+    lines = BENCHMARKS.read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")][2:]
+    table = [["", "this library", *PEERS.values()], ["---", *["---:"] * (1 + len(PEERS))]]
+    for measure in SHOWN:
+        found = {row[2]: row for row in rows if row[0] == measure}
+        if not found:
+            raise LookupError(f"docs/benchmarks.md has no row '{measure}'; see SHOWN")
+        (_, ours, *_), *_ = found.values()
+        table.append([measure, ours, *(found[peer][4] if peer in found else "-" for peer in PEERS)])
+    missed = {
+        name: f"{name}: {ours}{'' if ratio == '-' else f', {ratio} {beside}'} ({goal})"
+        for name, ours, beside, _, ratio, goal, met in rows
+        if met == "no"
+    }
+    known = {row[0] for row in rows if row[-1] != "-"}
+    drawn = "\n".join(f"| {' | '.join(row)} |" for row in table)
+    text = f"Missed: {len(missed)} of {len(known)} measures with a goal, which stands in brackets"
+    listed = "; ".join(missed.values()) or "none"
+    return f"{drawn}\n\n<details><summary>{text}</summary>{listed}.</details>\n"
+
+
+def with_figures(readme: str) -> str:
+    """The README with the figures of now."""
+    head, _, rest = readme.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    assert end, f"README.md lacks {BEGIN.strip()} or {END}"
+    return head + BEGIN + figures() + end + tail
+
+
+if __name__ == "__main__":
+    README.write_text(with_figures(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PICTURE.write_text(picture(seconds=8), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Consumer groups: members, their processes, and a simulated world for them."""

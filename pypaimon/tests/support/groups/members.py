@@ -1,0 +1,104 @@
+"""Members of the group `etl` of a written table, in threads of this process."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pypaimon.streaming import GroupStreamBuilder, stream_read_builder
+from support.tables.written_tables import Written, rows
+
+BUCKETS = 4
+SESSION = 2.0
+FOR_EVER = 120
+
+
+def write(table: Written, *keys: int) -> None:
+    with table.writer().open_sync() as writer:
+        writer.write(rows(*keys))
+        writer.commit()
+
+
+def group(table: Written, **settings: Any) -> GroupStreamBuilder:
+    """The group `etl`, which asks often."""
+    builder = stream_read_builder(table.handle()).with_poll_interval_ms(20)
+    return builder.with_group("etl", **{"session_timeout": SESSION, **settings})
+
+
+def keys(batch: Any) -> list[int]:
+    found: list[int] = batch.rows["k"].to_pylist()
+    return found
+
+
+def waits_before(table: Written) -> set[int]:
+    """Snapshots that members say they wait before."""
+    found = set()
+    for path in (table.path / "consumer" / "group-etl" / "1").glob("member-*"):
+        try:
+            register = json.loads(path.read_text())
+        except FileNotFoundError:
+            continue
+        if "barrier" in register:
+            found.add(register["barrier"])
+    return found
+
+
+class Member:
+    """One that reads in a thread of its own, and says what became of it."""
+
+    def __init__(self, builder: Callable[..., GroupStreamBuilder]) -> None:
+        self.keys: list[int] = []
+        self.slots: set[int] = set()
+        self._changed = threading.Condition()
+        self.stream = builder(on_assigned=self._got, on_revoked=self._gave, on_lost=self._gave).open_sync()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _got(self, slots: tuple[int, ...]) -> None:
+        with self._changed:
+            self.slots |= set(slots)
+            self._changed.notify_all()
+
+    def _gave(self, slots: tuple[int, ...]) -> None:
+        with self._changed:
+            self.slots -= set(slots)
+            self._changed.notify_all()
+
+    def _read(self) -> None:
+        with self.stream:
+            for batch in self.stream:
+                with self._changed:
+                    assert set(batch.slots) <= self.slots
+                    self.keys += keys(batch)
+                    self._changed.notify_all()
+
+    def wait(self, condition: Callable[[Member], bool]) -> None:
+        """Until this is so."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: condition(self), FOR_EVER)
+
+    def end(self) -> None:
+        """As a service that is told to."""
+        self.stream.stop()
+        self.join()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its loop has."""
+        return not self._thread.is_alive()
+
+    def join(self) -> None:
+        """Until its loop has ended."""
+        self._thread.join(FOR_EVER)
+        assert not self._thread.is_alive()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Look again and again."""
+    end, pause = time.monotonic() + FOR_EVER, threading.Event()
+    while not condition():
+        assert time.monotonic() < end
+        pause.wait(0.01)

@@ -1,0 +1,182 @@
+"""Processes that share a table as members of a group, and what they were given."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pypaimon.streaming.consumers.groups.group_info import GroupMemberInfo, group_info
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.repository import program
+
+SLOTS = 6
+_FOR_EVER = 240
+
+
+@dataclass
+class Reader:
+    """One process.
+
+    Attributes:
+        process: It.
+        lines: Where its lines are.
+        is_paused: It was stopped, and goes on some time.
+    """
+
+    process: subprocess.Popen[bytes]
+    lines: Path
+    is_paused: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it lives."""
+        return self.process.poll() is None
+
+    def told(self) -> list[dict[str, Any]]:
+        """What it has said so far; a line that it was killed in is none."""
+        return [json.loads(line) for line in self.lines.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+@dataclass
+class Readers:
+    """The members of a group.
+
+    Args:
+        home: Where their lines are kept.
+        settings: Of each, see `group_reader_process`.
+    """
+
+    home: Path
+    settings: dict[str, Any]
+    all: list[Reader] = field(default_factory=list)
+
+    @property
+    def running(self) -> list[Reader]:
+        """Those that live and are not paused."""
+        return [reader for reader in self.all if reader.is_running and not reader.is_paused]
+
+    @property
+    def paused(self) -> list[Reader]:
+        """Those that are."""
+        return [reader for reader in self.all if reader.is_running and reader.is_paused]
+
+    def start(self, member: str | None = None) -> Reader:
+        """Another one."""
+        lines = self.home / f"reader-{len(self.all)}.jsonl"
+        command = program("support.groups.reader_process", json.dumps({**self.settings, "member": member}))
+        with lines.open("wb") as output, lines.with_suffix(".err").open("wb") as errors:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors)
+        self.all.append(reader := Reader(process, lines))
+        return reader
+
+    def kill(self, reader: Reader) -> None:
+        """It ends in whatever it does."""
+        reader.process.kill()
+        reader.process.wait()
+
+    def pause(self, reader: Reader) -> None:
+        """It stands still until `go_on`."""
+        reader.process.send_signal(signal.SIGSTOP)
+        reader.is_paused = True
+
+    def go_on(self, reader: Reader) -> None:
+        """It goes on, and knows nothing of the time that has passed."""
+        reader.process.send_signal(signal.SIGCONT)
+        reader.is_paused = False
+
+    def end(self, reader: Reader) -> None:
+        """It ends as a service does that is told to."""
+        assert reader.process.stdin is not None
+        reader.process.stdin.close()
+        assert reader.process.wait(_FOR_EVER) == 0, reader.lines.with_suffix(".err").read_text()
+
+    def wait(self, table: Any) -> None:
+        """Until the group has confirmed all that is in the table."""
+        end = time.monotonic() + _FOR_EVER
+        while not _is_caught_up(group_info(TableDirectory.of(table), "etl")):
+            assert time.monotonic() < end, self.errors()
+            assert self.running, self.errors()
+            time.sleep(0.05)
+
+    def __enter__(self) -> Readers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reader in self.all:
+            self.kill(reader)
+            if reader.process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    reader.process.stdin.close()
+
+    def errors(self) -> list[str]:
+        """What those have said that have ended with an error."""
+        ended = (reader for reader in self.all if reader.process.poll() not in (None, 0, -signal.SIGKILL))
+        return [reader.lines.with_suffix(".err").read_text() for reader in ended]
+
+    def check(self, keys: set[int]) -> None:
+        """Each key was confirmed, and once: what was confirmed never comes again, and what was not does.
+
+        Of a process that was killed nobody knows whether its last plan was saved.
+        """
+        confirmed: Counter[int] = Counter()
+        unknown: set[int] = set()
+        for reader in self.all:
+            plan: list[int] = []
+            for line in reader.told():
+                if "keys" in line:
+                    plan += line["keys"]
+                elif line["done"]:
+                    # Of slots that were lost it comes again, of the others not.
+                    confirmed.update(() if "lost" in line else plan)
+                    unknown |= set(plan if "lost" in line else ())
+                    plan = []
+            unknown |= set(plan)
+        assert not keys - confirmed.keys() - unknown
+        assert not [key for key, times in confirmed.items() if times > 1]
+
+    def check_order(self, slot_of: Callable[[int], int]) -> None:
+        """Rows of a slot come in order, whatever became of the processes.
+
+        A tenure begins where the ones before it have confirmed, or before that where something was not; what was
+        confirmed and saved never comes again to a later one.
+        """
+        tenures: dict[tuple[int, int], list[int]] = defaultdict(list)
+        saved: dict[tuple[int, int], int] = {}
+        for reader in self.all:
+            plan: list[int] = []
+            tokens: dict[str, int] = {}
+            for line in reader.told():
+                if "keys" in line:
+                    tokens = line["tokens"]
+                    plan += line["keys"]
+                    for slot, token in tokens.items():
+                        own = [key for key in line["keys"] if slot_of(key) == int(slot)]
+                        tenures[int(slot), token] += own
+                    strangers = [key for key in line["keys"] if str(slot_of(key)) not in tokens]
+                    assert not strangers, (line, strangers)
+                elif line["done"]:
+                    for slot, token in tokens.items():
+                        own = [key for key in plan if slot_of(key) == int(slot)]
+                        if own and int(slot) not in line.get("lost", ()):
+                            saved[int(slot), token] = max(own)
+                    plan = []
+        for slot in {slot for slot, _ in tenures}:
+            done = -1
+            for each, token in sorted(tenures):
+                if each != slot or not tenures[slot, token]:
+                    continue
+                keys = tenures[slot, token]
+                assert min(keys) > done, f"slot {slot}: {keys} after {done} was saved"
+                done = max(done, saved.get((slot, token), -1))
+
+
+def _is_caught_up(members: list[GroupMemberInfo] | None) -> bool:
+    return bool(members) and all(each.member and not each.lag for each in members or ())

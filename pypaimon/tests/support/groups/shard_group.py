@@ -1,0 +1,199 @@
+"""Shards of one consumer id on a crafted append table, and what each of them has read for good."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from pypaimon.streaming import (
+    ConsumerConflictError,
+    EndOfScan,
+    Phase,
+    Plan,
+    PositionExpiredError,
+    StreamReadBuilder,
+    list_consumers,
+)
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.models.table import KEY, Record, java_hash
+from support.tables.crafted_table import CraftedTable, WrittenFile
+
+SHARDS = 6
+"""Files of a commit by default, so that each of 1, 2, 3 or 6 shards has some."""
+
+
+class ShardedTable:
+    """A table without buckets, whose shards are told apart by the names of its files.
+
+    Attributes:
+        table: It.
+        written: By key, the snapshot that appended it.
+    """
+
+    def __init__(self, warehouse: Path) -> None:
+        self.table = CraftedTable(warehouse, keyed=False, partitioned=False, buckets=0, options={"bucket": "-1"})
+        self.written: dict[int, int] = {}
+
+    def append(self, files: int = SHARDS) -> int:
+        """One APPEND snapshot of so many files of a row each; its id."""
+        added = []
+        for _ in range(files):
+            key = len(self.written)
+            values = {each.id: key if each.name == KEY else None for each in self.table.columns.columns}
+            added.append(self._file(key, [Record("+I", (None, key), key, values)]))
+            self.written[key] = self.table.latest + 1
+        return self.table.commit("APPEND", added).id
+
+    def compact(self, parts: int = SHARDS) -> int:
+        """One COMPACT snapshot: all files become so many new ones, with new names; its id."""
+        live = [file for file in self.table.live if isinstance(file, WrittenFile)]
+        records = [record for file in live for record in file.records]
+        cut = [records[index::parts] for index in range(parts)]
+        added = [self._file(index, part, compacted=True) for index, part in enumerate(cut) if part]
+        return self.table.commit("COMPACT", added, live).id
+
+    def _file(self, number: int, records: list[Record], compacted: bool = False) -> WrittenFile:
+        """A file that is shard `number mod n`'s, for 1, 2, 3 and 6 shards."""
+        while True:
+            name = f"data-{uuid.uuid4()}-0.parquet"
+            if abs(java_hash(name)) % SHARDS == number % SHARDS:
+                return self.table.file((None, 0), records, compacted=compacted, name=name)
+
+    def expire(self, *, by_force: bool = False) -> None:
+        """Remove all snapshots but the latest, and those that consumers keep unless it is by force."""
+        keep = self.table.latest if by_force else min([self.table.latest, *self.table.consumers()])
+        self.table.expire(max(keep, self.table.earliest))
+
+    def builder(self, start: str | dict[str, Any] = "latest-full") -> StreamReadBuilder:
+        """A builder on a handle of its own."""
+        handle = self.table.handle()
+        TableDirectory.of(handle).store._common.sleep = lambda _: None
+        builder = StreamReadBuilder(handle).with_prefetch(0)
+        return builder.with_start(start) if isinstance(start, str) else builder.with_start(**start)
+
+    def consumers(self) -> dict[str, int]:
+        """Next snapshot by consumer file."""
+        return {info.name.text: info.next_snapshot for info in list_consumers(self.table.handle())}
+
+
+class ShardReader:
+    """One reader of the consumer id `etl` in all its lives. What its saved progress covers, it has read for good.
+
+    Args:
+        site: The table.
+        shard: (index, count), or None for a plain reader or a member.
+        start: As for `ShardedTable.builder`.
+        configure: More calls of the builder.
+        consumer: More arguments of `with_consumer_id`.
+
+    Attributes:
+        given_up: Rows of snapshots before this one may be missing: its position had expired, see `expects_a_gap`.
+    """
+
+    def __init__(
+        self,
+        site: ShardedTable,
+        shard: tuple[int, int] | None = None,
+        start: str | dict[str, Any] = "latest-full",
+        configure: Callable[[StreamReadBuilder], Any] = lambda builder: builder,
+        **consumer: Any,
+    ) -> None:
+        self._site, self._shard, self._start = site, shard, start
+        self._configure, self._consumer = configure, consumer
+        self.plans: list[tuple[Plan, list[int]]] = []
+        self.scan: Any = None
+        self.given_up = 0
+
+    def open(self) -> ShardReader:
+        """Begin, or come again after the process has died."""
+        builder = self._site.builder(self._start)
+        if self._shard is not None:
+            builder.with_shard(*self._shard)
+        builder.with_consumer_id("etl", commit="manual", **self._consumer)
+        self._configure(builder)
+        self._read, self.scan = builder.new_read(), builder.new_streaming_scan()
+        saved = self.scan.committed()
+        done = [number for number, (plan, _) in enumerate(self.plans, 1) if saved is not None and _whole(plan) <= saved]
+        del self.plans[max(done, default=0) :]
+        return self
+
+    def step(self) -> Plan | None:
+        """One plan, not yet confirmed. With a full plan all begins anew."""
+        plan: Plan | None = self.scan.plan()
+        if plan is not None:
+            before = self.plans[-1][0] if self.plans else None
+            if plan.kind == "full" and before is not None and before.position.phase is Phase.FOLLOW:
+                self.plans.clear()
+            self.plans.append((plan, self._read.to_arrow(plan.splits())["k"].to_pylist()))
+        return plan
+
+    def expects_a_gap(self, policy: str) -> None:
+        """Before a step under `with_on_expired`: an expired position gives up what lies before the new one."""
+        position = self.scan.checkpoint()
+        at = self.scan.committed() if position is None else position.snapshot
+        at = self._site.consumers().get("etl.first-plan") if at is None else at
+        table = self._site.table
+        if at is not None and at < table.earliest:
+            self.given_up = max(self.given_up, table.earliest if policy == "earliest" else table.latest + 1)
+
+    def commit(self) -> None:
+        """Confirm and save what was handed out."""
+        if self.plans:
+            self.scan.commit(self.plans[-1][0])
+
+    def die(self) -> None:
+        """The process ends; nothing is confirmed."""
+        if self.scan is not None:
+            self.scan.close()
+        self.scan = None
+
+    def catch_up(self, policy: str | None = None, lives: int = 8) -> ShardReader:
+        """Read and confirm all that is there; after a conflict it is started again, as the error says.
+
+        So it is where files expired by force in the midst of a plan. An error that comes in each life is raised.
+        """
+        if self.scan is None:
+            self.open()
+        try:
+            if policy is not None:
+                self.expects_a_gap(policy)
+            while self.step() is not None:
+                self.commit()
+        except EndOfScan:
+            return self
+        except (ConsumerConflictError, PositionExpiredError):
+            self.die()
+            if lives == 1:
+                raise
+            return self.catch_up(policy, lives - 1)
+        return self
+
+    @property
+    def begins_in_full(self) -> bool:
+        """Whether its first plan is a full state."""
+        return bool(self.plans) and self.plans[0][0].kind == "full"
+
+    @property
+    def first_snapshot(self) -> int | None:
+        """The snapshot of its first plan."""
+        return self.plans[0][0].snapshot_id if self.plans else None
+
+    @property
+    def keys(self) -> Counter[int]:
+        """What it has read."""
+        return Counter(key for _, keys in self.plans for key in keys)
+
+
+def _whole(plan: Plan) -> float:
+    """The next snapshot that has to be saved, that the plan is not handed out again."""
+    if plan.position.phase is Phase.FULL:
+        return float("inf")
+    return plan.position.snapshot + (plan.position.unit is not None)
+
+
+def read_by(readers: Iterable[ShardReader]) -> Counter[int]:
+    """What they have read together."""
+    return sum((reader.keys for reader in readers), Counter())

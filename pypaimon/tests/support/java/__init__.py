@@ -1,0 +1,1 @@
+"""Live Java Paimon, random histories for it, and files that Java wrote."""

@@ -1,0 +1,83 @@
+"""A table that live Java and this library write by turns, and what must be in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pypaimon import CatalogFactory
+
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.system_columns import VALUE_KIND
+from pypaimon.streaming.write_internals import CommitMessage
+from pypaimon.streaming.writing.commit.compaction import commit_compaction
+from pypaimon.streaming.writing.commit.exactly_once import commit_batch
+from pypaimon.streaming.writing.record_writer import RecordWriter
+from support.java.live import LiveJava
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+
+
+class Shared:
+    """A table that Java and this library write by turns."""
+
+    def __init__(self, java: LiveJava, warehouse: Path, *, keyed: bool, **options: str) -> None:
+        self.java, self.warehouse, self.keyed = java, warehouse, keyed
+        self.model: list[tuple[int, str]] = []
+        fields = [["id", "BIGINT NOT NULL"], ["name", "STRING"]]
+        keys = {"primary_keys": ["id"], "options": {"bucket": "1", "write-only": "true", **options}}
+        java.call(
+            "create", warehouse=str(warehouse), fields=fields, partition_keys=[],
+            **(keys if keyed else {"primary_keys": [], "options": {}}),
+        )  # fmt: skip
+
+    @property
+    def table(self) -> Any:
+        return CatalogFactory.create({"warehouse": str(self.warehouse)}).get_table("d.t")
+
+    def written(self, *rows: tuple[int, str]) -> CommitMessage:
+        batch = pa.RecordBatch.from_pylist([{"id": key, "name": name} for key, name in rows], COLUMNS)
+        if self.keyed:
+            kinds = pa.array([0] * len(rows), pa.int8())
+            batch = batch.append_column(pa.field(VALUE_KIND, pa.int8(), nullable=False), kinds)
+        writer = RecordWriter(self.table, "ours", False)
+        writer.write(batch)
+        (message,) = writer.prepare()
+        writer.close()
+        assert isinstance(message, CommitMessage)
+        return message
+
+    def ours(self, *rows: tuple[int, str]) -> CommitMessage:
+        message = self.written(*rows)
+        commit_batch(self.table, [message], overwrite=False)
+        self._now(rows)
+        return message
+
+    def javas(self, *rows: tuple[int, str]) -> None:
+        self.java.call("write", flushes=[[["+I", *row] for row in rows]])
+        self._now(rows)
+
+    def _now(self, rows: tuple[tuple[int, str], ...]) -> None:
+        self.model = sorted((dict(self.model) | dict(rows)).items() if self.keyed else [*self.model, *rows])
+
+    def compacted(self, identifier: int, before: list[Any], after: list[Any]) -> None:
+        latest = TableDirectory.of(self.table).snapshots.latest_id()
+        assert latest is not None
+        message = CommitMessage((), 0, [], compact_before=before, compact_after=after)
+        commit_compaction(self.table, "our-compactor", identifier, [message], planned_at=latest)
+
+    def check(self) -> None:
+        reply = self.java.call("read", options={"scan.mode": "latest-full"})
+        assert reply["end"] == "waiting", reply
+        rows = [row for plan in reply["plans"] for split in plan["splits"] for row in split["rows"]]
+        assert sorted((int(row[-2]), row[-1]) for row in rows) == self.model
+        builder = self.table.new_read_builder()
+        data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        assert sorted(zip(data["id"].to_pylist(), data["name"].to_pylist(), strict=True)) == self.model
+
+    def manifests(self) -> int:
+        directory = TableDirectory.of(self.table)
+        latest = directory.snapshots.get_latest_snapshot()
+        assert latest is not None
+        return directory.manifests.manifest_list(latest.base_manifest_list).num_rows

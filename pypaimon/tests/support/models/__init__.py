@@ -1,0 +1,1 @@
+"""Plain Python models of what tables, merges and filters must return."""

@@ -1,0 +1,1 @@
+"""Sessions, queries and applications of Spark."""

@@ -1,0 +1,1 @@
+"""File systems, object stores and clocks under a test's control."""

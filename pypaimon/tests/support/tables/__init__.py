@@ -1,0 +1,1 @@
+"""Tables for tests: written by pypaimon, by this library, or file by file."""

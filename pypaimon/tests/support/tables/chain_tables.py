@@ -1,0 +1,225 @@
+"""Chain tables, written branch by branch with pypaimon, and what the first plan of a stream of one must hold."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+from pypaimon.schema.schema_change import SchemaChange
+
+from pypaimon.streaming import Plan, PlanKind, StreamReadBuilder, StreamTableRead, stream_read_builder
+from support.tables.streamed_table import available, expire
+
+SNAPSHOT, DELTA = "snap", "Delta"
+MERGED = {"chain_table__streaming__merge_snapshot": "true"}
+_COLUMNS = pa.schema(
+    [
+        pa.field("region", pa.string(), nullable=False),
+        pa.field("day", pa.int32(), nullable=False),
+        pa.field("k", pa.int64(), nullable=False),
+        ("seq", pa.int64()),
+        ("v", pa.string()),
+        ("kind", pa.string()),
+    ]
+)
+
+Change = tuple[str, str, int, int, int]
+"""Row kind, region, day, key, sequence; the value of a row is `v<sequence>`."""
+Row = tuple[str, str, int, int, str]
+"""Row kind, region, day, key, value."""
+
+
+class ChainTable:
+    """`db.t` of (region, day, k, seq, v): chains of days, one for each region, unless options say otherwise.
+
+    Attributes:
+        written: Every change of each branch, in the order of the commits.
+    """
+
+    def __init__(self, warehouse: Path, **options: str) -> None:
+        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+        self.catalog.create_database("db", True)
+        named = {
+            "bucket": "2",
+            "bucket-key": "k",
+            "sequence.field": "seq",
+            "rowkind.field": "kind",
+            "metadata.stats-mode": "full",
+            "chain-table.enabled": "true",
+            "chain-table.chain-partition-keys": "day",
+            "scan.fallback-snapshot-branch": SNAPSHOT,
+            "scan.fallback-delta-branch": DELTA,
+            **{key.replace("__", ".").replace("_", "-"): value for key, value in options.items()},
+        }
+        schema = Schema.from_pyarrow_schema(
+            _COLUMNS, partition_keys=["region", "day"], primary_keys=["region", "day", "k"], options=named
+        )
+        self.catalog.create_table("db.t", schema, False)
+        self.path = Path(str(self.catalog.get_table("db.t").table_path))
+        self.written: dict[str, list[Change]] = {SNAPSHOT: [], DELTA: []}
+        for branch in self.written:
+            shutil.copytree(self.path / "schema", self.branch_path(branch) / "schema")
+
+    def branch_path(self, branch: str) -> Path:
+        """Where the snapshots and schemas of a branch lie."""
+        return self.path / "branch" / f"branch-{branch}"
+
+    def branch(self, branch: str) -> Any:
+        """A handle of a branch alone."""
+        return self.catalog.get_table(f"db.t$branch_{branch}")
+
+    def handle(self, **options: str) -> Any:
+        """A handle of the whole."""
+        named = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+        return self.catalog.get_table("db.t").copy(named)
+
+    def builder(self, **options: str) -> StreamReadBuilder:
+        """A builder of a stream of the whole."""
+        return stream_read_builder(self.handle(**options))
+
+    def commit(self, branch: str, changes: Iterable[Change]) -> None:
+        """Commit changes to a branch."""
+        self.write(branch, changes, {"v": "v"})
+
+    def write(self, branch: str, changes: Iterable[Change], names: dict[str, str]) -> None:
+        """As `commit`, where the columns of a branch are others: what `v` is called there, perhaps `extra`."""
+        rows = list(changes)
+        kinds, regions, days, keys, sequences = map(list, zip(*rows, strict=True))
+        columns = [regions, days, keys, sequences, [f"v{each}" for each in sequences], kinds]
+        data = pa.table(columns, schema=_COLUMNS)
+        data = data.rename_columns([names["v"] if name == "v" else name for name in data.column_names])
+        if "extra" in names:
+            data = data.append_column("extra", pa.array(sequences, pa.int32()))
+        builder = self.branch(branch).new_batch_write_builder()
+        writer, commit = builder.new_write(), builder.new_commit()
+        writer.write_arrow(data)
+        commit.commit(writer.prepare_commit())
+        writer.close()
+        commit.close()
+        self.written[branch] += rows
+
+    def alter(self, branch: str, *changes: SchemaChange) -> None:
+        """Change the schema of a branch alone."""
+        self.catalog.alter_table(f"db.t$branch_{branch}", list(changes), False)
+
+    def latest(self, branch: str) -> dict[str, Any]:
+        """The latest snapshot of a branch."""
+        directory = self.branch_path(branch) / "snapshot"
+        newest = max(directory.glob("snapshot-*"), key=lambda path: int(path.name.removeprefix("snapshot-")))
+        found: dict[str, Any] = json.loads(newest.read_text())
+        return found
+
+    def expire(self, branch: str, keep_from: int) -> None:
+        """Remove the snapshots of a branch before one, with their manifest lists."""
+        home = self.branch_path(branch)
+        lists = {path.name: path for path in (self.path / "manifest").iterdir()}
+        for file in (home / "snapshot").glob("snapshot-*"):
+            if int(file.name.removeprefix("snapshot-")) < keep_from:
+                snapshot = json.loads(file.read_text())
+                for kind in ("baseManifestList", "deltaManifestList"):
+                    lists[snapshot[kind]].unlink()
+        expire(home, keep_from)
+
+    def first_plan(self, *, merged: bool = False, one_chain: bool = False) -> list[Row]:
+        """The rows that the first plan must hold, sorted."""
+        parts = {branch: _by_partition(changes) for branch, changes in self.written.items()}
+
+        def chain(partition: tuple[str, int]) -> str:
+            return "" if one_chain else partition[0]
+
+        def place(partition: tuple[str, int]) -> tuple[str, int]:
+            return partition if one_chain else ("", partition[1])
+
+        newest: dict[str, tuple[str, int]] = {}
+        for partition in sorted(parts[SNAPSHOT], key=place):
+            newest[chain(partition)] = partition
+        chosen = {partition: parts[SNAPSHOT][partition] for partition in newest.values()}
+        for partition, changes in parts[DELTA].items():
+            base = newest.get(chain(partition))
+            if base is None or place(partition) > place(base):
+                chosen[partition] = changes
+        if merged:
+            together: dict[str, list[tuple[str, int]]] = {}
+            for partition in sorted(chosen, key=place):
+                together.setdefault(chain(partition), []).append(partition)
+            chosen = {
+                members[-1]: [change for each in members for change in chosen[each]] for members in together.values()
+            }
+        rows = [(partition, row) for partition, changes in chosen.items() for row in _state(changes)]
+        return sorted((kind, *partition, key, value) for partition, (kind, key, value) in rows)
+
+
+def _by_partition(changes: Iterable[Change]) -> dict[tuple[str, int], list[Change]]:
+    found: dict[tuple[str, int], list[Change]] = {}
+    for change in changes:
+        found.setdefault((change[1], change[2]), []).append(change)
+    return found
+
+
+def _state(changes: list[Change]) -> list[tuple[str, int, str]]:
+    newest: dict[int, Change] = {}
+    for change in changes:
+        if change[3] not in newest or change[4] >= newest[change[3]][4]:
+            newest[change[3]] = change
+    return [(each[0], key, f"v{each[4]}") for key, each in newest.items() if each[0] in ("+I", "+U")]
+
+
+def rows(read: StreamTableRead, plan: Plan) -> list[Row]:
+    """The rows of a plan, sorted."""
+    table = read.to_arrow(plan.splits())
+    return sorted(zip(*(table[name].to_pylist() for name in ("_row_kind", "region", "day", "k", "v")), strict=True))
+
+
+def next_plan(builder: StreamReadBuilder) -> Plan | None:
+    """The first plan that a stream finds; None: nothing is there yet."""
+    with builder.new_streaming_scan() as scan:
+        return scan.plan()
+
+
+def read_all(builder: StreamReadBuilder) -> list[tuple[PlanKind, list[Row]]]:
+    """Every plan there is, with its rows; splits go through a pickle."""
+    with builder.new_streaming_scan() as scan:
+        read = builder.new_read()
+        return [(plan.kind, rows(read, _pickled(plan))) for plan in available(scan)]
+
+
+def _pickled(plan: Plan) -> Any:
+    class Copy:
+        @staticmethod
+        def splits() -> Any:
+            return pickle.loads(pickle.dumps(plan.splits()))
+
+    return Copy
+
+
+def in_parts(builder: StreamReadBuilder) -> tuple[list[Row], list[Row]]:
+    """The first plan, and what follows, where each unit is a plan and each plan is read by another stream."""
+    first, later = [], []
+    position: str | None = None
+    while True:
+        here = builder.copy().with_limits(max_splits=1)
+        if position is not None:
+            here.with_start(position=position)
+        with here.new_streaming_scan() as scan:
+            plan = scan.plan()
+            if plan is None:
+                return sorted(first), later
+            (first if plan.kind is PlanKind.FULL else later).extend(rows(here.new_read(), plan))
+            position = plan.position.to_json()
+
+
+def two_regions(warehouse: Path) -> ChainTable:
+    """Two regions: whole days 9 and 10 of one, none of the other; changes before and after."""
+    table = ChainTable(warehouse)
+    table.commit(SNAPSHOT, [("+I", "eu", 9, key, 1) for key in range(4)])
+    table.commit(SNAPSHOT, [("+I", "eu", 10, key, 2) for key in range(4)])
+    table.commit(DELTA, [("+I", "eu", 10, 7, 3), ("+I", "eu", 9, 8, 3), ("+I", "us", 3, 1, 3)])
+    table.commit(DELTA, [("+U", "eu", 11, 1, 4), ("-D", "eu", 11, 2, 4), ("+I", "us", 12, 5, 4)])
+    table.commit(DELTA, [("-D", "eu", 100, 3, 5), ("+I", "eu", 100, 6, 5), ("-D", "us", 12, 1, 5)])
+    return table

@@ -1,0 +1,87 @@
+"""Driving the planner directly: step by step, over real tables, with a clock that tests set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.plan import Plan
+from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.start import Start, StartMode
+from pypaimon.streaming.options.stream_options import StreamOptions
+from pypaimon.streaming.planning.planner import Planner
+from pypaimon.streaming.planning.planner_state import PlannerState, Step
+from pypaimon.streaming.reading.read import read_of
+from pypaimon.streaming.reading.read_layout import ReadSettings
+from support.tables.streamed_table import Row, Table, rows
+
+LATEST, LATEST_FULL, EARLIEST = Start(StartMode.LATEST), Start(StartMode.LATEST_FULL), Start(StartMode.EARLIEST)
+
+
+class Drive:
+    """A stream without its shells: a planner, and the state that the steps lead to.
+
+    Attributes:
+        planner: Of a fresh handle, whose retries do not pause.
+        state: Where it stands.
+        millis: What the clock shows; late enough for every bound and delay, unless set.
+    """
+
+    def __init__(
+        self, handle: Any, start: Start | Position = LATEST_FULL, millis: int = 1 << 42, **settings: Any
+    ) -> None:
+        if isinstance(start, Position):
+            start = Start(StartMode.FROM_POSITION, position=start)
+        self.millis = millis
+        self.directory = TableDirectory.of(handle)
+        self.directory.store._common.sleep = lambda _: None
+        schema = handle.table_schema
+        options = StreamOptions(start=start, **settings)
+        self.planner = Planner(self.directory, schema, options, None, lambda: self.millis)
+        self.state: PlannerState = self.planner.initial()
+        self._read = read_of(self.directory, ReadSettings(schema=schema))
+
+    @staticmethod
+    def of(table: Table, start: Start | Position = LATEST_FULL, **settings: Any) -> Drive:
+        """A drive over a table of tests."""
+        return Drive(table.handle(), start, **settings)
+
+    def step(self) -> Step:
+        """One step; the state is the one after it."""
+        taken = self.planner.step(self.state)
+        self.state = taken.state
+        return taken
+
+    def run(self) -> list[Plan]:
+        """All plans until nothing new is there, or the end."""
+        plans = []
+        while not self.state.ended:
+            taken = self.step()
+            plans += [] if taken.plan is None else [taken.plan]
+            if taken.idle:
+                break
+        return plans
+
+    def polls_until_error(self, kind: type[Exception], most: int = 20) -> Exception:
+        """The error that polling an idle stream comes to, within a bounded number of polls."""
+        for _ in range(most):
+            try:
+                taken = self.step()
+            except kind as error:
+                return error
+            assert taken.plan is None
+        raise AssertionError(f"no {kind.__name__} within {most} polls")
+
+    @property
+    def position(self) -> Position | None:
+        """Where it stands."""
+        return self.planner.position(self.state)
+
+    def rows(self, plans: Sequence[Plan]) -> list[Row]:
+        """The rows of plans, in their order."""
+        return [row for plan in plans for row in rows(self._read, plan)]
+
+    def keys(self, plans: Sequence[Plan] | None = None) -> list[int]:
+        """The keys of plans, of those that are there now by default."""
+        return [key for _, key, _ in self.rows(self.run() if plans is None else plans)]
