@@ -9,34 +9,52 @@ PYTHON := $(shell for each in python3 python3.14 python3.13 python3.12 python3.1
 # The tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint corpus differential soak matrix bench readme release clean
+# What each size of the tests leaves out. `make soak` draws other samples each time; the seed repeats them.
+PYTEST := $(RUN) -m pytest
+GROUPED := --dist loadgroup --no-loadscope-reorder
+QUICK := not (java or spark or server or slow or torch or ray or nightly)
+FEEDS := (torch or ray) and not nightly
+TEST_SEED ?= $(shell date +%s)
+
+.PHONY: help demo check quick test test-feeds lint corpus differential soak matrix bench readme release clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s%s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/demo-ready ## Follow a live table for a minute (SECONDS=n for another time)
 	@$(RUN) -m pypaimon.streaming.demo --seconds $(or $(SECONDS),60)
 
-test: $(VENV)/ready ## Every test, in about 12 minutes on 2 cores (ARGS="-k name" for some)
-	@$(if $(ARGS),,echo "Every test: about 12 minutes on 2 cores")
-	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+check: $(VENV)/ready ## Style, types and quick tests: a minute on 2 cores (WHERE=planning for the tests of one folder)
+	@echo "Style, types and quick tests: about a minute on 2 cores"
+	@$(MAKE) --no-print-directory -j 2 lint quick
+
+quick: $(VENV)/ready
+	$(PYTEST) -q -n logical $(GROUPED) -m "$(QUICK)" pypaimon/tests/$(WHERE) $(ARGS)
+
+test: $(VENV)/ready ## All tests but those of PyTorch and Ray: 8 minutes on 2 cores (ARGS="-k name" for some)
+	@$(if $(ARGS),,echo "All tests but those of PyTorch and Ray: about 8 minutes on 2 cores")
+	$(PYTEST) -n auto $(GROUPED) $(ARGS)
+
+test-feeds: $(VENV)/feeds-ready ## The tests of PyTorch and Ray: 3 minutes on 2 cores
+	@$(if $(ARGS),,echo "The tests of PyTorch and Ray: about 3 minutes on 2 cores")
+	$(PYTEST) -n 2 $(GROUPED) -m "$(FEEDS)" $(ARGS)
 
 lint: $(VENV)/ready ## Style and types
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check --quiet .
 	$(RUN) -m mypy
 
 corpus: $(VENV)/ready ## Our reads beside Java's: the scoreboard
 	$(RUN) pypaimon/tests/support/run.py support.corpus.report $(ARGS)
 
 differential: $(VENV)/ready ## Random histories beside live Java, some minutes (needs Maven and a JDK; N=n)
-	DIFFERENTIAL_HISTORIES=$(or $(N),300) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py $(addprefix pypaimon/tests/writing/, java_twins_test.py java_race_test.py) $(ARGS)
+	@echo "TEST_SEED=$(TEST_SEED) draws these histories again"
+	TEST_SEED=$(TEST_SEED) DIFFERENTIAL_HISTORIES=$(or $(N),300) $(PYTEST) -s pypaimon/tests/histories/differential_test.py $(addprefix pypaimon/tests/writing/, java_twins_test.py java_race_test.py) $(ARGS)
 
-soak: $(VENV)/ready ## Long forms: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
-	SOAK=1 $(RUN) -m pytest -n auto --dist load $(addprefix pypaimon/tests/, histories/model_test.py histories/rollback_model_test.py consumers/shard_group_test.py consumers/progress_machine_test.py consumers/groups/group_model_test.py group_streams/group_processes_test.py histories/corpus_test.py histories/corpus_batch_test.py histories/ranges_model_test.py formats/record_files_test.py formats/row_files_test.py metadata/manifests_test.py histories/faults_test.py histories/faults_corpus_test.py histories/faults_process_test.py histories/crash_test.py histories/long_run_test.py planning/resharding_test.py histories/concurrency_test.py model/position_test.py metadata/hostile_input_test.py metadata/hostile_files_test.py metadata/snapshots_test.py formats/binary_row_test.py filtering/pruning_test.py cli/cli_inspect_test.py scanning/interrupts_test.py writing/commit_faults_test.py writing/manifest_merge_test.py writing/dynamic_buckets_test.py writing/java_files_test.py writing/copy_crash_test.py writing/writer_conflicts_test.py writing/full_disk_test.py writing/killed_writer_test.py compaction/compaction_model_test.py compaction/compaction_changelog_test.py compaction/concurrent_compaction_test.py databases/database_model_test.py databases/database_changing_test.py databases/database_names_test.py databases/killed_copy_test.py databases/paimon_database_test.py live_tables/live_history_test.py apply_changes/killed_targets_test.py apply_changes/bad_target_test.py apply_changes/lakes_on_s3_test.py feeds/feed_test.py feeds/torch_feed_test.py)
-	SOAK=1 $(RUN) -m pytest pypaimon/tests/databases/database_crowd_test.py
-	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m by_commit
-	SOAK=1 $(RUN) -m pytest $(addprefix pypaimon/tests/, spark/spark_installed_test.py spark/spark_example_test.py project/notebooks_test.py project/spark_docs_test.py spark/read/spark_corpus_test.py spark/read/spark_batch_test.py spark/read/spark_stream_test.py spark/write/spark_sink_write_test.py spark/read/spark_kill_test.py spark/write/spark_sink_kill_test.py spark/write/spark_sink_exactly_once_test.py spark/write/spark_sink_copy_test.py)
-	DIFFERENTIAL_HISTORIES=$(or $(N),6000) $(RUN) -m pytest -s pypaimon/tests/histories/differential_test.py $(addprefix pypaimon/tests/writing/, java_twins_test.py java_race_test.py) $(ARGS)
+soak: $(VENV)/feeds-ready ## Long forms, hours: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
+	@echo "TEST_SEED=$(TEST_SEED) draws these samples again"
+	SOAK=1 TEST_SEED=$(TEST_SEED) $(PYTEST) -n auto $(GROUPED) --timeout 14400 -m "soak or nightly" $(ARGS)
+	$(MAKE) differential N=$(or $(N),6000) TEST_SEED=$(TEST_SEED)
 
 matrix: $(VENV)/ready ## The tests on each supported Python, pyarrow, pandas, numpy and PySpark (ARGS="-s 'matrix(oldest)'" for a row)
 	$(RUN) -m nox $(ARGS)
@@ -76,6 +94,11 @@ $(VENV)/demo-ready: pyproject.toml | $(RUN)
 	@touch $@
 
 $(VENV)/ready: pyproject.toml | $(RUN)
-	@echo "Installing all that the tests need, Spark and PyTorch with it, once: about 4 GB to download, 1.3 GB with UV_TORCH_BACKEND=cpu; some minutes"
+	@echo "Installing what the tests need, Spark with it, once: about 1 GB to download; some minutes"
 	@$(INSTALL) '.[dev]'
 	@touch $@ $(VENV)/demo-ready
+
+$(VENV)/feeds-ready: $(VENV)/ready
+	@echo "Installing PyTorch and Ray, once: about 3 GB to download (300 MB with UV_TORCH_BACKEND=cpu); some minutes"
+	@$(INSTALL) '.[dev,test-feeds]'
+	@touch $@

@@ -1,4 +1,4 @@
-"""Fixtures that any test may use: a warehouse or an object store of its own, and a clock that stands in UTC."""
+"""How the tests run: in which order and on which worker, with which seed, and the fixtures that any test may use."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,62 +20,44 @@ from hypothesis import HealthCheck, settings
 from pypaimon import CatalogFactory
 
 from support.repository import ROOT, TESTS
-from support.samples import how_to_repeat, is_drawn
+from support.samples import VARIABLE, how_to_repeat, sample_seed, seeded
 
 # Local time zones differ between machines; values that depend on one are tested with an explicit one.
 os.environ["TZ"] = "UTC"
 time.tzset()
-# Of JVMs that tests start: they end before the best code that compilers can make would pay, and Spark's classes, whose
-# verification is an eighth of what a session and its first query cost, are those that were released.
+# Spark's JVMs end before code that the best compilers made would pay. Their classes are those that were released, and
+# verifying them is an eighth of what a session and its first query cost. No JVM looks at `TMPDIR`, and Spark leaves
+# files in its directory of temporary files when it is killed.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData "
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+    f"-Djava.io.tmpdir={tempfile.gettempdir()}",
 )
+os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
 
-ON_SPARK = [
-    f"spark_{name}_test.py"
-    for name in (
-        "docs",
-        "batch",
-        "stream",
-        "kill",
-        "sink_write",
-        "sink_types",
-        "compaction",
-        "corpus",
-        "native",
-        "types",
-    )
-]
-"""Files with tests that take the fixture `spark`."""
-ON_JAVA = [
-    *("differential_test.py", "java_files_test.py", "java_twins_test.py", "java_race_test.py", "commit_java_test.py"),
-    *("compaction_java_test.py", "dynamic_buckets_java_test.py", "spark_sink_java_test.py"),
-    *("vectors_compaction_test.py", "record_expiry_java_test.py", "partition_rows_java_test.py", "group_java_test.py"),
-    "float_order_java_test.py",
-]
-"""Files with tests that take the fixture `java`."""
-ON_TORCH = [
-    f"{name}_test.py" for name in ("torch_feed", "ray_feed", "train_example", "imports", "public_face", "type_hints")
-]
-"""Files that import torch or ray, which takes seconds of each process."""
-_SHARED = {"spark": ON_SPARK, "java": ON_JAVA, "torch": ON_TORCH}
-LONG = [
-    f"{name}_test.py"
-    for name in (
-        *("spark_sink_kill", "spark_installed", "spark_example", "packaging", "corpus", "notebooks"),
-        *("docs", "concurrency", "manifests", "faults", "cancellation", "spark_sink_exactly_once"),
-        *("interrupts", "s3_requests", "ranges_model", "crash", "long_run", "corpus_batch", "progress_machine"),
-        *("group_model", "check_target", "adbc_targets", "live_table", "keyed_vectors", "cli_tail", "group_processes"),
-    )
-]
-"""Files that take long, or wait long for other programs."""
-_ORDER = {name: number for number, name in enumerate((*ON_SPARK, *ON_JAVA, *LONG))}
+SHARED = ("spark", "java", "ray")
+"""Fixtures that take long to start: the tests that take one share a worker, so that a run starts it once."""
+LONG = ("spark", "java", "torch", "ray", "server", "slow")
+"""Marks of what takes long: such tests come first, so that no worker is left with one at the end."""
+NEEDS_MARK = ("spark", "java", "server", "ray")
+"""Fixtures whose tests must have the mark of the same name."""
 
-# How long an example takes says nothing on a machine that does other things beside.
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("default")
+# An example takes longer on a busy machine, and examples that an earlier run kept would make this one differ.
+settings.register_profile(
+    "tests",
+    deadline=None,
+    database=None,
+    derandomize=VARIABLE not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--files", choices=("usual", "reversed", "random"), default="usual", help="the order in which test files run"
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -83,12 +66,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 3
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Each worker imports the folders from another one on, so that few files are compiled by several of them.
 
-    Until all tests are collected nothing is garbage.
+    Nothing is garbage until all tests are collected.
     """
     gc.disable()
+    if VARIABLE in os.environ:
+        config.option.hypothesis_seed = str(sample_seed())
     worker = getattr(config, "workerinput", None)
     if worker is not None and config.args == config.getini("testpaths"):
         number = int(worker["workerid"].removeprefix("gw"))
@@ -98,54 +84,41 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there once the tests are collected stays: nobody looks whether it is garbage."""
+    """What is there once the tests are collected stays: it is not looked at again for garbage."""
     gc.freeze()
     gc.enable()
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile` one worker has the session of Spark, and one the JVM: others take long to start."""
-    if config.getoption("dist") != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = str(super()._split_scope(nodeid))
-            return next((name for name, files in _SHARED.items() if Path(file).name in files), file)
-
-    return Scheduling(config, log)
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long comes first, so that no worker is left with it at the end; what the commit has not drawn is left.
+    """Order the tests, and tell xdist which share a worker: those of a file, and those of a fixture of `SHARED`.
 
     Raises:
-        pytest.UsageError: A test takes the session of Spark outside the files of `ON_SPARK`, or Java outside `ON_JAVA`.
+        pytest.UsageError: A test lacks the mark that its fixture asks for.
     """
     for item in items:
-        for name, files in _SHARED.items():
-            if name in getattr(item, "fixturenames", ()) and item.path.name not in files:
-                raise pytest.UsageError(f"{item.path.name} takes `{name}`: name it in ON_{name.upper()} of conftest.py")
-    asked = config.option.keyword or config.option.markexpr or any("::" in each for each in config.args)
-    chosen = bool(os.environ.get("SOAK") or asked)
-    left = [] if chosen else [item for item in items if not _is_drawn(item)]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in left]
-    items.sort(key=lambda item: (_ORDER.get(item.path.name, len(_ORDER)), item.path))
+        fixtures = getattr(item, "fixturenames", ())
+        for name in NEEDS_MARK:
+            if name in fixtures and item.get_closest_marker(name) is None:
+                raise pytest.UsageError(f"{item.nodeid} takes the fixture `{name}`: mark it with pytest.mark.{name}")
+        group = next((name for name in SHARED if name in fixtures), item.path.stem)
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: (_rank(item), item.path))
+    order = config.getoption("files")
+    if order != "usual":
+        files = sorted({item.path for item in items}, reverse=True)
+        if order == "random":
+            seeded("order of the files").shuffle(files)
+        items.sort(key=lambda item: files.index(item.path))
 
 
-def _is_drawn(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("by_commit")
-    if mark is None:
-        return True
-    drawn = {"of": f"{item.path.name} {item.name}", **mark.kwargs}
-    return is_drawn(drawn["of"], drawn["one_in"])
+def _rank(item: pytest.Item) -> int:
+    marks = {mark.name for mark in item.iter_markers()}
+    return next((rank for rank, mark in enumerate(LONG) if mark in marks), len(LONG))
 
 
 def pytest_report_header() -> str:
-    """Which samples are drawn."""
+    """The seed of the samples."""
     return how_to_repeat()
 
 
@@ -157,7 +130,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _garbage_is_young() -> None:
-    """What is there before the tests of a file stays: whoever collects garbage looks at what came since."""
+    """What is there before the tests of a file stays, so that collecting garbage looks only at what came since."""
     gc.collect()
     gc.freeze()
 
@@ -224,7 +197,7 @@ def java() -> Any:
     from support.java.live import LiveJava, missing_commands
 
     if missing := missing_commands():
-        pytest.fail(f"no live Java: {', '.join(missing)} not found")
+        pytest.fail(f"live Java needs Maven and a JDK 17 or newer; not found: {', '.join(missing)}", pytrace=False)
     with LiveJava() as found:
         yield found
 

@@ -26,8 +26,10 @@ from pypaimon.streaming import (
     replicate,
 )
 from pypaimon.streaming.testing import SmallTable, check_target
-from support.samples import commit_seed, some
+from support.samples import sample_seed, some
 from support.stores.postgres_server import postgres
+
+pytestmark = pytest.mark.server
 
 KEYED, APPENDED = ("id",), ()
 
@@ -100,7 +102,6 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     some("ADBC", [(name, keys) for name in ("SQLite", "Postgres") for keys in (KEYED, APPENDED)], 1),
     indirect=["database"],
 )
-@pytest.mark.by_commit(one_in=2)
 # A program that is killed on its way out of `with ... cursor()` does not close it; this driver tells so in tests.
 @pytest.mark.filterwarnings("ignore:A adbc_driver_manager.dbapi.Cursor was not explicitly close:ResourceWarning")
 def test_it_is_right(database: Database, keys: tuple[str, ...]) -> None:
@@ -109,7 +110,7 @@ def test_it_is_right(database: Database, keys: tuple[str, ...]) -> None:
         database.rows,
         keys=keys,
         histories=1,
-        seed=commit_seed(),
+        seed=sample_seed(),
     )
 
 
@@ -218,7 +219,6 @@ replicate(builder.with_end(latest=True), target)
 """
 
 
-@pytest.mark.by_commit(one_in=2)
 @both
 def test_whoever_is_killed_before_its_commit_goes_on_exactly_once(
     database: Database, tmp_path: Path, request: pytest.FixtureRequest

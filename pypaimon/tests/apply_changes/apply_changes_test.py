@@ -25,6 +25,8 @@ from support.tables.copied_table import stream as copied
 from support.tables.orders import COLUMNS, catalog, change, create_orders, orders
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Any:

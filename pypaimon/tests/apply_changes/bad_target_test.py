@@ -36,6 +36,8 @@ from support.tables.target_places import (
     SQLitePlace,
 )
 
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
 LOCAL: dict[str, Any] = {
     "DuckDB": DuckDBPlace,
     "SQLite": SQLitePlace,
@@ -95,7 +97,7 @@ def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Copy:
 
 
 def each(*names: str) -> Any:
-    """The kinds that a test is run with: half of them by commit."""
+    """The kinds that a test is run with: half of them, all in the long form."""
     return pytest.mark.parametrize("copy", some("bad targets", names, (len(names) + 1) // 2), indirect=True)
 
 

@@ -26,8 +26,10 @@ from pypaimon.streaming import (
 from pypaimon.streaming.apply_changes.delta_table import DeltaRows
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.crash.killed_target import in_order
-from support.samples import commit_seed, some
+from support.samples import sample_seed, some
 from support.tables.target_places import DeltaPlace
+
+pytestmark = pytest.mark.slow
 
 KEYED, APPENDED = ("id",), ()
 either = pytest.mark.parametrize("keys", some("Delta", [KEYED, APPENDED], 1), ids=str)
@@ -51,7 +53,6 @@ def target(place: DeltaPlace) -> Target:
     return place.opened(KEYED)
 
 
-@pytest.mark.by_commit(one_in=2)
 @either
 def test_it_is_right(place: DeltaPlace, keys: tuple[str, ...]) -> None:
     check_target(
@@ -60,7 +61,7 @@ def test_it_is_right(place: DeltaPlace, keys: tuple[str, ...]) -> None:
         keys=keys,
         schema_changes=False,
         histories=1,
-        seed=commit_seed(),
+        seed=sample_seed(),
     )
 
 

@@ -20,6 +20,8 @@ from support.tables.duckdb_copy import KEYS, followed, held
 from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 INT, BIGINT, TEXT = AtomicType("INT"), AtomicType("BIGINT"), AtomicType("STRING")
 CHANGES: list[tuple[str, list[Any], Callable[[int], dict[str, Any]]]] = [
     ("added", [SchemaChange.add_column("more", TEXT)], lambda key: {"v": f"v{key}", "more": "m"}),

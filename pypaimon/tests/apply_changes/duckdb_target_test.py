@@ -23,6 +23,8 @@ from support.tables.duckdb_copy import KEYS, Copying, Interrupted, Interrupting,
 from support.tables.streamed_table import COLUMNS as COLUMN_TYPES
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.crash.killed_target import check_killed
-from support.samples import some
+from support.samples import SOAK, some
 from support.stores.postgres_server import postgres
 from support.tables.target_places import (
     DeltaPlace,
@@ -23,6 +22,8 @@ from support.tables.target_places import (
     SQLitePlace,
 )
 
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
 KEYED, APPENDED = ("id",), ()
 LOCAL = {
     "DuckDB": DuckDBPlace,
@@ -34,7 +35,7 @@ LOCAL = {
 CASES = [
     (name, keys) for name in (*LOCAL, "Postgres") for keys in (KEYED, APPENDED) if (name, keys) != ("Parquet", KEYED)
 ]
-KILLS = 200 if os.environ.get("SOAK") else 4
+KILLS = 200 if SOAK else 4
 
 
 @pytest.fixture(scope="module")

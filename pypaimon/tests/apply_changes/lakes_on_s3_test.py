@@ -19,6 +19,8 @@ from support.samples import some
 from support.stores.s3_process import S3Process, s3_process
 from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY
 
+pytestmark = pytest.mark.server
+
 Rows = list[dict[str, Any]]
 
 

@@ -18,6 +18,8 @@ from support.tables.copied_table import at, batches, changed, keyed, rows_of, st
 from support.tables.orders import COLUMNS, append, catalog, create_orders, events, orders, state_of
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Any:

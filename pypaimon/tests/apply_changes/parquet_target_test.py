@@ -12,7 +12,9 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import ParquetTarget, StreamConfigError, TargetError, replicate
 from pypaimon.streaming.testing import SmallTable, check_target
-from support.samples import commit_seed
+from support.samples import sample_seed
+
+pytestmark = pytest.mark.slow
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:
@@ -28,7 +30,6 @@ def source(tmp_path: Path) -> SmallTable:
     return table
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_it_is_right(tmp_path: Path) -> None:
     check_target(
         lambda name: ParquetTarget(tmp_path / name),
@@ -36,7 +37,7 @@ def test_it_is_right(tmp_path: Path) -> None:
         keys=(),
         schema_changes=False,
         histories=1,
-        seed=commit_seed(),
+        seed=sample_seed(),
     )
 
 

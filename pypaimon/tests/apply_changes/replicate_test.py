@@ -27,6 +27,8 @@ from pypaimon.streaming.apply_changes.changes import AnyBatch
 from support.tables.copied_table import COLUMNS, batches, changed, keyed, rows_of, stream
 from support.tables.duckdb_copy import held
 
+pytestmark = pytest.mark.slow
+
 
 class Counting(DictTarget):
     """A dict that keeps the kinds of the plans that it was given."""

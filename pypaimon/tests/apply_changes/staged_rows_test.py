@@ -13,6 +13,8 @@ from pypaimon.streaming.apply_changes import staged_rows
 from pypaimon.streaming.apply_changes.staged_rows import IS_GONE, StagedRows
 from support.samples import seeded
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.string())])
 
 

@@ -16,6 +16,8 @@ from support.repository import ROOT
 from support.stores.postgres_server import postgres
 from support.tables.target_places import DeltaPlace, PostgresPlace
 
+pytestmark = pytest.mark.server
+
 
 def example(name: str) -> Any:
     """A program of the examples, as a module."""

@@ -15,6 +15,8 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import ConsumerManager, SchemaChangedError, StreamConfigError, stream_read_builder
 from support.tables.orders import CHANGES, COLUMNS, ORDERS, catalog, orders, write
 
+pytestmark = pytest.mark.slow
+
 ALL = [(kind, *values) for _, kind, *values in CHANGES]
 
 

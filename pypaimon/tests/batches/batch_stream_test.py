@@ -30,6 +30,8 @@ from pypaimon.streaming.model.position import Phase, Position
 from support.tables.orders import CHANGES, COLUMNS, append, catalog, change, create_orders, events, orders, write
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 Row = tuple[Any, ...]
 ALL = [(kind, *values) for _, kind, *values in CHANGES]
 NUMBERS = pa.schema([("n", pa.int64())])

@@ -30,6 +30,8 @@ from pypaimon.streaming.logs import FIELDS
 from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 AnyBatch = Batch | BlockingBatch
 QUICK = {"first_pause_seconds": 0.0, "longest_pause_seconds": 0.0}
 NEVER = {"first_pause_seconds": 1e6, "longest_pause_seconds": 1e6}

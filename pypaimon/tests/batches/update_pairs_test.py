@@ -16,6 +16,8 @@ from pypaimon.streaming.batches.update_pairs import paired, pairs_unbroken
 from pypaimon.streaming.reading.read_layout import DEFAULT_BATCH_SIZE
 from support.tables.orders import COLUMNS, catalog, orders
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.schema([("_row_kind", pa.string()), ("id", pa.float64()), ("n", pa.int64())])
 RECORDS = st.lists(
     st.tuples(st.sampled_from(["+I", "-U", "+U", "-D"]), st.sampled_from([1.0, 2.0, float("nan")])), max_size=12

@@ -25,6 +25,8 @@ from pypaimon.streaming.options.stream_options import StreamOptions
 from support.stores.fault_file_io import FaultFileIO
 from support.tables.streamed_table import Table, available, keys
 
+pytestmark = pytest.mark.slow
+
 Use = Callable[[StreamReadBuilder], StreamReadBuilder]
 EVERY = [*range(10, 18), *range(20, 28), *range(30, 38)]
 TWELVE = Predicate("equal", 0, "k", [12])

@@ -22,6 +22,8 @@ from pypaimon.streaming import (
 )
 from support.tables.streamed_table import Table, available, keys, rows, snapshots
 
+pytestmark = pytest.mark.slow
+
 Use = Callable[[StreamReadBuilder], Any]
 
 

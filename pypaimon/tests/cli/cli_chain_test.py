@@ -9,6 +9,8 @@ import pytest
 from support.docs.cli_runs import Program
 from support.tables.chain_tables import ChainTable, two_regions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def chain(tmp_path: Path) -> ChainTable:

@@ -15,6 +15,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import stream_write_builder
 from support.docs.cli_runs import Program
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.date32(), nullable=False), ("v", pa.int64())]
 )

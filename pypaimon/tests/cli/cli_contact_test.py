@@ -18,6 +18,8 @@ from support.docs.cli_runs import PROGRAM, Outcome, Program
 from support.stores.s3_server import BUCKET, S3Server
 from support.tables.orders import create_orders
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(autouse=True)
 def no_keys_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

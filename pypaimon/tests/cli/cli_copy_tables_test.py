@@ -14,6 +14,8 @@ from support.docs.cli_runs import Outcome, Program
 from support.tables.database_changes import rows_of
 from support.tables.databases import Database
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:

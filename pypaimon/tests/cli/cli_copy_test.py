@@ -14,6 +14,8 @@ from pypaimon import Schema
 from support.docs.cli_runs import Outcome, Program
 from support.tables.written_tables import KEYED, Written, changes, rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:

@@ -12,6 +12,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import FileCount, compact, stream_write_builder, table_files
 from support.docs.cli_runs import Program
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False)])
 
 

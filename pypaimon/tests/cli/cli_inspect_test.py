@@ -18,6 +18,8 @@ from support.samples import some
 from support.tables.indexed_tables import tables as indexed_tables
 from support.tables.orders import EVENTS, catalog, change, create_orders, events, orders, write
 
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 EXPLAINED = ("append_compact", "pk_dedup_none", "pk_dedup_lookup", "pk_dedup_full-compaction")
 
 
@@ -138,7 +140,6 @@ def test_explains_what_embedded_indexes_drop(tmp_path: Path, capsys: pytest.Capt
     assert [each[0] for each in stages(explain(program, "d.t"))] == ["in the snapshot"]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("scenario", some("tables whose plans are explained", EXPLAINED, 1))
 def test_its_account_is_that_of_the_plan(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What is left after the last step are the files of the plan, on Java's tables too."""

@@ -15,6 +15,8 @@ from pypaimon.streaming.consumers.consumer_names import ConsumerName
 from support.docs.cli_runs import Program
 from support.tables.orders import append, catalog, events, orders
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:

@@ -24,6 +24,8 @@ from support.docs.cli_runs import PROGRAM, Program
 from support.docs.doc_pages import DOCS
 from support.tables.orders import catalog, orders
 
+pytestmark = pytest.mark.slow
+
 TAIL = ("tail", "db.orders", "--until-latest", "--format", "json", "--start", "2")
 
 

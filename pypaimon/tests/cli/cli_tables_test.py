@@ -12,6 +12,8 @@ from pypaimon.streaming.consumers.consumer_manager import Consumer
 from support.docs.cli_runs import Program
 from support.tables.databases import Database
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:

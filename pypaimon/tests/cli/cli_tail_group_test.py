@@ -11,6 +11,8 @@ import pytest
 from support.docs.cli_runs import Program
 from support.tables.orders import catalog, change, create_orders
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:

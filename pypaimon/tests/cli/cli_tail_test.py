@@ -23,6 +23,8 @@ from support.docs.cli_runs import Program
 from support.tables.orders import CHANGES, ORDERS, append, catalog, change, create_orders, events, orders, write
 from support.tables.streamed_table import expire
 
+pytestmark = pytest.mark.slow
+
 ALL = [{"_row_kind": kind, "id": key, "status": status, "amount": amount} for _, kind, key, status, amount in CHANGES]
 
 

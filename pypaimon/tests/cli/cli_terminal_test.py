@@ -18,6 +18,8 @@ from pypaimon.streaming.cli.catching_up import CatchingUp
 from support.docs.cli_runs import PROGRAM, Program
 from support.tables.orders import catalog, change, create_orders
 
+pytestmark = pytest.mark.slow
+
 tail = import_module("pypaimon.streaming.cli.tail")
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TERM": "xterm", "COLUMNS": "200"}
 

@@ -22,6 +22,8 @@ from pypaimon import CatalogFactory, Schema
 
 from support.docs.cli_runs import PROGRAM, Outcome, Program
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),

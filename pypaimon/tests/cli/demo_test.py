@@ -7,6 +7,10 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 COMMAND = (sys.executable, "-W", "error", "-m", "pypaimon.streaming.demo")
 ROW = re.compile(r"snapshot +(\d+)  (\w+) +([+-][IUD])  ")
 

@@ -13,6 +13,8 @@ import pytest
 from pypaimon.streaming import CompactionReport, StreamConfigError, UnsupportedTableError, compactor
 from support.spark.sink_world import World
 
+pytestmark = pytest.mark.slow
+
 DUE = {"compaction.min.file-num": "2"}
 LONG = 60
 

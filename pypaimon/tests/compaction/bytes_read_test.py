@@ -12,6 +12,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import compact, stream_write_builder
 from support.stores.counting_file_io import CountingFileIO
 
+pytestmark = pytest.mark.slow
+
 KEYED = {"bucket": "1"}
 ROWS = 3000
 SMALL = {"target-file-size": "40 kb"}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
-from support.samples import commit_seed
+from support.samples import SOAK
 
-EXAMPLES = 300 if os.environ.get("SOAK") else 2
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+EXAMPLES = 300 if SOAK else 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
 KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
 ENGINES: dict[str, dict[str, str]] = {
@@ -81,17 +82,14 @@ class Followed:
             return [row for batch in stream for row in batch.data.to_pylist()]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(
     ("engine", "producer"),
     [(engine, "lookup") for engine in ENGINES]
     + [(engine, "full-compaction") for engine in ENGINES if engine != "first-row"],
 )
-@seed(commit_seed())
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    database=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )

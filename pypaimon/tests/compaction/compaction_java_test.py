@@ -11,6 +11,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
 
+pytestmark = pytest.mark.java
+
 FEW = {"num-sorted-run.compaction-trigger": "3", "compaction.min.file-num": "3", "num-levels": "6"}
 
 

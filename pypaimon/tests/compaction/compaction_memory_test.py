@@ -13,6 +13,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.compaction import file_reading
 
+pytestmark = pytest.mark.slow
+
 ROWS = 20_000
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.float64())])
 VECTORS = {"deletion-vectors.enabled": "true"}

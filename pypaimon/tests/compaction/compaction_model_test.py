@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
 
@@ -20,13 +19,14 @@ from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.merge.runs import key_order
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.samples import commit_seed
+from support.samples import SOAK
 
-EXAMPLES = 300 if os.environ.get("SOAK") else 3
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+EXAMPLES = 300 if SOAK else 3
 BUDGET = settings(
     max_examples=EXAMPLES,
     deadline=None,
-    database=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )
@@ -98,9 +98,7 @@ class Life:
                 assert all(one[1] < other[0] for one, other in pairwise(bounds))
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("engine", ENGINES)
-@seed(commit_seed())
 @BUDGET
 @given(
     steps=STEPS,
@@ -119,9 +117,7 @@ def test_keyed_tables(engine: str, steps: list[Any], trigger: int, small: str, b
         live(Life(directory, ["id", "p"], options), steps)
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("bucket", [{}, {"bucket": "2", "bucket-key": "id"}])
-@seed(commit_seed())
 @BUDGET
 @given(steps=STEPS, least=st.integers(1, 4), small=st.sampled_from(["1 b", "1500 b", "128 mb"]))
 def test_append_tables(bucket: dict[str, str], steps: list[Any], least: int, small: str) -> None:

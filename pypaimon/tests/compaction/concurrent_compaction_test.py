@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +21,14 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 DUE = {"num-sorted-run.compaction-trigger": "2", "compaction.min.file-num": "2"}
 LAST = 60
-STEP = 1 if os.environ.get("SOAK") else 5
+STEP = 1 if SOAK else 5
 
 
 def world_of(directory: Path, *, keyed: bool) -> World:
@@ -121,7 +122,7 @@ def test_of_a_table_that_is_rolled_back_meanwhile_no_file_is_left_over(tmp_path:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_process_dies_at_every_request(tmp_path: Path, keyed: bool) -> None:
-    for steps in range(1 + commit_seed() % STEP, LAST, STEP):
+    for steps in range(1 + sample_seed() % STEP, LAST, STEP):
         world = world_of(tmp_path / str(steps), keyed=keyed)
         try:
             compact(due(world, MortalFileIO(steps)), full=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
 
@@ -25,9 +24,11 @@ from pypaimon.streaming.metadata.index_manifests import IndexEntry
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 
-EXAMPLES = 100 if os.environ.get("SOAK") else 2
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+EXAMPLES = 100 if SOAK else 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
 KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
 VECTORS = {"deletion-vectors.enabled": "true", "bucket": "1"}
@@ -139,13 +140,10 @@ class Marked:
         return sorted(((row["id"], row["a"], row["b"]) for row in rows), key=repr)
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("engine", ENGINES)
-@seed(commit_seed())
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    database=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )
@@ -235,9 +233,8 @@ def test_rows_that_are_marked_meanwhile_stay_gone(tmp_path: Path, force: str) ->
     marked.check()
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
-    for steps in range(1 + commit_seed() % 9, 70, 9):
+    for steps in range(1 + sample_seed() % 9, 70, 9):
         marked = leveled(tmp_path / str(steps))
         marked.write(upserts(3, 4, 50, value=9))
         table = marked.table.copy({})

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from pypaimon.streaming.compaction.live_entries import LiveEntries
 from pypaimon.streaming.compaction.live_files import LiveBucket, live_buckets
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.spark.sink_world import World
+
+pytestmark = pytest.mark.slow
 
 
 def many(world: World, count: int) -> pa.Table:

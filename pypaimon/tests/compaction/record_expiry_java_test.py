@@ -14,6 +14,8 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from support.java.live import LiveJava
 
+pytestmark = pytest.mark.java
+
 FUTURE, PAST = 4_000_000_000, 1_000
 EXPIRY = {"record-level.expire-time": "1 h", "record-level.time-field": "t"}
 KINDS: dict[str, tuple[str, dict[str, str]]] = {
@@ -94,7 +96,6 @@ def read(table: Any, start: str) -> list[Any]:
     return rows if start == "earliest" else sorted(rows, key=lambda row: str(row["k"]))
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_records_expire_as_in_java(java: LiveJava, tmp_path: Path, kind: str) -> None:
     twins = Twins(java, tmp_path, kind)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pypaimon import CatalogFactory, Schema
 
@@ -20,9 +19,11 @@ from pypaimon.streaming.compaction.record_expiry import RecordExpiry
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.internals import AtomicType
 from pypaimon.streaming.write_internals import SchemaChange
-from support.samples import commit_seed
+from support.samples import SOAK
 
-EXAMPLES = 80 if os.environ.get("SOAK") else 6
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+EXAMPLES = 80 if SOAK else 6
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", pa.int32()), ("v", pa.int64())])
 KINDED = COLUMNS.append(pa.field("_row_kind", pa.string()))
 EXPIRY = {"bucket": "1", "record-level.expire-time": "10 s", "record-level.time-field": "t"}
@@ -98,12 +99,9 @@ ROWS = st.lists(
 )
 
 
-@pytest.mark.by_commit(one_in=2)
-@seed(commit_seed())
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    database=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )

@@ -14,6 +14,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
 
+pytestmark = pytest.mark.java
+
 VECTORS = {"deletion-vectors.enabled": "true", "target-file-size": "4 kb", "compaction.delete-ratio-threshold": "1"}
 
 

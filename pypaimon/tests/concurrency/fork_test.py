@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.repository import program
 from support.tables.streamed_table import Table
+
+pytestmark = pytest.mark.slow
 
 HELD = """
 import os, sys, threading, warnings

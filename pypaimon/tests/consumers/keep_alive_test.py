@@ -17,6 +17,8 @@ from support.crash.child_process import run
 from support.stores.fault_file_io import RESET, FaultFileIO, failing
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3600.0
 PATIENCE = 300
 

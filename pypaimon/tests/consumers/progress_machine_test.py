@@ -6,12 +6,12 @@ Little is repeated, and all first plans are of one snapshot.
 from __future__ import annotations
 
 import itertools
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -25,6 +25,9 @@ from pypaimon.streaming.errors import ConsumerConflictError
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.position import Phase, Position, Unit
 from support.crash.crashing_store import SCHEME, DyingStore
+from support.samples import SOAK
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 UNITS = 6
 """Units of each snapshot; unit u belongs to shard u mod n, so that 1, 2 and 3 shards all get some.
@@ -399,7 +402,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
 TestProgress = ProgressMachine.TestCase
 TestProgress.settings = settings(
-    max_examples=2500 if os.environ.get("SOAK") else 30,
+    max_examples=2500 if SOAK else 30,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -15,6 +15,8 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from support.groups.consumer_group import Group, at
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def group(tmp_path: Path) -> Group:

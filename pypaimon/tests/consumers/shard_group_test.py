@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from pypaimon.streaming import ConsumerConflictError, EndOfScan, PositionExpiredError
 from support.groups.shard_group import ShardedTable, ShardReader, read_by
+from support.samples import SOAK
 
-SOAK = int(os.environ.get("SOAK", "0"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 CHANGES = st.lists(st.sampled_from(["append", "append", "compact", "compact", "expire"]), min_size=1, max_size=4)
 
 
@@ -129,7 +130,6 @@ class ShardGroup(RuleBasedStateMachine):
 MODES = ["auto", "replay"]
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_shards_read_every_row_once_from_one_start() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         ShardGroup,

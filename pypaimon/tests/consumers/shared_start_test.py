@@ -23,6 +23,8 @@ from support.crash.crashing_file_io import MortalFileIO
 from support.groups.shard_group import ShardedTable, ShardReader, read_by
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 STARTS: dict[str, Any] = {
     "latest-full": "latest-full",
     "compacted-full": "compacted-full",
@@ -327,7 +329,6 @@ def test_a_shard_that_comes_after_one_that_has_expired_begins_at_the_start_of_th
     assert [plan.snapshot_id for plan in iter(second.plan, None)] == [2, 3, 4]
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_a_shard_that_starts_while_the_group_starts_anew_goes_on_at_the_new_start(tmp_path: Path) -> None:
     """Between any two of its requests: it may have taken over its own file just before that was deleted."""
     joined = 0

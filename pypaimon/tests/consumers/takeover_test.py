@@ -24,6 +24,8 @@ from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.s3_server import S3Server
 from support.tables.streamed_table import COLUMNS, Table
 
+pytestmark = pytest.mark.server
+
 ETL = ConsumerName("etl")
 
 
@@ -119,7 +121,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return Place(table.handle(), table.handle(), hanging, compares=request.param == "fast")
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("start", ["earliest", "latest-full"])
 def test_a_late_save_does_not_end_the_reader_that_took_over(place: Place, start: str) -> None:
     """`earliest`: the file is there already; `latest-full`: it is the first save, behind the first plan."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -20,11 +19,13 @@ from pypaimon.streaming import (
     list_consumers,
 )
 from support.crash.interrupted_call import Interrupt
-from support.samples import how_to_repeat, is_drawn
+from support.samples import SOAK, is_drawn
 from support.stores.fault_file_io import FaultFileIO
 from support.tables.databases import Database, Doors, keys
 
-ONE_IN = 1 if os.environ.get("SOAK") else 40
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+ONE_IN = 1 if SOAK else 40
 """Each line is in the sample of one in so many commits."""
 LONG = 60
 """Seconds after which a call counts as one that does not come back."""
@@ -184,7 +185,6 @@ def test_interrupted_at_any_line_a_stream_goes_on(database: Database) -> None:
     lines = Interrupt()
     assert followed(database, lines) == wanted
     assert len(lines.seen) > 60
-    print(how_to_repeat())
     for line, count in lines.seen.items():
         if not is_drawn(f"database {line}", ONE_IN):
             continue

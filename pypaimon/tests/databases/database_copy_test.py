@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,13 @@ from pypaimon.streaming import (
     TargetError,
     copy_database,
 )
+from support.samples import SOAK
 from support.tables.database_changes import alter, rows_of, write
 from support.tables.databases import Database
 
-KILLS = 200 if os.environ.get("SOAK") else 3
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+KILLS = 200 if SOAK else 3
 
 
 @pytest.fixture

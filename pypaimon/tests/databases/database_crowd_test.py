@@ -17,11 +17,13 @@ import pytest
 from pypaimon.streaming import BlockingDatabaseStream, TableAdded, TableDropped
 from pypaimon.streaming.databases.events import DatabaseEvent
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.samples import SOAK
 from support.stores.s3_server import S3Server
 from support.tables.databases import Database, keys
 
-LONG = bool(os.environ.get("SOAK"))
-TABLES = 1000 if LONG else 60
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
+TABLES = 1000 if SOAK else 60
 BUSY = 10
 MOST_THREADS = 48
 MOST_MEGABYTES = 300
@@ -68,14 +70,14 @@ def test_many_tables_cost_little_and_none_starves(tmp_path: Path) -> None:
     for number in range(1, TABLES):
         database.copy("t0", f"t{number}")
     told: list[DatabaseEvent] = []
-    poll_seconds = 1.0 if LONG else 0.2
+    poll_seconds = 1.0 if SOAK else 0.2
     builder = database.stream().with_poll_interval_ms(round(poll_seconds * 1000)).with_discovery_interval(poll_seconds)
-    before = resident_megabytes() if LONG else 0.0
+    before = resident_megabytes() if SOAK else 0.0
     with builder.on_event(told.append).open_sync() as stream:
         reader = Reader(stream)
         expected = {(f"t{number}", 1) for number in range(TABLES)}
         reader.read_until(expected)
-        for round_ in range(10 if LONG else 2):
+        for round_ in range(10 if SOAK else 2):
             written = {(f"t{number}", 10 * round_ + 2) for number in range(BUSY)}
             for name, key in written:
                 database.write(name, key)
@@ -93,7 +95,7 @@ def test_many_tables_cost_little_and_none_starves(tmp_path: Path) -> None:
         reader.read_until({("t0", 10**6)})
         polls = 1 + (time.monotonic() - since) / (0.9 * poll_seconds)
         assert requests(stream) - asked <= TABLES * polls * 1.25 + 50
-        if LONG:
+        if SOAK:
             assert resident_megabytes() - before <= MOST_MEGABYTES
     added = {event.table for event in told if isinstance(event, TableAdded)}
     assert added == {name for name, _ in expected}
@@ -122,8 +124,7 @@ def server() -> Iterator[S3Server]:
     server.stop()
 
 
-@pytest.mark.by_commit(one_in=2)
-@pytest.mark.parametrize("fast", ["on", "off"] if LONG else ["on"])
+@pytest.mark.parametrize("fast", ["on", "off"] if SOAK else ["on"])
 def test_an_object_store(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: str) -> None:
     from pypaimon.streaming.io.object_reads import SWITCH
 

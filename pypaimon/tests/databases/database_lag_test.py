@@ -13,6 +13,8 @@ import pytest
 from pypaimon.streaming import DatabaseLag, DatabaseStreamBuilder, TableLag
 from support.tables.databases import Database, keys
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def database(tmp_path: Path) -> Database:

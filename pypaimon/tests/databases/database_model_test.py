@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.samples import SOAK
 from support.tables.databases import Database, keys
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 NAMES = ("a", "b", "c")
 STEPS = st.lists(
@@ -26,10 +29,8 @@ STEPS = st.lists(
 
 @settings(
     deadline=None,
-    max_examples=400 if os.environ.get("SOAK") else 12,
+    max_examples=400 if SOAK else 12,
     suppress_health_check=list(HealthCheck),
-    derandomize=not os.environ.get("SOAK"),
-    database=None,
 )
 @given(STEPS, st.sampled_from([None, "latest", "earliest", "latest-full"]), st.booleans())
 def test_each_row_comes_once(steps: list[tuple[str, str, int]], start: str | None, in_plans: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections import Counter
@@ -22,11 +21,13 @@ from pypaimon.streaming import (
     TableRenamed,
 )
 from support.groups.members import until
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 from support.stores.s3_server import BUCKET, S3Server
 from support.tables.databases import Database, keys
 
-SEEDS = 150 if os.environ.get("SOAK") else 3
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
+SEEDS = 150 if SOAK else 3
 NAMES = ("a", "b", "c", "d")
 
 
@@ -117,7 +118,7 @@ def change(database: Database, chance: random.Random, number: int) -> None:
         database.write(chance.choice(there), number)
 
 
-@pytest.mark.parametrize("seed", range(commit_seed(), commit_seed() + SEEDS))
+@pytest.mark.parametrize("seed", range(sample_seed(), sample_seed() + SEEDS))
 def test_each_row_comes_once_whatever_names_tables_have(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     database, held = Database(tmp_path), Held()

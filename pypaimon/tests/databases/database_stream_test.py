@@ -31,6 +31,8 @@ from pypaimon.streaming import (
 )
 from support.tables.databases import Database, keys
 
+pytestmark = pytest.mark.slow
+
 Found = list[tuple[str, list[int]]]
 
 

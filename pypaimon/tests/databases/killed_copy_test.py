@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 from collections.abc import Callable
@@ -16,11 +15,13 @@ from pypaimon.catalog.catalog_exception import TableNotExistException
 
 from pypaimon.streaming import DatabaseTarget, copy_database
 from support.crash import crashing_copy as dying_copy
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 from support.tables.database_changes import DatabaseChanges, as_dicts
 from support.tables.databases import Database
 
-KILLS, BETWEEN = (200, 10) if os.environ.get("SOAK") else (2, 2)
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+KILLS, BETWEEN = (200, 10) if SOAK else (2, 2)
 MOST_CHANGES = 400
 
 
@@ -48,7 +49,6 @@ def in_warehouse(warehouse: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(
     ("target", "held", "steps"),
     [
@@ -62,7 +62,7 @@ def test_a_copy_that_is_killed_at_any_step_is_equal_to_its_source(
     held: Callable[[Path], dict[str, list[dict[str, Any]]]],
     steps: int,
 ) -> None:
-    seed = commit_seed()
+    seed = sample_seed()
     source, place, chance = Database(tmp_path / "w"), tmp_path / "copies", random.Random(seed)
     changes = DatabaseChanges(source, seed)
     for number in range(1, KILLS + 1):

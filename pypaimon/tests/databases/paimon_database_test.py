@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,14 @@ from pypaimon.streaming import (
     TargetError,
     copy_database,
 )
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 from support.stores.s3_server import S3Server
 from support.tables.database_changes import DatabaseChanges, alter, as_dicts, rows_of, write
 from support.tables.databases import Database
 
-SEEDS = range(commit_seed(), commit_seed() + (60 if os.environ.get("SOAK") else 3))
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
+SEEDS = range(sample_seed(), sample_seed() + (60 if SOAK else 3))
 
 
 @pytest.fixture
@@ -214,7 +215,6 @@ def test_what_a_store_does_not_do_in_one_step_stops_its_table_alone(
     check(database, copies, "same", "made_anew", "renamed_now")
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_changes_at_random(database: Database, copies: Database, tmp_path: Path) -> None:
     for seed in SEEDS:
         source, target = Database(tmp_path / f"w{seed}"), Database(tmp_path / f"c{seed}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from itertools import islice
@@ -15,10 +14,12 @@ import pytest
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, stream_read_builder
 from pypaimon.streaming.feeds.feed import Feed
 from pypaimon.streaming.feeds.share import Share
-from support.samples import seeded
+from support.samples import SOAK, seeded
 from support.tables.fed_tables import KINDS, FedTable
 
-HISTORIES = 40 if os.environ.get("SOAK") else 1
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+HISTORIES = 40 if SOAK else 1
 MOST_BATCHES = 5000
 Rows = list[tuple[Any, ...]]
 
@@ -57,7 +58,6 @@ def worked(
         reader.close()
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("history", range(HISTORIES))
 def test_workers_read_every_row_once_wherever_they_stop(tmp_path: Path, kind: str, history: int) -> None:

@@ -34,12 +34,14 @@ from support.tables.fed_tables import FedTable
 
 # Ray leaves the processes of a node that it starts to themselves, and its own files to the garbage collector.
 # What it deprecates it uses itself.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning",
-    "ignore::pytest.PytestUnraisableExceptionWarning",
-    "ignore::DeprecationWarning:ray.*",
-)
-on_a_node = pytest.mark.by_commit(one_in=8, of="a node of Ray")
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning",
+        "ignore::pytest.PytestUnraisableExceptionWarning",
+        "ignore::DeprecationWarning:ray.*",
+    ),
+]
 ATTEMPTS = 8
 """Ray gives a node 30 seconds to start, which a busy machine may not have."""
 
@@ -97,7 +99,6 @@ def test_tasks_that_travel_read_every_row_once_and_a_bucket_in_order(table: FedT
         assert sum(task.metadata.size_bytes for task in tasks) == source.estimate_inmemory_data_size()
 
 
-@on_a_node
 @pytest.mark.parametrize("start", ["latest-full", "earliest"])
 def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: Any) -> None:
     builder = stream_read_builder(table.handle).with_start(start).with_filter("k > 4")
@@ -109,7 +110,6 @@ def test_a_dataset_has_the_rows_of_the_stream(table: FedTable, start: Any, ray: 
     assert dataset.limit(3).count() == 3
 
 
-@on_a_node
 def test_a_task_that_dies_in_the_midst_gives_its_rows_once(
     tmp_path: Path, ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,14 +142,12 @@ def dying_once(task: Any, died: Path) -> Any:
     return ReadTask(blocks, task.metadata, schema=task.schema)
 
 
-@on_a_node
 def test_a_dataset_without_rows_has_its_columns(tmp_path: Path, ray: Any) -> None:
     dataset = streaming.ray_dataset(stream_read_builder(FedTable(tmp_path, "unaware").handle))
     assert dataset.take_all() == []
     assert dataset.schema().names == ["k", "p", "v"]
 
 
-@on_a_node
 def test_each_plan_is_a_dataset_that_a_restart_gives_again_until_it_is_done(table: FedTable, ray: Any) -> None:
     builder = stream_read_builder(table.handle).with_start("earliest").with_end(latest=True)
     feed, given = streaming.RayFeed(builder), list[tuple[int, int]]()
@@ -171,7 +169,6 @@ def test_each_plan_is_a_dataset_that_a_restart_gives_again_until_it_is_done(tabl
     streaming.RayFeed(builder).load_state_dict({})
 
 
-@on_a_node
 def test_states_and_settings_that_cannot_be_are_refused(tmp_path: Path, ray: Any) -> None:
     tables = [FedTable(tmp_path / name, "fixed") for name in ("a", "b")]
     for table in tables:
@@ -193,7 +190,6 @@ def test_states_and_settings_that_cannot_be_are_refused(tmp_path: Path, ray: Any
         streaming.ray_dataset(stream_read_builder(tables[0].handle).with_end(snapshot_id=9))
 
 
-@on_a_node
 def test_the_example_scores_each_row_once_wherever_it_ends(
     tmp_path: Path, ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +219,6 @@ def test_the_example_scores_each_row_once_wherever_it_ends(
     assert example.newest(folder).name == "4"
 
 
-@on_a_node
 def test_what_the_page_shows_runs(tmp_path: Path, ray: Any, capsys: pytest.CaptureFixture[str]) -> None:
     table = SmallTable(tmp_path, keys=(), options={"bucket": "-1"})
     table.commit({"id": 1}, {"id": 2})
@@ -233,7 +228,6 @@ def test_what_the_page_shows_runs(tmp_path: Path, ray: Any, capsys: pytest.Captu
     assert capsys.readouterr().out.splitlines() == ["3", "3 3"]
 
 
-@on_a_node
 def test_the_notebook_runs(ray: Any) -> None:
     cells = json.loads((DOCS / "notebooks" / "ray.ipynb").read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

@@ -20,16 +20,18 @@ from pypaimon.streaming import NullColumnError, StreamConfigError, StreamReadBui
 from pypaimon.streaming.formats import parquet_source
 from pypaimon.streaming.reading import split_reader
 from support.crash import killed_trainer
-from support.samples import seeded
+from support.samples import SOAK, seeded
 from support.tables.fed_tables import FedTable
 
 pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.soak,
     # What it says where there are fewer processors than workers.
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     # DataLoader forks its workers, beside threads of this process.
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
 ]
-KILLS = 200 if os.environ.get("SOAK") else 3
+KILLS = 200 if SOAK else 3
 SECONDS_OF_A_FAILURE = 60
 
 
@@ -170,7 +172,6 @@ def test_a_loader_goes_on_behind_any_batch(table: FedTable, workers: int) -> Non
         assert sorted(given[:count] + keys(longer)) == list(range(150))
 
 
-@pytest.mark.by_commit(one_in=8)
 def test_workers_may_be_new_processes(table: FedTable) -> None:
     loader = loader_of(feed_of(builder_of(table)), 2, "spawn")
     first = keys([next(iter(loader))])

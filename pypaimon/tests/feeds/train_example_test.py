@@ -13,6 +13,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from support.repository import ROOT
 
+pytestmark = pytest.mark.torch
+
 COLUMNS = pa.schema([("x", pa.float32()), ("y", pa.float32())])
 
 

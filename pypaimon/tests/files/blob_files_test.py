@@ -21,6 +21,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
 from support.tables.blob_tables import BlobTable
 
+pytestmark = pytest.mark.slow
+
 PLACEHOLDER = "as before"
 ROWS = 12
 _NAMES = count()

@@ -28,6 +28,8 @@ from pypaimon.streaming.model.plan import SplitMode
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO, Meeting
 from support.tables.stream_files import create, put, reader, records, split
 
+pytestmark = pytest.mark.slow
+
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
 FAR = 2 << 20
 

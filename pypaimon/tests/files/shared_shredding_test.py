@@ -20,7 +20,7 @@ from pypaimon.schema.data_types import DataField, PyarrowFieldParser
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.plan import SplitMode
-from support.samples import commit_seed
+from support.samples import sample_seed
 from support.tables.orc_timestamps import read_or_refused
 from support.tables.stream_files import create, meta, reader, split, write
 
@@ -155,7 +155,7 @@ def test_vectors_beside_a_map(warehouse: Any) -> None:
 
 @pytest.mark.parametrize("policy", ["plain", "sequential", "lru"])
 def test_random_maps_that_pypaimon_writes(warehouse: Any, policy: str) -> None:
-    random = Random(f"{commit_seed()} {policy}")
+    random = Random(f"{sample_seed()} {policy}")
     value = pa.struct([("n", pa.decimal128(20, 4)), ("tags", pa.list_(pa.string()))])
     columns = pa.schema([("id", pa.int32()), ("m", pa.map_(pa.string(), value)), ("plain", MAP), ("k", MAP)])
     layout = {"map.storage-layout": "shared-shredding", "map.shared-shredding.column-placement-policy": policy}

@@ -14,6 +14,8 @@ from pypaimon.streaming.model.plan import SplitMode
 from support.samples import seeded
 from support.tables.stream_files import create, put, reader, split
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 2)), ("w", pa.list_(pa.float32(), 2))])
 STORED = {"id": pa.int64(), "v": pa.list_(pa.float32()), "w": pa.list_(pa.float32())}
 OPTIONS = {"data-evolution.enabled": "true", "row-tracking.enabled": "true", "vector-field": "v,w"}

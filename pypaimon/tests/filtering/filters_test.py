@@ -18,6 +18,8 @@ from pypaimon.data.timestamp import Timestamp
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import check, columns_of, mask, split_and
 
+pytestmark = pytest.mark.slow
+
 NAN = math.nan
 
 

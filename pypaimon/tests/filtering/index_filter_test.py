@@ -19,6 +19,8 @@ from pypaimon.streaming.filtering.indexes.container import IndexPart, index_part
 from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter
 from support.java.indexes import COLUMN, JavaIndex, java_indexes, schema_of
 
+pytestmark = pytest.mark.slow
+
 INDEXES = java_indexes()
 SMALL = [each for each in INDEXES if each.given is not None]
 SETTINGS = settings(max_examples=400, deadline=None)
@@ -115,7 +117,6 @@ def predicates(number: int) -> st.SearchStrategy[Predicate]:
     return st.recursive(leaves(number), joined, max_leaves=4)
 
 
-@pytest.mark.by_commit(one_in=2)
 @SETTINGS
 @given(st.data())
 def test_an_index_never_rules_out_a_file_with_a_matching_row(data: st.DataObject) -> None:

@@ -21,6 +21,8 @@ from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from support.tables.stream_files import create, write
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ("parquet", "orc", "avro")
 BEFORE_1970 = datetime.datetime(1969, 12, 31, 23, 59, 59, 250_000)
 VALUES: dict[str, tuple[pa.DataType, Any]] = {

@@ -21,6 +21,8 @@ from pypaimon.streaming.options.table_traits import ChangelogProducer, TableTrai
 from support.corpus.cases import unpack
 from support.corpus.values import literal
 
+pytestmark = pytest.mark.slow
+
 ARCHIVES = ("java-2.1", "java-1.4", "java-0.9")
 """Those whose filtered reads need no more of a planner than is made here: no data evolution, no deletion vectors."""
 METHODS = {"=": "equal", "<": "lessThan", ">": "greaterThan", ">=": "greaterOrEqual", "is_null": "isNull", "in": "in"}

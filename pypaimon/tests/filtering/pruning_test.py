@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import datetime
 from random import Random
@@ -20,10 +19,13 @@ from pypaimon.streaming.filtering.pruning import Pruner, Scan
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, MANIFEST_SCHEMA
 from support.models.pruning import TYPES, File, Row, batch, encode, entries_of, predicates, rows, schema
+from support.samples import SOAK
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 APPEND = schema(TYPES, partition=["p"])
 VALUE_COLUMNS = list(TYPES)
-SETTINGS = settings(max_examples=2000 if os.environ.get("SOAK") else 40, deadline=None)
+SETTINGS = settings(max_examples=2000 if SOAK else 40, deadline=None)
 
 
 def where(method: str, column: str, *literals: Any) -> Predicate:

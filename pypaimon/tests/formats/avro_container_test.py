@@ -19,6 +19,8 @@ from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 from support.tables.manifest_files import avro, decoder, entry_record
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["decoder"]
 
 

@@ -11,6 +11,8 @@ import pytest
 from pypaimon.streaming.formats import avro_container
 from pypaimon.streaming.formats.avro_writer import AvroWriter
 
+pytestmark = pytest.mark.slow
+
 SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Row",

@@ -19,6 +19,8 @@ from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 from support.corpus.cases import ARCHIVES, unpack
 from support.samples import some
 
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 _STAMPS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
 _TYPES: dict[str, st.SearchStrategy[Any]] = {

@@ -22,6 +22,8 @@ from pypaimon.streaming.formats.library_files import decoding
 from pypaimon.streaming.model.plan import SplitMode
 from support.tables.stream_files import create, current_files, reader, split, write
 
+pytestmark = pytest.mark.slow
+
 PLAIN = [
     ("id", pa.int64()),
     ("s", pa.string()),

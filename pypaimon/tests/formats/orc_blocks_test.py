@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.orc_blocks import decompressed_blocks
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 1 << 12
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from pypaimon.streaming.formats import parquet_source as parquet_files
 from pypaimon.streaming.formats.parquet_source import ParquetSource
 
+pytestmark = pytest.mark.slow
+
 
 @given(
     groups=st.lists(st.integers(1, 60), min_size=1, max_size=4),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
@@ -17,9 +16,11 @@ import pytest
 from pypaimon.streaming.metadata.index_manifests import parse_index_manifest
 from pypaimon.streaming.metadata.manifest_tables import list_parser, manifest_parser
 from support.corpus.cases import unpack
-from support.samples import is_drawn
+from support.samples import SOAK, is_drawn
 
-ONE_IN = 1 if os.environ.get("SOAK") else 8
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+ONE_IN = 1 if SOAK else 8
 """Each file of the corpus is in the sample of one in so many commits; the few index manifests are in all."""
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "manifest-list": list_parser(),
@@ -77,7 +78,6 @@ def _corpus() -> Iterable[tuple[str, bytes]]:
             yield kind, path.read_bytes()
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("write", [_parquet, _orc], ids=["parquet", "orc"])
 def test_another_format_holds_the_same(write: Callable[[pa.Table], bytes]) -> None:
     kinds = set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-import os
 import random
 import struct
 from decimal import Context, Decimal
@@ -21,8 +20,10 @@ from pypaimon.streaming.formats.row_source import RowSource
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.plan import SplitMode
-from support.samples import seeded
+from support.samples import SOAK, seeded
 from support.tables.stream_files import create, current_files, reader, split, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 ALL = pa.schema(
     [
@@ -235,11 +236,10 @@ def random_value(drawn: random.Random, kind: pa.DataType, nullable: bool = True)
     return text if pa.types.is_string(kind) else text.encode()
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_values_are_those_that_pypaimon_reads() -> None:
     """Of any type in any other, in rows of many blocks; of some of the columns, in any order."""
     drawn = seeded("rows of any type")
-    for number in range(300 if os.environ.get("SOAK") else 10):
+    for number in range(300 if SOAK else 10):
         fields = [DataField(place, f"c{place}", random_type(drawn)) for place in range(drawn.randint(1, 12))]
         schema = arrow_schema(fields)
         count = drawn.choice([0, 1, 200])

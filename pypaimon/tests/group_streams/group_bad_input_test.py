@@ -20,6 +20,8 @@ from support.groups.members import BUCKETS, SESSION, Member, group, keys, write
 from support.stores.s3_server import S3Server
 from support.tables.written_tables import Written
 
+pytestmark = pytest.mark.server
+
 
 def alone(table: Written) -> StreamReadBuilder:
     return stream_read_builder(table.handle()).with_consumer_id("etl").with_poll_interval_ms(20)

@@ -15,6 +15,8 @@ from support.docs.cli_runs import Program
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
 from support.tables.written_tables import Written
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def written(written: Written) -> Written:

@@ -15,6 +15,8 @@ from support.docs.cli_runs import Program
 from support.groups.members import group, until, write
 from support.tables.written_tables import Written
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Written:

@@ -11,6 +11,8 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import ConsumerConflictError, GroupStreamBuilder, stream_read_builder
 from support.java.live import LiveJava
 
+pytestmark = pytest.mark.java
+
 EXPIRE = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
 
 

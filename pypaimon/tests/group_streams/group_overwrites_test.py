@@ -13,6 +13,8 @@ from pypaimon.streaming import stream_read_builder
 from support.groups.members import FOR_EVER, Member, group, keys, until, waits_before, write
 from support.tables.written_tables import Written, rows
 
+pytestmark = pytest.mark.slow
+
 LATER = range(1000, 1040)
 
 

@@ -3,7 +3,6 @@ not confirmed."""
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from pathlib import Path
@@ -15,10 +14,11 @@ from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
 from support.groups.readers import SLOTS, Readers
-from support.samples import commit_seed, how_to_repeat
+from support.samples import SOAK, how_to_repeat, sample_seed
 from support.stores.s3_server import BUCKET, S3Server
 
-SOAK = "SOAK" in os.environ
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
 STEPS = 500 if SOAK else 10
 MOST = 8 if SOAK else 3
 STORES = ("local", "objects")
@@ -57,9 +57,9 @@ class Source:
         self.keys.update(keys)
 
 
-@pytest.mark.parametrize("store", STORES if SOAK else [STORES[commit_seed() % 2]])
+@pytest.mark.parametrize("store", STORES if SOAK else [STORES[sample_seed() % 2]])
 def test_processes_come_and_go_and_no_row_is_lost(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
-    draw = random.Random(commit_seed())
+    draw = random.Random(sample_seed())
     catalog: dict[str, Any] = {"warehouse": str(tmp_path / "w")}
     pace: dict[str, float] = {"session": 1.5, "poll_ms": 50}
     if store == "objects":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,10 +26,12 @@ from pypaimon.streaming import (
 )
 from support.crash.interrupted_call import Interrupt
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
-from support.samples import how_to_repeat, is_drawn
+from support.samples import SOAK, how_to_repeat, is_drawn
 from support.tables.written_tables import Written
 
-ONE_IN = 1 if os.environ.get("SOAK") else 8
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+ONE_IN = 1 if SOAK else 8
 
 
 def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Written) -> None:

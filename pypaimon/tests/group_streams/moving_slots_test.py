@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from itertools import count
@@ -15,9 +14,11 @@ from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from support.groups.shared_slots import Row, SharedSlots
-from support.samples import how_to_repeat, seeded, some
+from support.samples import SOAK, how_to_repeat, seeded, some
 
-HISTORIES = 40 if os.environ.get("SOAK") else 1
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+HISTORIES = 40 if SOAK else 1
 STEPS = 50
 SLOTS = 6
 COLUMNS = pa.schema(
@@ -135,7 +136,6 @@ def promised(rows: list[Row], kind: str) -> list[Row]:
     return sorted(rows) if kind == "unaware" else sorted(rows, key=lambda row: row[-2])
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", some("kinds of moving slots", sorted(KINDS), 4))
 def test_whatever_moves_the_rows_of_a_slot_are_those_of_a_stream_of_it_alone(tmp_path: Path, kind: str) -> None:
     for number in range(HISTORIES):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -18,11 +17,12 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import StreamReadBuilder
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
 from pypaimon.streaming.io.object_reads import SWITCH
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 
-SOAK = int(os.environ.get("SOAK", "0"))
-STORES = ("s3", "s3_without_fast") if SOAK else (("s3", "s3_without_fast")[commit_seed() % 2],)
-"""One of the two ways to an object store by commit, both in the long form."""
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+STORES = ("s3", "s3_without_fast") if SOAK else (("s3", "s3_without_fast")[sample_seed() % 2],)
+"""One of the two ways to an object store, both in the long form."""
 WRITERS = 2
 COMMITS = {"local": 12, "s3": 3}
 """Of each writer; many more in the long form."""
@@ -139,7 +139,6 @@ class Reader:
             self.next = scan.next_snapshot_id
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_every_reader_gets_every_row_once_while_writers_commit_and_expire(site: Site) -> None:
     """A reader with a first full plan waits with it until expiry would have taken what follows, but for its fence."""
     table = site.handle()

@@ -1,12 +1,10 @@
 """Batch ranges of Java's tables: ours gives the rows that Java gives, or an error where Java has one.
 
-One in 32 of each table as a stream and one in 96 by the source for Spark, others with each commit; in the long form
-(`SOAK`) all.
+One in 32 of each table as a stream and one in 96 by the source for Spark; in the long form all.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations, pairwise
@@ -28,9 +26,11 @@ from support.corpus.batch_cases import (
     scenarios,
 )
 from support.corpus.cases import load, scenario_names, unpack
-from support.samples import how_to_repeat, is_drawn
+from support.samples import SOAK, is_drawn
 
-ONE_IN, ONE_IN_BY_SPARK = (1, 1) if os.environ.get("SOAK") else (32, 96)
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+ONE_IN, ONE_IN_BY_SPARK = (1, 1) if SOAK else (32, 96)
 CHAIN_TABLES = ("chain_table", "chain_table_dv")
 Reader = Callable[..., BatchOutcome]
 
@@ -52,7 +52,6 @@ def differences(case: BatchRange, read: Reader) -> str:
 @pytest.mark.parametrize("scenario", [each for each in scenarios() if each not in CHAIN_TABLES])
 @pytest.mark.parametrize(("read", "one_in"), [(read, ONE_IN), (read_by_spark, ONE_IN_BY_SPARK)])
 def test_ranges_of_a_table(scenario: str, read: Reader, one_in: int) -> None:
-    print(how_to_repeat())
     cases = [case for case in ranges(scenario) if is_drawn(f"{scenario}/{case.name}", one_in)]
     wrong = {case.name: problem for case in cases if (problem := differences(case, read))}
     assert not wrong
@@ -60,7 +59,6 @@ def test_ranges_of_a_table(scenario: str, read: Reader, one_in: int) -> None:
 
 @pytest.mark.parametrize("scenario", [each for each in scenarios() if each not in CHAIN_TABLES])
 def test_ranges_are_cut_anywhere_and_gone_on_with(scenario: str) -> None:
-    print(how_to_repeat())
     cases = [case for case in ranges(scenario) if is_drawn(f"cut {scenario}/{case.name}", ONE_IN_BY_SPARK)]
     for case in cases:
         whole, parts = read(case), read(case, cut=True)
@@ -76,11 +74,9 @@ def test_chain_tables_are_refused_by_name(scenario: str) -> None:
         assert "batch reads are of one branch" in str(outcome.error)
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("scenario", scenario_names(ARCHIVE))
 def test_kinds_turn_one_state_into_the_other(scenario: str) -> None:
     """Whatever compactions, overwrites and deletes lie in between; tables that cannot be read, or compared, aside."""
-    print(how_to_repeat())
     directory = load(ARCHIVE, scenario).warehouse / "d.db" / "t" / "snapshot"
     ids = sorted(int(path.name.removeprefix("snapshot-")) for path in directory.glob("snapshot-*"))
     pairs = [each for each in combinations(ids, 2) if is_drawn(f"{scenario} {each}", ONE_IN)]

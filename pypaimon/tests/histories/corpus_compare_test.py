@@ -21,6 +21,8 @@ from support.corpus.outcome import BucketRows, End, Failure, Outcome, PlanRows, 
 from support.corpus.sample import is_sampled
 from support.corpus.values import column_values, matches, wanted_value
 
+pytestmark = pytest.mark.slow
+
 
 def every_read() -> Iterator[tuple[Scenario, Read]]:
     for archive in ARCHIVES:
@@ -213,7 +215,6 @@ def test_the_state_of_a_snapshot_that_is_not_there_has_expired_or_is_to_come_or_
     assert load("java-2.1", "append_compact").reads["from_snapshot_full_14"].java.end is End.BEYOND_LATEST
 
 
-@pytest.mark.by_commit(one_in=4)
 def test_every_expectation_equals_itself_and_nothing_else() -> None:
     """Java's own outcomes pass, and lose (a sample of them) when anything of them is changed."""
     seen: Counter[str] = Counter()
@@ -295,7 +296,6 @@ def _rows_changed(item: PlanRows, change: Callable[[list[list[object]]], list[li
     return replace(item, splits=tuple(splits))
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_deviations_are_all_in_use_and_each_read_of_theirs_differs_from_java() -> None:
     """An entry fits no read that equals Java, and none of its names is without a read."""
     entries = corpus_deviations.all_deviations()

@@ -3,48 +3,35 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support import samples as commit_seed
 from support.corpus import board as corpus_board
 from support.corpus import deviations as corpus_deviations
+from support.corpus import sample
 from support.corpus.board import Case, Judgement, Verdict
-from support.corpus.cases import ARCHIVES, load
+from support.corpus.cases import load
 from support.corpus.outcome import Outcome
 from support.corpus.sample import ONE_IN, is_sampled
+from support.samples import is_drawn
 
-
-@pytest.mark.by_commit(one_in=4)
-def test_reads_are_drawn_by_some_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No name of a read falls in step with the sample, and each commit draws its share."""
-    for archive in ARCHIVES:
-        cases, samples = corpus_board.select([archive]), []
-        for seed in range(3 * ONE_IN[archive]):
-            monkeypatch.setattr(commit_seed, "commit_seed", partial(int, seed))
-            samples.append({case for case in cases if commit_seed.is_drawn(str(case), ONE_IN[archive])})
-        # Drawn at random that is one in twenty.
-        assert len(set(cases) - set.union(*samples)) < 0.07 * len(cases)
-        share = len(cases) / ONE_IN[archive]
-        # Five standard deviations of what is drawn at random.
-        assert all(abs(len(sample) - share) < 5 * share**0.5 for sample in samples)
+pytestmark = pytest.mark.slow
 
 
 def test_deviations_and_what_writes_is_always_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SOAK", raising=False)
+    monkeypatch.setattr(sample, "SOAK", False)
     for case in corpus_board.select():
         scenario = load(case.archive, case.scenario)
         read = scenario.reads[case.read]
         entry = corpus_deviations.find(scenario, read)
         deviates = entry is not None and not entry.refused
         always = read.notify or "consumer-id" in read.options or deviates
-        assert is_sampled(case) == (always or commit_seed.is_drawn(str(case), ONE_IN[case.archive]))
+        assert is_sampled(case) == (always or is_drawn(str(case), ONE_IN[case.archive]))
 
 
 def test_the_long_form_makes_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOAK", "1")
+    monkeypatch.setattr(sample, "SOAK", True)
     assert all(is_sampled(case) for case in corpus_board.select())
 
 

@@ -1,6 +1,6 @@
 """Reads of the golden corpus against Java, and against the scoreboard, which tells the truth and never goes back.
 
-A quarter of the tables by commit, and a sample of their reads; in the long form (`SOAK`), and in `make corpus`, all.
+A quarter of the tables, and a sample of their reads; in the long form, and in `make corpus`, all.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from support.corpus.sample import is_sampled
 from support.samples import some
 from support.tables.orc_timestamps import refused_by_pyarrow
 
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 TABLES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive)]
 DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 4)
 CASES = [pytest.param(*table, marks=refused_by_pyarrow if "types_append_orc" in table else ()) for table in DRAWN]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(("archive", "scenario"), CASES)
 def test_reads_of_a_table(archive: str, scenario: str) -> None:
     """No read is wrong or went back, the scoreboard is right about each; reading wrote nothing into the table."""

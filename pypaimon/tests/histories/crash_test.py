@@ -1,12 +1,11 @@
 """Reader processes that crash or are stopped: nothing is lost, no more is repeated than is said.
 
-Of two settings by commit, at some steps; in the long form (`SOAK`) of all, at every step.
+Of two settings, at some steps; in the long form of all, at every step.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +16,10 @@ import pytest
 
 from support.crash.crash_reader import CONSUMER, FIRST, LAST, Life, Reader
 from support.repository import program
-from support.samples import some
+from support.samples import SOAK, some
 
-SOAK = int(os.environ.get("SOAK", "0"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 """Above 0: every step, and so many times as many pairs of deaths."""
 PROCESSES = 2 if SOAK else 1
 """Side by side; to start one costs as much as several readers."""
@@ -103,7 +103,6 @@ def scenarios(steps: int, seed: str) -> list[list[int]]:
     return singles + pairs
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("name", some("readers that crash", list(READERS), 2))
 def test_a_reader_dies_at_any_step(tmp_path: Path, name: str) -> None:
     reader = READERS[name]

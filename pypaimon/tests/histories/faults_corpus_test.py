@@ -5,7 +5,6 @@ See `corpus_follower`.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,10 +13,11 @@ from typing import Any
 import pytest
 
 from support.corpus.follower import TABLES, Batches, Face, Plans, builder_of, follow
-from support.samples import commit_seed, is_drawn, seeded, some
+from support.samples import SOAK, is_drawn, sample_seed, seeded, some
 from support.stores.fault_file_io import FORBIDDEN, RESET, Call, Fault, FaultFileIO, failing, late, truncated
 
-SOAK = bool(os.environ.get("SOAK"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 EACH = 1 if SOAK else 64
 """Of how many requests one goes wrong, beside those of each kind."""
 FAULTS: dict[str, Fault] = {
@@ -53,14 +53,13 @@ def one_of_each_kind(paths: list[str], where: str, turn: int) -> Iterator[tuple[
     """One path of each kind and the name of a fault: another one for each kind, and at the next turn."""
     drawn = seeded(where)
     kinds = sorted({kind_of(path) for path in paths})
-    for index, kind in enumerate(kinds, commit_seed() + turn):
+    for index, kind in enumerate(kinds, sample_seed() + turn):
         yield drawn.choice([path for path in paths if kind_of(path) == kind]), list(FAULTS)[index % len(FAULTS)]
 
 
 CASES = [(scenario, face) for scenario in TABLES for face in (Plans, Batches)]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(("scenario", "face"), some("tables where requests fail", CASES, 8))
 def test_a_fault_at_any_request_leaves_the_rows_as_they_are(scenario: str, face: Face) -> None:
     """One request of each kind, and some others, of half of the tables; in the long form each with each fault."""

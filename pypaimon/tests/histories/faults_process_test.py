@@ -5,7 +5,6 @@ What is read, and when it happens, is drawn at random.
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import time
@@ -17,11 +16,12 @@ from pypaimon.streaming import PaimonStreamError
 from pypaimon.streaming.concurrency import forking
 from support.corpus.follower import TABLES, Batches, Face, Plans, Rows, builder_of, follow
 from support.repository import program
-from support.samples import seeded
+from support.samples import SOAK, seeded
 from support.stores.descriptors import descriptors
 from support.stores.fault_file_io import Call, FaultFileIO
 
-SOAK = bool(os.environ.get("SOAK"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 CASES: list[tuple[str, Face]] = [(scenario, face) for scenario in TABLES for face in (Plans, Batches)]
 SLOWEST = 0.03
 """Seconds of the slowest requests."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 import time
@@ -21,7 +20,7 @@ from pypaimon.streaming import (
     StoreError,
     StreamReadBuilder,
 )
-from support.samples import is_drawn
+from support.samples import SOAK, is_drawn
 from support.stores.fault_file_io import (
     FORBIDDEN,
     MISSING,
@@ -37,7 +36,8 @@ from support.stores.fault_file_io import (
 from support.stores.request_time import hang
 from support.tables.streamed_table import Row, Table, available, keys, rows, snapshots
 
-SOAK = bool(os.environ.get("SOAK"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 FIRST, LAST = 2, 5
 released = threading.Event()
 
@@ -177,7 +177,6 @@ def drawn(name: str, calls: int) -> list[int]:
     return [number for number in range(1, calls + 1) if is_drawn(f"{name} {number}", 1 if SOAK else 6)]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(
     ("kind", "name"), [*(("append", name) for name in FAULTS), ("input", "404"), ("input", "truncated")]
 )

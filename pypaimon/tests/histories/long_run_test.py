@@ -18,12 +18,14 @@ import pytest
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StoreError, StreamTableRead
 from pypaimon.streaming.metadata import snapshot_files
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
+from support.samples import SOAK
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.virtual_clock import VirtualClock
 from support.tables.growing_table import GrowingTable
 from support.tables.streamed_table import available
 
-SOAK = bool(os.environ.get("SOAK"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 SNAPSHOTS, POLLS = (10_000, 100_000) if SOAK else (384, 1_920)
 EPOCHS = 16
 ROUND = 8
@@ -140,7 +142,6 @@ def no_log() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_weeks_of_following_leave_everything_as_it_is(tmp_path: Path, small_caches: None, no_log: None) -> None:
     table = GrowingTable(tmp_path / "w", keep=3 * ROUND)
     file_io = FaultFileIO()

@@ -8,7 +8,6 @@ shard, limit, lag, filter, project, and choose what becomes of them when a schem
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import threading
 from dataclasses import replace
@@ -17,7 +16,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis import seed as seeded_by
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from pypaimon.schema.schema_change import SchemaChange
@@ -25,12 +23,13 @@ from pypaimon.schema.schema_change import SchemaChange
 from support.models.checked_reader import BelievingReader
 from support.models.expectations import Settings
 from support.models.table import KEY, PARTITION, StreamModel
-from support.samples import commit_seed, how_to_repeat, some
+from support.samples import SOAK, some
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO
 from support.tables.crafted_table import CraftedTable
 from support.tables.crafted_writer import KEYS, TABLES, CraftedWriter
 
-SOAK = int(os.environ.get("SOAK", "0"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 ACTIONS = st.sampled_from([*["append"] * 4, *["compact"] * 4, "overwrite", "nothing", "alter", "expire", "hurry"])
 CHANGES = st.lists(st.tuples(ACTIONS, st.integers(0, 1 << 16)), min_size=1, max_size=6)
 
@@ -167,17 +166,14 @@ class Histories(RuleBasedStateMachine):
             self.directory.cleanup()
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", some("kinds of tables of the model", sorted(TABLES), 4))
 def test_readers_see_what_the_model_says(kind: str) -> None:
-    print(how_to_repeat())
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        seeded_by(commit_seed())(lambda: Histories(kind)),
+        lambda: Histories(kind),
         settings=settings(
             max_examples=10 * (1 + 40 * SOAK),
             stateful_step_count=14,
             deadline=None,
-            database=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

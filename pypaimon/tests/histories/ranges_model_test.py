@@ -4,7 +4,6 @@ state.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,11 +15,13 @@ import pytest
 from pypaimon.streaming import Plan, StreamReadBuilder, stream_read_builder
 from pypaimon.streaming.model.position import Position
 from support.models.table import ADDS, POSTPONED, DataFile, StreamModel, by_place, merged
-from support.samples import seeded, some
+from support.samples import SOAK, seeded, some
 from support.tables.crafted_table import CraftedTable
 from support.tables.crafted_writer import TABLES, CraftedWriter
 
-HISTORIES = 60 if os.environ.get("SOAK") else 1
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+HISTORIES = 60 if SOAK else 1
 RANGES = 6
 ACTIONS = [*["append"] * 5, *["compact"] * 4, "overwrite", "nothing", "alter", "hurry"]
 Rows = Counter[tuple[Any, ...]]
@@ -120,7 +121,6 @@ def restarted(builder: StreamReadBuilder) -> Iterator[Plan]:
         position = plan.position
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", some("kinds of tables with ranges", sorted(TABLES), 2))
 def test_ranges_of_random_histories(kind: str, tmp_path: Path) -> None:
     random = seeded(f"ranges {kind}")

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis import seed as seeded_by
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -27,10 +26,11 @@ from pypaimon.streaming import (
     StreamReadBuilder,
     TableChangedError,
 )
-from support.samples import commit_seed, how_to_repeat
+from support.samples import SOAK
 from support.tables.streamed_table import Table
 
-SOAK = int(os.environ.get("SOAK", "0"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 POLLS = 40
 CHANGED = (TableChangedError, PositionBeyondLatestError, PositionExpiredError)
 READERS = st.fixed_dictionaries(
@@ -242,14 +242,12 @@ class Rollbacks(RuleBasedStateMachine):
 
 
 def test_every_reader_sees_one_history() -> None:
-    print(how_to_repeat())
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        seeded_by(commit_seed())(Rollbacks),
+        Rollbacks,
         settings=settings(
             max_examples=8 * (1 + 40 * SOAK),
             stateful_step_count=9,
             deadline=None,
-            database=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

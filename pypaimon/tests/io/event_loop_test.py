@@ -27,6 +27,8 @@ from pypaimon.streaming.internals import PyarrowFieldParser
 from support.stores.fault_file_io import UNAVAILABLE, Call, FaultFileIO, failing
 from support.tables.streamed_table import COLUMNS, Table, keys
 
+pytestmark = pytest.mark.slow
+
 LONG = 60.0
 """Seconds after which something counts as standing still."""
 PREDICATES = PredicateBuilder(PyarrowFieldParser.to_paimon_schema(COLUMNS))

@@ -31,6 +31,8 @@ from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.lossy_store import lossy_links
 from support.stores.s3_server import BUCKET, S3Server
 
+pytestmark = pytest.mark.server
+
 OBJECTS = f"s3://{BUCKET}/exclusive"
 _RACE = """
 import sys

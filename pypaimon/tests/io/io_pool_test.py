@@ -24,6 +24,8 @@ from pypaimon.streaming.io.local_files import step_by_step
 from support.stores.pyarrow_exit import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, hang, let_pass, takes
 
+pytestmark = pytest.mark.slow
+
 LONG = 30.0
 SHORT = 0.05
 

@@ -18,6 +18,8 @@ from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.request_time import hang
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 LONG = 30.0
 
 

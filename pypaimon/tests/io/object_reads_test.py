@@ -39,6 +39,8 @@ from support.stores.pyarrow_exit import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, let_pass
 from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, methods
 
+pytestmark = pytest.mark.server
+
 ROOT = f"s3://{BUCKET}/"
 TOKEN = "a-token-that-nobody-may-see"
 SHARED = settings(

@@ -28,6 +28,8 @@ from support.stores.counting_file_io import CountingFileIO
 from support.stores.request_time import hang
 from support.tables.stream_files import create, meta, put, write
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 SCHEME = "remote://"
 

@@ -19,6 +19,8 @@ from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.request_time import takes
 from support.tables.streamed_table import Table, keys
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 60.0
 SLOW = 10.0
 """Seconds of one request: far below the limit, a dozen of them far above."""

@@ -13,6 +13,8 @@ from support.stores.fault_file_io import FaultFileIO, Meeting
 from support.stores.virtual_clock import VirtualClock
 from support.tables.streamed_table import Table, available, snapshots
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def file_io() -> FaultFileIO:

@@ -15,6 +15,8 @@ from pypaimon.streaming.io import remote_files
 from pypaimon.streaming.io.store import Store
 from support.stores.s3_server import S3Server, methods
 
+pytestmark = pytest.mark.server
+
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.float64())])
 BEHIND = 6
 

@@ -14,6 +14,8 @@ from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
 from support.tables.live_tables import batch_read, check, often
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("option", ["sequence.field", "merge-engine"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,20 +10,21 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import BlockingLiveTable, compact
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
-from support.samples import commit_seed
+from support.samples import SOAK
 from support.tables.live_tables import batch_read, check, in_order, often
 
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 BUDGET = settings(
-    max_examples=300 if os.environ.get("SOAK") else 4,
+    max_examples=300 if SOAK else 4,
     deadline=None,
-    database=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )
@@ -110,8 +110,6 @@ class History:
         self._changes._rows = kept
 
 
-@pytest.mark.by_commit(one_in=2)
-@seed(commit_seed())
 @BUDGET
 @given(
     producer=st.sampled_from(["none", "input", "lookup"]),

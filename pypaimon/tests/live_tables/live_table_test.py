@@ -48,6 +48,8 @@ from support.tables.live_tables import (
 )
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _all_threads_end() -> Iterator[None]:
@@ -69,7 +71,6 @@ def table(tmp_path: Path) -> SmallTable:
 # ---- it holds what the table holds ----
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("producer", ["input", "none", "lookup"])
 def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, producer: str) -> None:
     random = seeded(f"live table {producer}")
@@ -175,7 +176,6 @@ def test_snapshots_without_rows_are_reached_too(table: SmallTable) -> None:
         assert live.get(1)["name"] == "c"
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_readers_see_whole_snapshots_only_also_where_limits_cut_plans(tmp_path: Path) -> None:
     table = SmallTable(tmp_path, options={"bucket": "4"})
     count, steps = 40, 15

@@ -20,6 +20,8 @@ from pypaimon.streaming.live_tables.live_rows import Moment
 from pypaimon.streaming.live_tables.memory_rows import MemoryRows
 from support.samples import seeded
 
+pytestmark = pytest.mark.slow
+
 Draw = Callable[[Random], Any]
 VALUES = [pa.field("number", pa.int64()), pa.field("text", pa.string()), pa.field("list", pa.list_(pa.int32()))]
 ALPHABET = "ab\0ä€😀"
@@ -78,7 +80,6 @@ def held(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(str(value) if isinstance(value, float) else value for value in key)
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", KEYS)
 def test_rows_are_those_of_a_dict_after_each_change(kind: str) -> None:
     random = seeded(kind)

@@ -34,6 +34,8 @@ from support.tables.live_tables import (
     often,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
@@ -48,7 +50,6 @@ def place(tmp_path: Path) -> Iterator[Path]:
     assert not [*place.iterdir()]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("memory_limit", [0, 1_000])
 def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, place: Path, memory_limit: int) -> None:
     """With the greater limit it begins in memory."""

@@ -16,6 +16,8 @@ from pypaimon.streaming.live_tables.on_disk import OnDisk
 from pypaimon.streaming.testing import SmallTable
 from support.tables.live_tables import in_order
 
+pytestmark = pytest.mark.slow
+
 ROWS, CHANGED = 400, 16_000
 
 

@@ -14,6 +14,8 @@ from support.java.bitmaps import JavaBitmaps, java_bitmaps
 from support.models.aggregation import aggregate
 from support.samples import seeded
 
+pytestmark = pytest.mark.slow
+
 Range = tuple[int, int]
 LENGTHS = [1, 1, 1, 2, 3, 4, 6, 10, 5000, 65536]
 HIGHEST = (1 << 48) - 1
@@ -72,7 +74,6 @@ def test_nodes_grow_as_java_s(library: JavaBitmaps, count: int) -> None:
             assert united == expected
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

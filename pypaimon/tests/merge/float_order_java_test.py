@@ -13,6 +13,8 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import compact, stream_write_builder
 from support.java.live import LiveJava
 
+pytestmark = pytest.mark.java
+
 # In the order of Java's `Double.compare`.
 FLOATS: list[Any] = ["-Infinity", -1.5, -0.0, 0.0, 1.5, "Infinity", "NaN"]
 PAIRS = list(product(range(len(FLOATS)), repeat=2))

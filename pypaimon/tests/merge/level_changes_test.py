@@ -15,6 +15,8 @@ from pypaimon.streaming.merge.engines.first_row import FirstRow
 from pypaimon.streaming.merge.level_changes import ChangeRule, merge_levels
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("v", pa.int64()), (SEQUENCE_NUMBER, pa.int64()), (VALUE_KIND, pa.int8()), (LEVEL, pa.int32())]
 )

@@ -17,6 +17,8 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from support.models.aggregation import DELETES, Case, Function, Refused, aggregate, check, engine_of, unless_null
 from support.models.merging import Record, java_key, merge_columns
 
+pytestmark = pytest.mark.slow
+
 Value = Any
 CONTEXT = Context(prec=100)
 
@@ -199,7 +201,6 @@ def in_order(value: Any) -> Any:
     return sorted(value) if value and isinstance(value, list) and isinstance(value[0], tuple) else value
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("case", CASES)
 @given(data=st.data(), deletes=DELETES)
 @settings(max_examples=40, deadline=None)

@@ -13,6 +13,8 @@ from pyroaring import BitMap
 
 from support.models.aggregation import Case, Function, check, unless_null
 
+pytestmark = pytest.mark.slow
+
 ITEM = pa.struct([("id", pa.int32()), ("seq", pa.int32()), ("v", pa.string())])
 TIMED = pa.struct([("v", pa.int32()), ("ts", pa.string())])
 Item = dict[str, Any]
@@ -145,7 +147,6 @@ def text(item: Any) -> str:
     return repr(item and sorted(item.items()))
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("case", CASES)
 @given(data=st.data(), deletes=st.sampled_from(["retract", "ignore", "none"]))
 @settings(max_examples=40, deadline=None)

@@ -24,6 +24,8 @@ from support.models.merging import (
     sorted_runs_of,
 )
 
+pytestmark = pytest.mark.slow
+
 # Few values, so that they meet; those whose order is easily wrong among them.
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "aa", "b", "é", "￮", "😀", "x" * 9, "x" * 40])
 KEYS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -72,7 +74,6 @@ def oldest_addition(records: list[Record]) -> tuple[int, dict[str, Any]] | None:
     return (added[0].kind, added[0].values) if added else None
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", KEYS)
 @given(data=st.data(), keep_deletes=st.booleans())
 @settings(max_examples=25, deadline=None)

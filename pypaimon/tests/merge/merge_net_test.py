@@ -7,11 +7,14 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.merge import differing_rows, net_changes
 from support.models.merging import KIND_NAMES, Record, comparable, java_key, to_batches
+
+pytestmark = pytest.mark.slow
 
 TYPES = {
     "k": pa.string(),

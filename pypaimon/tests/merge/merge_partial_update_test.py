@@ -15,6 +15,8 @@ from pypaimon.streaming.merge.functions.registry import field_aggregate
 from pypaimon.streaming.options.option_values import OptionValues
 from support.models.merging import Record, java_key, merge_columns, merge_rows, sorted_runs_of
 
+pytestmark = pytest.mark.slow
+
 TYPES = {
     "k": pa.int32(),
     "free": pa.int32(),
@@ -148,7 +150,6 @@ def by_rows(engine: PartialUpdate, functions: dict[str, tuple[str, bool]]) -> An
     return merge
 
 
-@pytest.mark.by_commit(one_in=2)
 @given(
     data=st.data(),
     runs=sorted_runs_of({"k": st.integers(0, 2)}, VALUES, max_runs=3, max_size=8),

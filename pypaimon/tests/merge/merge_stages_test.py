@@ -26,6 +26,8 @@ from support.models.merging import Record, comparable, merge_columns, merge_rows
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO
 from support.tables.stream_files import create, put, reader, records, split
 
+pytestmark = pytest.mark.slow
+
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
 TYPES = {"k": pa.int64(), "v": pa.string()}
 ROWS = 50

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import random
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,10 +15,11 @@ import pyarrow.orc as orc
 import pytest
 
 from support.crash.adversarial_reader import Samples, oddities
-from support.samples import some
+from support.samples import SOAK, some
 from support.tables.stream_files import create
 
-SOAK = int(os.environ.get("SOAK", "0"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 ROWS = 200
 ORC_CODECS = ["zstd", "zlib", "snappy", "lz4", "uncompressed"]
 TAIL = 500
@@ -90,7 +90,6 @@ def check(warehouse: Any, directory: Path, name: str, rows: pa.Table, contents: 
     assert oddities(Samples(root, name, rows.num_rows, contents), directory) == []
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("name", ["a.orc", "manifest"])
 def test_no_byte_of_the_tail_of_an_orc_file_ends_the_process(warehouse: Any, tmp_path: Path, name: str) -> None:
     whole = orc_file(small(), "zstd")
@@ -114,7 +113,6 @@ def block_headers(data: bytes) -> list[int]:
     return [tail.body, OrcChecks(tail, read).stripes[-1].footer]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("codec", some("codecs of damaged files", ORC_CODECS, 2))
 def test_a_sample_of_damage_in_an_orc_file_does_not_end_the_process(warehouse: Any, tmp_path: Path, codec: str) -> None:
     """A sample that does not: a few of all damages do, see `docs/guarantees.md`."""

@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import lzma
-import os
 import pickle
 import traceback
 import tracemalloc
@@ -43,18 +42,18 @@ from pypaimon.streaming.metadata.file_paths import check_file_name
 from pypaimon.streaming.metadata.manifest_tables import list_parser, manifest_parser
 from pypaimon.streaming.metadata.snapshot_files import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.samples import SOAK
 from support.stores.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 from support.tables.avro_bytes import avro_long, avro_text, container
 from support.tables.streamed_table import Table
 
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
 DEEP = b'{"a":' * 100_000
-SOAK = int(os.environ.get("SOAK", "0"))
 PATIENT = settings(
     deadline=None,
-    derandomize=not SOAK,
     max_examples=60 * (1 + 20 * SOAK),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
-    database=None,
 )
 STREAMS = settings(PATIENT, max_examples=25 * (1 + 20 * SOAK))
 
@@ -182,7 +181,6 @@ def test_many_entries_are_decoded_or_refused(codec: str, data: st.DataObject) ->
 FILES = ["snapshot/snapshot-2", "manifest/manifest-list-*-1", "manifest/manifest-list-*-0", "manifest/manifest-*-0"]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("pattern", [*FILES, "bucket-*/data-*.parquet", "schema/schema-0"])
 @given(data=st.data())
 @STREAMS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -37,12 +36,14 @@ from pypaimon.streaming.metadata.manifest_tables import (
 )
 from pypaimon.streaming.metadata.manifests import ManifestReader, live
 from support.corpus.cases import ARCHIVES, unpack
-from support.samples import is_drawn, seeded
+from support.samples import SOAK, is_drawn, seeded
 from support.tables.manifest_files import avro, decoder, entry_record
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 __all__ = ["decoder"]
 
-ONE_IN = 1 if os.environ.get("SOAK") else 8
+ONE_IN = 1 if SOAK else 8
 """Each manifest and snapshot of the corpus is in the sample of one in so many commits."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

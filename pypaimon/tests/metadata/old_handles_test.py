@@ -26,6 +26,8 @@ from pypaimon.streaming import (
 from support.tables.stream_files import create, write
 from support.tables.streamed_table import Table, available, keys, snapshots
 
+pytestmark = pytest.mark.slow
+
 STRING = AtomicType("STRING")
 
 

@@ -13,6 +13,8 @@ from pypaimon.read.scanner.incremental_diff_scanner import IncrementalDiffScanne
 from pypaimon.streaming import ConsumerManager, IncrementalDiffScanner, PaimonStreamError, PlanKind, SnapshotManager
 from support.tables.streamed_table import Table, expire
 
+pytestmark = pytest.mark.slow
+
 
 def both(table: Table) -> tuple[SnapshotManager, Any]:
     handle = table.handle()

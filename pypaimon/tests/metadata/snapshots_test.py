@@ -37,6 +37,8 @@ from support.corpus.cases import ARCHIVES, load, scenario_names, unpack
 from support.samples import some
 from support.stores.fault_file_io import Call, FaultFileIO
 
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 REQUIRED = (
     "id",
     "schemaId",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ from pypaimon.streaming import (
     TableChangedError,
 )
 from pypaimon.streaming.model.position import ChainBase, Phase, Unit
+from support.samples import SOAK
 from support.stores.fault_file_io import FaultFileIO
 from support.tables.streamed_table import Table, available, keys, rows, snapshots
 
-SOAK = "SOAK" in os.environ
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 # ---- the value ----
 
@@ -116,7 +116,6 @@ def _limited(draw: Any, builder: StreamReadBuilder) -> StreamReadBuilder:
     return builder.with_prefetch(draw(st.sampled_from([0, 3])))
 
 
-@pytest.mark.by_commit(one_in=2)
 @settings(max_examples=600 if SOAK else 30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), kind=st.sampled_from(sorted(_KINDS)), full=st.booleans())
 def test_restarts_inside_snapshots_with_other_settings_are_exact(

@@ -14,6 +14,8 @@ from support.tables.crafted_table import CraftedTable
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table, available, keys
 
+pytestmark = pytest.mark.slow
+
 MIXED = 28
 
 

@@ -31,6 +31,8 @@ from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table, available
 from support.tables.streamed_table import rows as table_rows
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
 

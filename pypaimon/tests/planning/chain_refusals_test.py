@@ -23,6 +23,8 @@ from pypaimon.streaming import (
 )
 from support.tables.chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, next_plan, read_all, rows, two_regions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def chain(tmp_path: Path) -> ChainTable:

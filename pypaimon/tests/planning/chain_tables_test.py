@@ -19,7 +19,7 @@ from pypaimon.streaming import (
     StoreError,
     stream_read_builder,
 )
-from support.samples import commit_seed, how_to_repeat
+from support.samples import sample_seed
 from support.tables.chain_tables import (
     DELTA,
     MERGED,
@@ -34,6 +34,8 @@ from support.tables.chain_tables import (
     two_regions,
 )
 from support.tables.streamed_table import available
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -132,12 +134,10 @@ def test_a_stream_goes_on_anywhere_in_its_first_plan(chain: ChainTable, options:
     assert plan is not None and plan.snapshot_id == 4
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("number", range(6))
 def test_random_histories_have_the_first_plan_of_the_model(tmp_path: Path, number: int) -> None:
     """Chosen by partition and bucket, filtered, sharded, cut and gone on with: always the same rows."""
-    print(how_to_repeat())
-    random = Random(f"{commit_seed()} {number}")
+    random = Random(f"{sample_seed()} {number}")
     table = ChainTable(tmp_path, bucket=str(random.choice([1, 3])))
     sequence = 0
     for _ in range(random.randint(3, 9)):

@@ -19,6 +19,8 @@ from support.stores.fault_file_io import Call, FaultFileIO
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table, available, keys
 
+pytestmark = pytest.mark.slow
+
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},
     "none": {"primary_key": True, "bucket": "1"},
@@ -43,7 +45,6 @@ def polled(scan: AsyncStreamingTableScan, times: int = 20) -> None:
         assert scan.plan() is None, "a row of another history"
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kept", [0, 2])
 @pytest.mark.parametrize("more", [0, 1, 20])
 @pytest.mark.parametrize("prefetch", [0, 4])

@@ -24,6 +24,8 @@ from pypaimon.streaming import (
 )
 from support.tables.streamed_table import Table, available, keys
 
+pytestmark = pytest.mark.slow
+
 
 class Even(PaimonFollowUpScanner):
     """As somebody who knows only pypaimon writes it."""

@@ -12,6 +12,8 @@ from pypaimon.streaming.options.start import Start, StartMode
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 LONG_LIVED = {"changelog__num_retained__max": "90", "snapshot__num_retained__max": "9"}
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},

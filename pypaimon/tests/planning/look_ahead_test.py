@@ -20,6 +20,8 @@ from support.stores.virtual_clock import VirtualClock
 from support.tables.planner_drive import Drive
 from support.tables.streamed_table import Table, available
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:

@@ -34,6 +34,8 @@ from pypaimon.streaming.planning.name_hashes import name_hashes
 from pypaimon.streaming.planning.splits import SplitFactory
 from support.tables.manifest_files import avro, entry_record
 
+pytestmark = pytest.mark.slow
+
 PARTITION = DataField(0, "p", AtomicType("STRING"))
 KEYS = [DataField(1, "id", AtomicType("BIGINT")), DataField(2, "at", AtomicType("TIMESTAMP(9)"))]
 PATHS = FilePaths("/t", (PARTITION,))

@@ -35,6 +35,8 @@ from support.tables.crafted_table import CraftedTable
 from support.tables.planner_drive import EARLIEST, LATEST, Drive
 from support.tables.streamed_table import Table, snapshots
 
+pytestmark = pytest.mark.slow
+
 DAY = 86_400_000
 
 

@@ -27,6 +27,8 @@ from support.tables.crafted_table import CraftedTable
 from support.tables.planner_drive import Drive
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 SCANS = ("full", "delta", "changelog", "overwrite")
 Next = Callable[[Unit | None], PlannedSplits]
 

@@ -23,6 +23,8 @@ from support.models.table import Record
 from support.stores.fault_file_io import SCHEME, FaultFileIO
 from support.tables.crafted_table import CraftedTable
 
+pytestmark = pytest.mark.slow
+
 SNAPSHOTS = range(1, 6)
 READS: dict[str, dict[str, Any]] = {
     "all": {},

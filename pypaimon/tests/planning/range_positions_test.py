@@ -29,6 +29,8 @@ from support.stores.fault_file_io import FaultFileIO
 from support.tables.planner_drive import Drive
 from support.tables.streamed_table import Table, available, keys
 
+pytestmark = pytest.mark.slow
+
 EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 EVOLUTION = {"data_evolution__enabled": "true", "row_tracking__enabled": "true"}
 

@@ -26,6 +26,8 @@ from pypaimon.streaming import (
 )
 from support.tables.streamed_table import Table, available, keys, rows
 
+pytestmark = pytest.mark.slow
+
 EPOCH = datetime.fromtimestamp(0, tz=timezone.utc)
 
 

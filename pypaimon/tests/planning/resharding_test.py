@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -11,9 +10,11 @@ import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, ConsumerConflictError
 from pypaimon.streaming.consumers.consumer_manager import ConsumerManager
+from support.samples import SOAK
 from support.tables.streamed_table import Table
 
-SOAK = int(os.environ.get("SOAK", "0"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 OLD, NEW = 4, 3
 BUCKETS = 12
 COMMITS = 14
@@ -48,7 +49,6 @@ class Shard:
         return True
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("seed", range(4 * (1 + 50 * SOAK)))
 def test_no_row_is_lost_and_none_repeated_from_before_the_smallest_saved_position(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -13,6 +13,8 @@ from pypaimon.schema.schema_change import Move, SchemaChange
 from pypaimon.streaming import SchemaChangedError, stream_read_builder
 from support.tables.stream_files import create, write
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema(
     [
         pa.field("id", pa.int32(), nullable=False),

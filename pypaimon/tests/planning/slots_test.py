@@ -15,6 +15,8 @@ from pypaimon.streaming.builder.assembly import group_parts, of_slots
 from pypaimon.streaming.options.slot_rule import DividedBy, SlotRule, SlotSet
 from pypaimon.streaming.options.table_traits import TableTraits
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema(
     [pa.field("k", pa.int64(), nullable=False), pa.field("p", pa.string(), nullable=False), ("v", pa.int64())]
 )

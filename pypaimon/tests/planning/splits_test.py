@@ -29,6 +29,8 @@ from support.tables.crafted_table import CraftedTable
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 
 class Partitioned:
     """A table `db.t` of (p, v), partitioned by p."""

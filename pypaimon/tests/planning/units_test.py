@@ -22,6 +22,8 @@ from pypaimon.streaming.planning.units import (
     whole_row_id_groups,
 )
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema(
     [
         ("partition", pa.binary()),

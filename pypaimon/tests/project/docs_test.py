@@ -23,6 +23,8 @@ from support.corpus.deviations import all_deviations
 from support.docs.doc_pages import DOCS, ON_SPARK, PAGES, run_page
 from support.repository import ROOT, TESTS
 
+pytestmark = pytest.mark.slow
+
 OF_THE_REPOSITORY = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 
@@ -138,7 +140,6 @@ def test_the_reference_holds_what_is_exported_and_nothing_else() -> None:
     assert untold == []
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)

@@ -10,6 +10,8 @@ import pytest
 
 from support.repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

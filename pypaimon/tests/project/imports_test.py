@@ -16,6 +16,8 @@ from packaging.utils import canonicalize_name
 
 from support.repository import ROOT, TESTS
 
+pytestmark = pytest.mark.slow
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:

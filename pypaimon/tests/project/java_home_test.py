@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from support.java.home import OLDEST, installed_java_home, java_home, java_version
+
+pytestmark = pytest.mark.slow
 
 
 def test_there_is_a_java_on_every_machine() -> None:

@@ -19,6 +19,8 @@ from support.stores.fault_file_io import UNAVAILABLE, FaultFileIO, failing
 from support.tables.orders import catalog, change, create_orders, events, orders
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:

@@ -1,7 +1,6 @@
 """The notebooks run from top to bottom; what they claim they assert.
 
-One by commit, and that of Spark as `PROGRAMS` says; in the long form (`SOAK`) all. That of Ray runs in
-`ray_feed_test.py`.
+The first one runs in each run, the others in `make soak`, that of Ray in `ray_feed_test.py`.
 """
 
 from __future__ import annotations
@@ -14,16 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from support.samples import some
-from support.spark.session import ATTEMPTS, NO_WORKER, PROGRAMS, QUICK, ROOT, quick_environment
+from support.spark.session import ATTEMPTS, NO_WORKER, QUICK, ROOT, quick_environment
+
+pytestmark = pytest.mark.slow
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-OF_SPARK = [path for path in NOTEBOOKS if path.stem == "spark" and "notebook" in PROGRAMS]
-OTHERS = [path for path in NOTEBOOKS if path.stem not in ("spark", "ray")]
-DRAWN = [*some("notebooks", OTHERS, 1), *OF_SPARK]
+MARKS = {"first-steps": [], "spark": [pytest.mark.spark, pytest.mark.nightly], "feeds": [pytest.mark.torch]}
+CASES = [
+    pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, [pytest.mark.nightly]))
+    for path in NOTEBOOKS
+    if path.stem != "ray"
+]
 
 
-@pytest.mark.parametrize("notebook", DRAWN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", CASES)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     spark = tmp_path / "spark"
     spark.mkdir()

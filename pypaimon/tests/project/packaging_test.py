@@ -24,6 +24,8 @@ from packaging.requirements import Requirement
 
 from support.repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 IMPORT_ALL = """
 import importlib, pkgutil, pypaimon.streaming as ours
 ours_of_extras = "pypaimon.streaming.feeds.ray", "pypaimon.streaming.feeds.torch"
@@ -171,7 +173,6 @@ def test_the_import_contract_holds(environment: Environment) -> None:
     assert "Contracts: 3 kept, 0 broken." in run(*command, cwd=environment.empty)
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_type_checkers_know_what_a_program_imports(environment: Environment) -> None:
     """What is right passes, in the strictest mode; a method that is not there does not, nor a wrong type."""
     head = "from pypaimon import CatalogFactory, Schema\nfrom pypaimon.streaming import stream_read_builder\n"
@@ -194,7 +195,6 @@ def test_type_checkers_know_what_a_program_imports(environment: Environment) -> 
     assert '"with_ends"' in told["misspelt"] and '"latest"' in told["wrong"]
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_the_first_pages_pass_pyright_in_its_strict_mode(environment: Environment, tmp_path: Path) -> None:
     """With types of pyarrow, which has none itself; a method that is misspelt, or a wrong type, is found."""
     environment.install("--no-deps", "duckdb>=1", "pyarrow-stubs")
@@ -219,7 +219,6 @@ def test_the_first_pages_pass_pyright_in_its_strict_mode(environment: Environmen
     assert ("with_end_wrong.py", "reportArgumentType") in rules
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: Path) -> None:
     """Beside another site-packages it is not found, the documented limit: both distributions must lie in one."""
     with environment.without_wheel():
@@ -229,7 +228,6 @@ def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: 
         assert environment.python(code, PYTHONPATH=str(tmp_path)) == "No module named 'pypaimon.streaming'"
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_an_editable_install_works_and_leaves_pypaimon_whole(environment: Environment) -> None:
     environment.install("setuptools>=77", "setuptools-scm>=8")
     with environment.without_wheel():

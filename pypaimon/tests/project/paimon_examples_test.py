@@ -23,6 +23,8 @@ from pypaimon.read.streaming_table_scan import AsyncStreamingTableScan as Paimon
 
 from pypaimon.streaming import AsyncStreamingTableScan, ConsumerManager, StreamReadBuilder
 
+pytestmark = pytest.mark.slow
+
 Found = list[dict[str, Any]]
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("timestamp", pa.int64())])
 

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pypaimon import Schema
 
 from support.docs.readme_parts import PICTURE, picture, with_figures
 from support.repository import ROOT
+
+pytestmark = pytest.mark.slow
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -16,6 +16,8 @@ import pytest
 from support.docs.doc_pages import DOCS, HOME, PAGES, blocks, run_program, run_python
 from support.tables.orders import NEXT_CHANGES, catalog, change, state_of
 
+pytestmark = pytest.mark.slow
+
 _TARGETS = ("DictTarget(", "DuckDBTarget(", "PaimonTarget(", "SqliteCopy(")
 COPYING = [page for page in PAGES if any(name in block.text for block in blocks(page) for name in _TARGETS)]
 

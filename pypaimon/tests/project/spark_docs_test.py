@@ -1,4 +1,4 @@
-"""The pages of Spark, one by commit, hold as those of `docs_test.py` do; the copy that they keep is the whole table."""
+"""The pages of Spark hold as those of `docs_test.py` do; a short run takes one. Their copy is the whole table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.docs.doc_pages import DOCS, HOME, ON_SPARK, blocks, run_page, run_p
 from support.samples import some
 from support.tables.orders import NEXT_CHANGES, catalog, change, state_of
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.usefixtures("spark")]
 
 
 @pytest.mark.parametrize("page", some("pages of Spark", ON_SPARK, 1), ids=lambda page: page.stem)

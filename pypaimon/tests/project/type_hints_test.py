@@ -14,6 +14,8 @@ import pytest
 
 from pypaimon.streaming.late_modules import LateModule
 
+pytestmark = pytest.mark.slow
+
 PACKAGES = ("pypaimon.streaming", "pypaimon.spark")
 
 

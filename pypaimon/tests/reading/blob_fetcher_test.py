@@ -20,6 +20,8 @@ from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
 from support.stores.counting_file_io import CountingFileIO
 from support.stores.fault_file_io import SCHEME
 
+pytestmark = pytest.mark.slow
+
 SIZE = 3000
 FILES = 3
 NOISE = np.random.default_rng(5).bytes(SIZE * FILES)

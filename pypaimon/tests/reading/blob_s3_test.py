@@ -12,6 +12,8 @@ from pypaimon.streaming import CorruptTableError, stream_read_builder
 from support.stores.s3_server import S3Server, methods
 from support.tables.blob_tables import COLUMNS, EVOLUTION, rows
 
+pytestmark = pytest.mark.server
+
 SIZE = 200_000
 
 

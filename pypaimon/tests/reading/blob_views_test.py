@@ -11,6 +11,8 @@ from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 from support.tables.blob_tables import BlobTable, rows
 
+pytestmark = pytest.mark.slow
+
 BLOB_FIELD = 2
 
 

@@ -15,10 +15,12 @@ from pypaimon.table.row.blob import BlobDescriptor
 
 from pypaimon.streaming import Blob, StreamConfigError, StreamSplit, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.reading import blob_values
-from support.corpus.cases import load, put_blobs_in_place
+from support.corpus.cases import load
 from support.stores.counting_file_io import CountingFileIO
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.tables.blob_tables import BlobTable, batches, rows
+
+pytestmark = pytest.mark.slow
 
 KB = 1 << 10
 
@@ -95,7 +97,6 @@ def test_indexes_of_several_blob_files_are_asked_for_at_the_same_time(tmp_path: 
 def test_what_becomes_a_delete_by_a_filter_has_no_blob() -> None:
     """Nor have the deletes that are stored; none is fetched for them."""
     scenario = load("java-2.1-more", "blob_pk_deduplicate")
-    put_blobs_in_place(scenario)
     table = CatalogFactory.create({"warehouse": str(scenario.warehouse)}).get_table("d.t")
     builder = stream_read_builder(table).with_start("earliest").with_end(latest=True)
     builder.with_filter(builder.new_predicate_builder().equal("name", "a"))

@@ -17,6 +17,8 @@ from pypaimon.streaming.merge.runs import Chunk, chunks
 from support.corpus.cases import load
 from support.spark.driver import batch_tasks
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = ["pk_clustering_override", "pk_clustering_override_first_row"]
 LAST = 11
 State = dict[Any, dict[str, Any]]

@@ -14,6 +14,8 @@ from support.stores.fault_file_io import Call, FaultFileIO
 from support.tables.planner_drive import Drive
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 KEYS = [1, 2, 3]
 NEXT = 6
 

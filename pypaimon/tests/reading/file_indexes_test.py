@@ -22,6 +22,8 @@ from support.stores.counting_file_io import CountingFileIO
 from support.stores.fault_file_io import SCHEME
 from support.tables.indexed_tables import FIELDS, TABLES, tables
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("equal", "in", "notEqual", "notIn", "lessThan", "greaterOrEqual", "between", "isNull", "isNotNull")
 SETTINGS = settings(max_examples=40, deadline=None)
 NAMES = [name for name, _ in FIELDS]
@@ -101,7 +103,6 @@ def suited(predicate: Predicate, name: str) -> Predicate:
     return Predicate(predicate.method, 0, "m" if predicate.field == "n" else "f", values)
 
 
-@pytest.mark.by_commit(one_in=2)
 @SETTINGS
 @given(
     st.sampled_from(list(TABLES)),

@@ -23,6 +23,8 @@ from pypaimon.streaming.reading.read import let_go
 from support.stores.fault_file_io import FORBIDDEN, Call, FaultFileIO
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 FILES = 40
 MOST = fetch_ahead._READER_REQUESTS
 

@@ -13,6 +13,8 @@ from pypaimon.streaming import DictTarget, Position, StreamReadBuilder, stream_r
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
 
+pytestmark = pytest.mark.slow
+
 KEYS = 40
 
 

@@ -10,6 +10,8 @@ import pytest
 from pypaimon.streaming import Plan, Position, StreamReadBuilder
 from support.tables.streamed_table import Row, Table, rows
 
+pytestmark = pytest.mark.slow
+
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},
     "append with buckets": {"bucket": "2", "bucket_key": "k"},
@@ -39,7 +41,6 @@ def follow(builder: StreamReadBuilder) -> Iterator[tuple[Plan, list[Row]]]:
             yield plan, rows(read, plan)
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("catch_up", ["replay", "auto"])
 def test_a_restart_by_position_goes_on_with_the_next_row(table: Table, catch_up: str) -> None:
     """After each plan that was kept with its position, also inside of a snapshot; one more plan was in hand."""

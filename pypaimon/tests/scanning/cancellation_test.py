@@ -27,6 +27,8 @@ from support.stores.request_time import hang
 from support.stores.virtual_clock import VirtualClock
 from support.tables.streamed_table import Table, available, keys, snapshots
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 120
 """Seconds after which what should have happened will not; how busy the machine is must not show."""
 

@@ -19,6 +19,8 @@ from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.hanging_snapshots import Hanging
 from support.tables.streamed_table import Table, available, snapshots
 
+pytestmark = pytest.mark.slow
+
 NEVER = 3600.0
 """Seconds that a request may take: none is given up while a test runs."""
 SOON = 120

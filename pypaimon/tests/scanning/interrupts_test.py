@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +11,13 @@ import pytest
 from pypaimon.streaming import ConsumerManager, EndOfScan, StreamReadBuilder
 from pypaimon.streaming.io.io_pool import IOPool
 from support.crash.interrupted_call import LIBRARY, Interrupt
-from support.samples import how_to_repeat, is_drawn
+from support.samples import SOAK, is_drawn
 from support.tables.streamed_table import Table
 
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 COMMITS = 3
-ONE_IN = 1 if os.environ.get("SOAK") else 16
+ONE_IN = 1 if SOAK else 16
 """Each line is in the sample of one in so many commits."""
 LONG = 600
 """Seconds after which a call counts as one that does not come back."""
@@ -70,7 +71,6 @@ def test_interrupted_at_any_line_a_stream_goes_on(table: Table, face: str) -> No
     lines = Interrupt()
     assert followed(table, face, lines) == (wanted, COMMITS + 1)
     assert len(lines.seen) > 100
-    print(how_to_repeat())
     for line, count in lines.seen.items():
         if not is_drawn(f"{face} {line.removeprefix(LIBRARY)}", ONE_IN):
             continue

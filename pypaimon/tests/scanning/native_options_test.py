@@ -14,6 +14,8 @@ from pypaimon.common.options.core_options import CoreOptions
 from pypaimon.streaming import PaimonTarget, Plan, StreamReadBuilder, stream_read_builder
 from support.tables.streamed_table import Row, Table, available, rows
 
+pytestmark = pytest.mark.slow
+
 NATIVE = {"scan.native-plan.enabled": "true", "read.native.enabled": "true"}
 WRITES = {"write.native.enabled": "true", "commit.native.enabled": "true"}
 
@@ -53,7 +55,6 @@ def told(found: list[tuple[Plan, list[Row]]]) -> list[tuple[Any, ...]]:
     return [(plan.kind, plan.snapshot_id, plan.position, sorted(of_plan)) for plan, of_plan in found]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.usefixtures("_rust")
 @pytest.mark.parametrize("make", MAKE)
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from pypaimon.streaming.planning.prepared import Prepared
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 FULL_AT_1 = Start(StartMode.FROM_SNAPSHOT_FULL, snapshot_id=1)
 ONE_SPLIT = Limits(max_splits=1)
 LONG_LIVED = {"changelog__num_retained__max": "90", "snapshot__num_retained__max": "9"}

@@ -15,6 +15,8 @@ from pypaimon.streaming import AsyncStreamingTableScan
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 NEVER = 3600.0
 LONG = 30.0
 

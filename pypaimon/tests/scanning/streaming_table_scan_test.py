@@ -24,6 +24,8 @@ from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.virtual_clock import VirtualClock
 from support.tables.streamed_table import Table, available, keys, snapshots
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:

@@ -12,6 +12,8 @@ import pytest
 from support.spark.queries import options
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 HEAVY = (
     "asyncio",
     "importlib.metadata",

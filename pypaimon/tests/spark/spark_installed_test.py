@@ -1,6 +1,6 @@
 """The distribution beside pypaimon in one directory, as `pip install` leaves it: Spark finds the format by its name.
 
-By commit, see `PROGRAMS`, and in one kind of session; in the long form (`SOAK`) in both.
+In a classic session, and with Spark Connect in `make soak`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import pytest
 
 from support.java.home import java_home
 from support.repository import program
-from support.samples import some
-from support.spark.session import PROGRAMS, unpacked_home
+from support.spark.session import unpacked_home
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
-SESSIONS = some(
-    "kinds of sessions", [("connect", "pyspark.sql.connect.session"), ("classic", "pyspark.sql.session")], 1
-)
+pytestmark = pytest.mark.spark
+
+SESSIONS = [
+    ("classic", "pyspark.sql.session"),
+    pytest.param("connect", "pyspark.sql.connect.session", marks=pytest.mark.nightly),
+]
 CHILD = "support.spark.installed_child"
 
 
@@ -46,25 +48,21 @@ def _run(*command: str | Path, **variables: str) -> str:
     return result.stdout
 
 
-if "installation" in PROGRAMS:
-
-    @pytest.mark.parametrize(("kind", "module"), SESSIONS)
-    def test_the_format_is_there_after_an_installation(
-        kind: str, module: str, site_packages: Path, tmp_path: Path
-    ) -> None:
-        if kind == "connect":
-            pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
-        variables = {
-            "JAVA_HOME": str(java_home()),
-            "PYTHONPATH": str(site_packages),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_HOME": str(unpacked_home(tmp_path / "spark")),
-        }
-        where = _run(sys.executable, "-c", "import pypaimon.spark as ours; print(ours.__file__)", **variables)
-        assert Path(where.strip()).is_relative_to(site_packages)
-        shown = _run(*program(CHILD, kind, str(tmp_path)), **variables)
-        assert f"{module} [(1, 'v1'), (2, 'v2')]" in shown
-        if kind == "connect":
-            assert "pipeline [(2, 'v2')]" in shown
+@pytest.mark.parametrize(("kind", "module"), SESSIONS)
+def test_the_format_is_there_after_an_installation(kind: str, module: str, site_packages: Path, tmp_path: Path) -> None:
+    if kind == "connect":
+        pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+    variables = {
+        "JAVA_HOME": str(java_home()),
+        "PYTHONPATH": str(site_packages),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(unpacked_home(tmp_path / "spark")),
+    }
+    where = _run(sys.executable, "-c", "import pypaimon.spark as ours; print(ours.__file__)", **variables)
+    assert Path(where.strip()).is_relative_to(site_packages)
+    shown = _run(*program(CHILD, kind, str(tmp_path)), **variables)
+    assert f"{module} [(1, 'v1'), (2, 'v2')]" in shown
+    if kind == "connect":
+        assert "pipeline [(2, 'v2')]" in shown

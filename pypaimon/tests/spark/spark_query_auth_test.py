@@ -20,6 +20,8 @@ from support.stores.s3_server import S3Server
 from support.tables.orders import write
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.server
+
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 SECRET = {"v": json.dumps({"name": "NULL"})}
 

@@ -17,6 +17,8 @@ from support.stores.rest_server import HOUR, RestServer
 from support.stores.s3_server import S3Server
 from support.tables.orders import write
 
+pytestmark = pytest.mark.server
+
 COLUMNS = pa.schema([("k", pa.int64())])
 
 

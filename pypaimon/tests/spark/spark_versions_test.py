@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.spark.queries import options
 from support.tables.streamed_table import Table
+
+pytestmark = pytest.mark.slow
 
 # Those releases lack the module, and call `latestOffset` without arguments.
 PROGRAM = """

@@ -12,7 +12,9 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import DuckDBTarget, PaimonTarget, Position, is_to_apply, last_changes
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
 from pypaimon.streaming.testing import SmallTable, check_target
-from support.samples import commit_seed, some
+from support.samples import sample_seed, some
+
+pytestmark = pytest.mark.slow
 
 
 class Store:
@@ -155,7 +157,7 @@ def check(kind: type[Right], keys: tuple[str, ...], seed: int) -> None:
 
 @pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
 def test_a_target_that_is_right_passes(keys: tuple[str, ...]) -> None:
-    check(Right, keys, commit_seed())
+    check(Right, keys, sample_seed())
 
 
 WRONG = [
@@ -179,7 +181,7 @@ WRONG = [
 )
 def test_a_target_that_is_wrong_is_found(kind: type[Right], keys: tuple[str, ...], message: str) -> None:
     """With any seed; which one it was, and after which steps, is told."""
-    seed = commit_seed()
+    seed = sample_seed()
     with pytest.raises(AssertionError, match=f"(?s){message}") as caught:
         check(kind, keys, seed)
     assert f"(seed={seed})" in str(caught.value)
@@ -202,7 +204,6 @@ def rows_of_duckdb(file: Path) -> list[dict[str, Any]]:
             return []
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("keys", some("check_target DuckDB", [KEYED, APPENDED], 1))
 def test_a_table_of_duckdb_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
     check_target(
@@ -210,11 +211,10 @@ def test_a_table_of_duckdb_is_right(tmp_path: Path, keys: tuple[str, ...]) -> No
         lambda name: rows_of_duckdb(tmp_path / name),
         keys=keys,
         histories=1,
-        seed=commit_seed(),
+        seed=sample_seed(),
     )
 
 
-@pytest.mark.by_commit(one_in=4)
 @pytest.mark.parametrize("keys", [KEYED, APPENDED])
 def test_a_table_of_paimon_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
     """Its columns stay as they are, so those of its source do."""
@@ -224,5 +224,5 @@ def test_a_table_of_paimon_is_right(tmp_path: Path, keys: tuple[str, ...]) -> No
         keys=keys,
         schema_changes=False,
         histories=1,
-        seed=commit_seed(),
+        seed=sample_seed(),
     )

@@ -16,6 +16,8 @@ from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.writing.row_layout import BadRowError
 from support.tables.blob_tables import EVOLUTION, rows
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([("id", pa.int32()), ("b", pa.large_binary()), ("c", pa.large_binary())])
 ROWS = [(1, b"one", None), (2, None, b"zwei"), (3, b"", b"three" * 10), (4, b"vier", b"")]
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import StreamConfigError
@@ -18,7 +18,6 @@ from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, MapTy
 from pypaimon.streaming.writing.changes.change_reader import read_changes, reading_of, to_arrow
 from pypaimon.streaming.writing.changes.records import BadChangeError, Declared
 from pypaimon.streaming.writing.changes.values import Reading, column_of
-from support.samples import commit_seed
 from support.tables.change_rows import changed, fields
 
 
@@ -252,7 +251,6 @@ def written(form: str, kind: str, old: Any, new: Any) -> str:
 
 @pytest.mark.parametrize("form", ["debezium-json", "canal-json", "maxwell-json"])
 def test_what_is_written_down_comes_back(form: str) -> None:
-    @seed(commit_seed())
     @settings(max_examples=25)
     @given(histories(form))
     def check(history: tuple[list[Any], list[tuple[Any, ...]]]) -> None:

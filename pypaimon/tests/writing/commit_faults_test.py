@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -17,16 +16,18 @@ from pypaimon.streaming.writing.commit.commit_session import CommitSession
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from support.crash.crashing_file_io import MortalFileIO
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
 from support.stores.lossy_store import SCHEME, lossy_links
 from support.stores.s3_server import S3Server
 
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
 Fault = Literal["refused", "lost"]
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "2"}
 LAST = 40
-STEP = 1 if os.environ.get("SOAK") else 5
-FIRST = commit_seed() % STEP
+STEP = 1 if SOAK else 5
+FIRST = sample_seed() % STEP
 
 
 class FaultyFileIO(LocalFileIO):  # type: ignore[misc]
@@ -106,7 +107,6 @@ def _identifiers(world: World) -> list[int]:
     return [key for key, value in world.rows() if value == 0]
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("store", ["disk", "objects"])
 @pytest.mark.parametrize("lasting", [False, True])

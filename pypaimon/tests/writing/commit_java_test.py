@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from support.java.live import LiveJava
 from support.java.shared_table import Shared
+
+pytestmark = pytest.mark.java
 
 MERGED_AT = 30
 

@@ -19,6 +19,8 @@ from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.spark.sink_world import COLUMNS, World, write
 from support.stores.s3_server import S3Server
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:

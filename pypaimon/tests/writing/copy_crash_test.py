@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,10 @@ import pytest
 
 from support.crash import copy_crash
 from support.repository import program
-from support.samples import seeded
+from support.samples import SOAK, seeded
 
-SOAK = int(os.environ.get("SOAK", "0"))
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
 """Above 0: every step, and so many times as many pairs of deaths."""
 DRAWN = 3
 
@@ -65,7 +65,6 @@ def check(found: dict[str, Any]) -> None:
         assert target == source
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_a_copy_dies_at_any_step(copies: Copies, request: pytest.FixtureRequest) -> None:
     undisturbed = copies.lives([])
     check(undisturbed)

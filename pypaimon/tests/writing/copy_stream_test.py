@@ -19,6 +19,8 @@ from pypaimon.streaming import (
 )
 from support.tables.written_tables import Written, changes, rows
 
+pytestmark = pytest.mark.slow
+
 USER = "copy"
 
 

@@ -16,6 +16,8 @@ from support.java.live import LiveJava
 from support.java.twins import write
 from support.java.values import value
 
+pytestmark = pytest.mark.java
+
 TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE", "STRING", "VARCHAR(5)", "BYTES", "FLOAT", "DOUBLE"),
     *("DECIMAL(10, 2)", "DECIMAL(25, 2)", "TIME(3)", "TIMESTAMP(3)", "TIMESTAMP(6)"),

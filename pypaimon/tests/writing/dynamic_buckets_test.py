@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import defaultdict
 from pathlib import Path
@@ -20,15 +19,17 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.bucket_hash import key_hashes
 from pypaimon.streaming.writing.commit.table_state import TableState
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 from support.tables.written_rows import table_of
 from support.tables.written_tables import Written, changes, rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 PARTITIONED = pa.schema(
     [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]
 )
 
-STEP = 1 if os.environ.get("SOAK") else 7
+STEP = 1 if SOAK else 7
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_a_process_that_dies_leaves_keys_where_they_were(table: Written) -> None
 
     run(0, None)
     taken = run(1, None)
-    for number, steps in enumerate(range(random.Random(commit_seed()).randrange(STEP), taken, STEP), start=2):
+    for number, steps in enumerate(range(random.Random(sample_seed()).randrange(STEP), taken, STEP), start=2):
         with pytest.raises(Killed):
             run(number, steps)
         if number % 2:

@@ -21,6 +21,8 @@ from pypaimon.streaming.writing.files.stats_modes import StatsMode
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.tables.written_rows import commit, recount, rows_of, stored, table_of, write
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string()), ("v", pa.float64())])
 ROWS = [(1, "somewhat longer than sixteen", 0.5), (2, None, -1.0), (3, "a", None)]
 KEYED: dict[str, Any] = {"primary_keys": ["id"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +17,12 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.streaming import PaimonStreamError, WriterClosedError, stream_write_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit import publishing
-from support.samples import seeded
+from support.samples import SOAK, seeded
 from support.stores.s3_server import S3Server
 from support.tables.written_tables import Written, rows
 
-SOAK = bool(os.environ.get("SOAK"))
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "2"}
 
 

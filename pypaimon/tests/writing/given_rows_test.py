@@ -16,6 +16,8 @@ from support.stores.descriptors import descriptors
 from support.tables.written_rows import table_of
 from support.tables.written_tables import Written
 
+pytestmark = pytest.mark.slow
+
 CASES = pa.schema([("a", pa.int32()), ("A", pa.int32())])
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.writing.files.hidden_nulls import without_hidden_nulls
 
+pytestmark = pytest.mark.slow
+
 ROW = pa.struct([pa.field("n", pa.int32(), False), pa.field("b", pa.binary(), False), pa.field("s", pa.string())])
 OUTER = pa.struct([pa.field("row", ROW, False), pa.field("rows", pa.list_(ROW)), pa.field("d", pa.date32(), False)])
 TYPES = {"row": ROW, "outer": OUTER, "list": pa.list_(OUTER), "map": pa.map_(pa.string(), ROW)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from pathlib import Path
@@ -18,8 +17,10 @@ from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
 from support.java.live import LiveJava
 from support.java.values import value
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 from support.tables.written_rows import KINDS, commit, recount
+
+pytestmark = [pytest.mark.java, pytest.mark.soak]
 
 ATOMIC = [
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "DECIMAL(38, 10)",
@@ -59,12 +60,11 @@ ROWS = 40
 UNFILTERED = ("DECIMAL(10, 2)",) if pa.__version__.startswith("16.") else ()
 """Types on which Java's filters fail, as docs/versions.md says of the oldest pyarrow."""
 OPERATORS = ("=", "<", "<=", ">", ">=")
-SOAK = bool(os.environ.get("SOAK"))
 FILTERS = 10 if SOAK else 1
 """How many filters are tried on each column."""
 CASES = [(kind, format_) for kind in TABLES for format_ in ("parquet", "orc", "avro")]
-DRAWN = CASES if SOAK else random.Random(commit_seed()).sample(CASES, 1)
-"""Kinds of tables and formats: others with each commit."""
+DRAWN = CASES if SOAK else random.Random(sample_seed()).sample(CASES, 1)
+"""Kinds of tables and formats."""
 
 
 @pytest.mark.parametrize(("kind", "format_"), DRAWN)
@@ -112,7 +112,7 @@ ODD_KEYS = {
 
 
 def test_keys_of_any_type_lie_in_javas_buckets(java: LiveJava, tmp_path: Path) -> None:
-    source = random.Random(commit_seed())
+    source = random.Random(sample_seed())
     for number, type_ in enumerate(KEYS):
         table = {"fields": [["k", type_], ["x", "STRING"]], "partition_keys": [], "primary_keys": []}
         options = {"bucket": "11", "bucket-key": "k,x", "write-only": "true"}

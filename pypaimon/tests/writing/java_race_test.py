@@ -18,40 +18,41 @@ from pypaimon import CatalogFactory
 
 from pypaimon.streaming import StreamReadBuilder, stream_write_builder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.java.live import JavaError, LiveJava, missing_commands
+from support.java.live import JavaError, LiveJava
+
+pytestmark = [pytest.mark.java, pytest.mark.soak]
 
 COMMITS = int(os.environ.get("DIFFERENTIAL_HISTORIES", "15"))
 OURS = 1_000_000
 """Keys of ours begin here, those of Java at 0."""
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 
-if not missing_commands():
 
-    @pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
-    def test_each_commit_is_there_once(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
-        table = made(java, tmp_path, keyed)
-        ours = 0
-        with (
-            ThreadPoolExecutor(1) as pool,
-            stream_write_builder(table).with_commit_user("ours").open_sync() as writer,
-        ):
-            # The writer is open: one commit of ours at least is under way at the same time, on a busy machine too.
-            running = pool.submit(javas, java)
-            while ours == 0 or not running.done():
-                writer.write(pa.table({"k": [OURS + ours], "v": ["ours"]}, schema=COLUMNS))
-                writer.commit(ours)
-                ours += 1
-            given_up = running.result()
-        print(f"{COMMITS} commits of Java, {ours} of ours; Java gave up {given_up or 'none'}")
-        expected = Counter({OURS + each: 1 for each in range(ours)}) + Counter(range(COMMITS))
-        for who, keys in {"java": java_reads(java), "ours": batch_reads(table), "stream": stream_reads(table)}.items():
-            # What Java said to have failed may be there, once: the answer to a rename tells no more.
-            found = Counter(keys) + Counter(each for each in given_up if each not in keys)
-            assert found == expected, f"{who}: lost {expected - found}, too many {found - expected}"
-        snapshots = TableDirectory.of(table).snapshots.list_snapshots()
-        assert [each.id for each in snapshots] == list(range(1, len(snapshots) + 1))
-        assert [each.commit_identifier for each in snapshots if each.commit_user == "ours"] == list(range(ours))
-        assert [each.total_record_count for each in snapshots] == list(range(1, len(snapshots) + 1))
+@pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
+def test_each_commit_is_there_once(java: LiveJava, tmp_path: Path, keyed: bool) -> None:
+    table = made(java, tmp_path, keyed)
+    ours = 0
+    with (
+        ThreadPoolExecutor(1) as pool,
+        stream_write_builder(table).with_commit_user("ours").open_sync() as writer,
+    ):
+        # The writer is open: one commit of ours at least is under way at the same time, on a busy machine too.
+        running = pool.submit(javas, java)
+        while ours == 0 or not running.done():
+            writer.write(pa.table({"k": [OURS + ours], "v": ["ours"]}, schema=COLUMNS))
+            writer.commit(ours)
+            ours += 1
+        given_up = running.result()
+    print(f"{COMMITS} commits of Java, {ours} of ours; Java gave up {given_up or 'none'}")
+    expected = Counter({OURS + each: 1 for each in range(ours)}) + Counter(range(COMMITS))
+    for who, keys in {"java": java_reads(java), "ours": batch_reads(table), "stream": stream_reads(table)}.items():
+        # What Java said to have failed may be there, once: the answer to a rename tells no more.
+        found = Counter(keys) + Counter(each for each in given_up if each not in keys)
+        assert found == expected, f"{who}: lost {expected - found}, too many {found - expected}"
+    snapshots = TableDirectory.of(table).snapshots.list_snapshots()
+    assert [each.id for each in snapshots] == list(range(1, len(snapshots) + 1))
+    assert [each.commit_identifier for each in snapshots if each.commit_user == "ours"] == list(range(ours))
+    assert [each.total_record_count for each in snapshots] == list(range(1, len(snapshots) + 1))
 
 
 def made(java: LiveJava, warehouse: Path, keyed: bool) -> Any:

@@ -15,17 +15,18 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from support.java.histories import History, histories
-from support.java.live import LiveJava, missing_commands
+from support.java.live import LiveJava
 from support.java.twins import TwinTally, twins_differ
-from support.samples import commit_seed
+from support.samples import sample_seed
+
+pytestmark = [pytest.mark.java, pytest.mark.soak]
 
 KEYED = ("deduplicate", "partial-update", "aggregation", "first-row")
 FAMILIES = ("append", *KEYED, "dynamic", "deletion vectors", "postpone", "variants", "containers", "blobs")
 LONG = "DIFFERENTIAL_HISTORIES" in os.environ
-DRAWN = FAMILIES if LONG else random.Random(f"{commit_seed()} twins").sample(FAMILIES, 2)
+DRAWN = FAMILIES if LONG else random.Random(f"{sample_seed()} twins").sample(FAMILIES, 2)
 BUDGET = settings(
     deadline=None,
-    database=None,
     derandomize=not LONG,
     max_examples=max(1, int(os.environ.get("DIFFERENTIAL_HISTORIES", "6")) // len(DRAWN)),
     phases=(Phase.generate, Phase.shrink),
@@ -58,22 +59,20 @@ def _with_options(history: History, options: dict[str, str]) -> History:
     return replace(history, options={**history.options, **options})
 
 
-if not missing_commands():
+@pytest.mark.parametrize("family", DRAWN)
+def test_java_finds_what_ours_wrote_as_its_own(java: LiveJava, family: str) -> None:
+    tally = TwinTally()
+    least = 3 if family == "deletion vectors" else 2  # such tables are about compactions
 
-    @pytest.mark.parametrize("family", DRAWN)
-    def test_java_finds_what_ours_wrote_as_its_own(java: LiveJava, family: str) -> None:
-        tally = TwinTally()
-        least = 3 if family == "deletion vectors" else 2  # such tables are about compactions
+    @BUDGET
+    @given(_drawn(family), st.integers(0, 2**16 - 1).map(lambda bits: bits | least))
+    def compare(history: History, turns: int) -> None:
+        found = twins_differ(java, history, turns, tally)
+        if found:
+            pytest.fail("\n".join([json.dumps(history.to_json()), str(turns), *found]), pytrace=False)
 
-        @BUDGET
-        @given(_drawn(family), st.integers(0, 2**16 - 1).map(lambda bits: bits | least))
-        def compare(history: History, turns: int) -> None:
-            found = twins_differ(java, history, turns, tally)
-            if found:
-                pytest.fail("\n".join([json.dumps(history.to_json()), str(turns), *found]), pytrace=False)
-
-        try:
-            compare()
-        finally:
-            print(f"{family}: {tally}")
-        assert tally.written or not LONG
+    try:
+        compare()
+    finally:
+        print(f"{family}: {tally}")
+    assert tally.written or not LONG

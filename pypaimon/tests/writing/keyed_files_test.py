@@ -15,6 +15,8 @@ from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.writing.write_state import WriteState
 from support.tables.written_rows import recount, rows_of, stored, table_of, write
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([pa.field("k", pa.string(), False), ("s", pa.int64()), ("v", pa.int64()), ("w", pa.string())])
 OPTIONS: list[dict[str, str]] = [
     {},

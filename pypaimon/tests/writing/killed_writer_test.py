@@ -6,7 +6,6 @@ The long form kills a thousand times, and pypaimon's stream writer too, as the m
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ import pytest
 
 from support.crash import killed_writer
 from support.repository import program
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 
-SOAK = int(os.environ.get("SOAK", "0"))
-KILLS = 500 * SOAK if SOAK else 3
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+KILLS = 500 if SOAK else 3
 KINDS = ["append", "keyed"]
 NAMED = {"data", "manifest", "half-written"}
 """Orphans that `docs/writing.md` names."""
@@ -26,14 +26,13 @@ NAMED = {"data", "manifest", "half-written"}
 
 def killed(directory: Path, kind: str, who: str) -> dict[str, Any]:
     """What is there after all deaths."""
-    command = program("support.crash.killed_writer", str(directory), kind, who, str(KILLS), str(commit_seed()))
+    command = program("support.crash.killed_writer", str(directory), kind, who, str(KILLS), str(sample_seed()))
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     print(f"{who}, {kind}, {KILLS} deaths: {found}")
     return found
 
 
-@pytest.mark.by_commit(one_in=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_commit_is_there_once_and_only_named_orphans(tmp_path: Path, kind: str) -> None:
     found = killed(tmp_path, kind, "ours")
@@ -43,9 +42,8 @@ def test_each_commit_is_there_once_and_only_named_orphans(tmp_path: Path, kind: 
     assert set(orphans) <= NAMED
 
 
-if SOAK:
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_the_measure(tmp_path: Path, kind: str) -> None:
-        """No promise of ours."""
-        assert killed(tmp_path, kind, "pypaimon")["commits"]
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_measure(tmp_path: Path, kind: str) -> None:
+    """No promise of ours."""
+    assert killed(tmp_path, kind, "pypaimon")["commits"]

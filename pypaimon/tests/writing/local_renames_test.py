@@ -15,6 +15,8 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.streaming import CommitFailedError
 from support.tables.written_tables import Written, rows
 
+pytestmark = pytest.mark.slow
+
 
 class Renaming:
     """A writer that is about to rename its snapshot: it has written it beside, and has seen that there is none yet."""

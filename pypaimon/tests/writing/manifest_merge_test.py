@@ -21,9 +21,12 @@ from pypaimon.streaming.writing.commit import manifest_merge
 from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
 from pypaimon.streaming.writing.commit.manifest_files import ManifestFiles, ManifestOptions, NewFiles
 from pypaimon.streaming.writing.commit.manifest_merge import full_merge, merged_manifests, minor_merge
+from support.samples import SOAK
 from support.tables.manifest_entries import added, deleted
 
-EXAMPLES = 500 if os.environ.get("SOAK") else 8
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+EXAMPLES = 500 if SOAK else 8
 OPTIONS = ManifestOptions("zstandard", target_size=4000, merge_min_count=4, full_merge_size=9000)
 COLUMNS = pa.schema([("id", pa.int64())])
 

@@ -14,6 +14,8 @@ from pypaimon.streaming import PaimonStreamError, compact, stream_read_builder, 
 from pypaimon.streaming.metadata.file_paths import merged_changelog_range
 from support.stores.fault_file_io import Call, FaultFileIO, failing
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.schema([("p", pa.string()), pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 MERGED = {"precommit-compact": "true", "bucket": "4"}
 

@@ -21,6 +21,8 @@ from support.stores.lossy_store import SCHEME, LossyStore
 from support.stores.s3_server import S3Server
 from support.tables.written_tables import USER, Written, rows
 
+pytestmark = pytest.mark.server
+
 
 class Unsafe(LossyStore):
     """Answers are not lost.

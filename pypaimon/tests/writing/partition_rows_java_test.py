@@ -18,6 +18,8 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.table_state import TableState
 from support.java.live import LiveJava
 
+pytestmark = pytest.mark.java
+
 TYPES: dict[str, list[Any]] = {
     "DECIMAL(30, 2)": ["-1.28", "1.28", "-327.68", "0.00", "-0.01", "12345678901234567890123456.78", "2.55"],
     "DECIMAL(10, 2)": ["-1.28", "0.00"],

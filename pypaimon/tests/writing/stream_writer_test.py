@@ -27,6 +27,8 @@ from pypaimon.streaming import (
 from support.crash.crashing_file_io import MortalFileIO
 from support.tables.written_tables import Written, changes, rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Written:

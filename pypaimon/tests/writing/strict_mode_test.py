@@ -13,6 +13,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.streaming import StreamConfigError, StrictModeError, compact, stream_write_builder
 from pypaimon.streaming.writing.commit.strict_mode import LAST_SAFE_SNAPSHOT
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
 
 

@@ -5,7 +5,6 @@ After an error nothing of the batch is visible, and no file of it is left.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -27,8 +26,10 @@ from pypaimon.streaming import (
     compact,
 )
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.samples import commit_seed
+from support.samples import SOAK, sample_seed
 from support.tables.written_tables import Written, rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 Between = Callable[[Written], object]
 
@@ -107,11 +108,10 @@ def behind(table: Written, state: Counter[tuple[Any, ...]], *keys: int) -> Count
 def drawn(actions: Mapping[str, object], count: int) -> pytest.MarkDecorator:
     """What comes between, and when: some of all, all in the long form."""
     cases = list(product(actions, STAGES))
-    found = cases if os.environ.get("SOAK") else random.Random(f"{commit_seed()} conflicts").sample(cases, count)
+    found = cases if SOAK else random.Random(f"{sample_seed()} conflicts").sample(cases, count)
     return pytest.mark.parametrize(("between", "stage"), found)
 
 
-@pytest.mark.by_commit(one_in=2)
 @drawn(GOES_ON, 8)
 def test_a_writer_goes_on_behind_it(table: Written, between: str, stage: str) -> None:
     with opened(table, stage) as writer:

@@ -14,6 +14,8 @@ from pypaimon.streaming.io.new_object import MOST_HELD
 from pypaimon.streaming.io.object_reads import SWITCH
 from support.stores.s3_server import S3Server
 
+pytestmark = pytest.mark.server
+
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.binary())])
 
 

@@ -15,6 +15,8 @@ from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.writing.row_layout import BadRowError, SchemaMismatchError
 from support.tables.written_rows import table_of
 
+pytestmark = pytest.mark.slow
+
 COUNT = pa.field("value", pa.int32(), nullable=False)
 COLUMNS = pa.schema(
     [("k", pa.int32()), ("t", pa.map_(pa.string(), COUNT)), ("n", pa.list_(pa.map_(pa.int64(), COUNT)))]

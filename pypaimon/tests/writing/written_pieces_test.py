@@ -11,6 +11,8 @@ import pytest
 from pypaimon.streaming import stream_write_builder
 from support.tables.written_rows import table_of
 
+pytestmark = pytest.mark.slow
+
 ENTRY = pa.struct([("a", pa.int32()), ("t", pa.list_(pa.string()))])
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "flag": (pa.bool_(), [True, None, False]),

@@ -41,6 +41,8 @@ from support.groups.process import at
 from support.repository import program
 from support.stores.s3_server import BUCKET, S3Server, methods
 
+pytestmark = pytest.mark.server
+
 FOR_EVER = 120
 
 

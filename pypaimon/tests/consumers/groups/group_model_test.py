@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -10,10 +9,12 @@ import pytest
 from support.groups.invariants import BrokenLawError
 from support.groups.mutants import MUTANTS, Mutant
 from support.groups.world import Weather, play
-from support.samples import seeded
+from support.samples import SOAK, seeded
 
-HISTORIES = 2500 if os.environ.get("SOAK") else 250
-ROUNDS = 40 if os.environ.get("SOAK") else 4
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+HISTORIES = 2500 if SOAK else 250
+ROUNDS = 40 if SOAK else 4
 MOST_TRIES = 100
 """Histories in which a mutant has to be found."""
 

@@ -19,6 +19,8 @@ from support.corpus.cases import load
 from support.spark.driver import Driver, Offset
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 FULL_STARTS = {
     "snapshot": {"scan__mode": "from-snapshot-full", "scan__snapshot-id": "2"},
     "tag": {"start__tag": "two", "start__full": "true"},

@@ -20,6 +20,8 @@ from pypaimon.streaming import (
 from support.spark.driver import batch_rows
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 DIFF = {"incremental_between_scan_mode": "diff", "columns": "k,v"}
 
 

@@ -19,7 +19,7 @@ from pypaimon.streaming import UnsupportedTableError
 from support.spark.queries import Collected, frame, options, spelled
 from support.tables.streamed_table import Table
 
-pytestmark = pytest.mark.by_commit(one_in=2)
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from pypaimon.streaming import StreamConfigError, UnsupportedTableError
 from support.spark.driver import Driver, Offset, batch_tasks
 from support.tables.chain_tables import DELTA, MERGED, SNAPSHOT, ChainTable, two_regions
 
+pytestmark = pytest.mark.slow
+
 
 def given(chain: ChainTable, **more: str) -> dict[str, str]:
     """What the source is told."""

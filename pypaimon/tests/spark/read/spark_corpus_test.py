@@ -1,6 +1,6 @@
 """Tables written by Java through the Spark source: the rows that the core reads, whatever the batches.
 
-A third of the tables by commit; in the long form (`SOAK`) all.
+A third of the tables; in the long form all.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from support.corpus.cases import load
 from support.samples import some
 from support.spark.driver import Driver
 from support.spark.queries import Collected
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 SAMPLE = (
     "append_fixed_bucket",

@@ -16,6 +16,8 @@ from support.repository import program
 from support.spark.queries import Collected, frame, options
 from support.tables.streamed_table import Table
 
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
 SCRIPT = "support.spark.killed_query"
 TIMEOUT = 600
 
@@ -49,7 +51,6 @@ def written(directory: Path) -> dict[int, list[Any]]:
     return {int(file.stem.removeprefix("batch-")): json.loads(file.read_text()) for file in files}
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_batch_0_is_the_same_after_a_kill(spark: Any, tmp_path: Path) -> None:
     limits = {"maxRowsPerTrigger": "20"}
     table = Table(tmp_path / "warehouse")
@@ -68,19 +69,18 @@ def test_batch_0_is_the_same_after_a_kill(spark: Any, tmp_path: Path) -> None:
     assert [row[0] for row in collected.sorted()] == list(range(61))
 
 
-if os.environ.get("SOAK"):
-
-    def test_a_later_batch_that_cut_a_snapshot_is_the_same_without_its_limit(spark: Any, tmp_path: Path) -> None:
-        table = Table(tmp_path / "warehouse", primary_key=True, changelog_producer="input")
-        for number in range(4):
-            table.commit([("+I", key, "x") for key in range(number * 10, number * 10 + 10)])
-        kill_in_batch(table, tmp_path / "killed", 2, start="earliest", maxFilesPerTrigger="1")
-        before = written(tmp_path / "killed")
-        assert sorted(before) == [0, 1]
-        table.commit([("-D", 0, "x"), ("+I", 40, "x")])
-        collected = Collected(tmp_path / "killed" / "checkpoint")
-        collected.run(frame(spark, table, columns="k"))
-        rows = [tuple(row[:2]) for batch in before.values() for row in batch]
-        rows += collected.rows
-        assert sorted(rows) == sorted([*(("+I", key) for key in range(41)), ("-D", 0)])
-        assert len(collected.batches[2]) < 10
+@pytest.mark.nightly
+def test_a_later_batch_that_cut_a_snapshot_is_the_same_without_its_limit(spark: Any, tmp_path: Path) -> None:
+    table = Table(tmp_path / "warehouse", primary_key=True, changelog_producer="input")
+    for number in range(4):
+        table.commit([("+I", key, "x") for key in range(number * 10, number * 10 + 10)])
+    kill_in_batch(table, tmp_path / "killed", 2, start="earliest", maxFilesPerTrigger="1")
+    before = written(tmp_path / "killed")
+    assert sorted(before) == [0, 1]
+    table.commit([("-D", 0, "x"), ("+I", 40, "x")])
+    collected = Collected(tmp_path / "killed" / "checkpoint")
+    collected.run(frame(spark, table, columns="k"))
+    rows = [tuple(row[:2]) for batch in before.values() for row in batch]
+    rows += collected.rows
+    assert sorted(rows) == sorted([*(("+I", key) for key in range(41)), ("-D", 0)])
+    assert len(collected.batches[2]) < 10

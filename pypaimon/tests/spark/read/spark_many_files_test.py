@@ -15,6 +15,8 @@ import pytest
 from support.spark.queries import options
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 FILES, MANIFESTS = 100_000, 10
 CHILD = """
 import json, pickle, resource, sys
@@ -81,7 +83,6 @@ def planned(table: Table, batches: int, **more: str) -> list[list[int]]:
     return found
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_all_files_at_once(table: Table) -> None:
     """Each counts 4 MB, the cost of opening one, and a task takes 128 MB."""
     ((offset, files, tasks, greatest, grown),) = planned(table, 1)

@@ -20,6 +20,8 @@ from pypaimon.streaming import CorruptTableError, UnsupportedTableError
 from support.corpus.cases import load
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.spark
+
 Place = dict[str, str]
 
 INNER = pa.struct([("a", pa.int32()), ("b", pa.string())])

@@ -13,6 +13,8 @@ from support.corpus.cases import load
 from support.spark.driver import Driver
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 
 def files_of(driver: Driver) -> list[str]:
     """The files that the first batch reads."""

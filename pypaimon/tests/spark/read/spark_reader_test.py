@@ -22,6 +22,8 @@ from pypaimon.streaming import (
 from support.spark.driver import Driver, Offset
 from support.tables.streamed_table import Table
 
+pytestmark = pytest.mark.slow
+
 
 def keys(rows: list[tuple[Any, ...]]) -> list[int]:
     return [row[0] for row in rows]

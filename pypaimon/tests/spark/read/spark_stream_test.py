@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from support.spark.queries import Collected, frame
 from support.tables.streamed_table import Table
 
-pytestmark = pytest.mark.by_commit(one_in=2)
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 
 @pytest.fixture

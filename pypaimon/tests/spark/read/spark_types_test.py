@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pypaimon import CatalogFactory, Schema
 from pyspark.sql import Row
 
 from support.spark.queries import Collected
+
+pytestmark = pytest.mark.spark
 
 NAIVE, UTC = datetime(2026, 11, 21, 8, 30, 1, 123456), datetime(2026, 11, 21, 8, 30, 1, 123456, timezone.utc)
 MILLIS = NAIVE.replace(microsecond=123000)

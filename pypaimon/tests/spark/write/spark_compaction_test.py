@@ -14,6 +14,8 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 from pypaimon.spark import compact, register
 from pypaimon.streaming import CorruptTableError, stream_read_builder, stream_write_builder, table_files
 
+pytestmark = pytest.mark.spark
+
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string()), ("v", pa.int64())])
 
 

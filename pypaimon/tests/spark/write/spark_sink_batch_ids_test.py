@@ -26,6 +26,8 @@ from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedEr
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.spark.sink_world import World, write
 
+pytestmark = pytest.mark.slow
+
 SNAPSHOTS = 1001
 
 

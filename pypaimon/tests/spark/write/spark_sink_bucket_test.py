@@ -13,6 +13,8 @@ from pypaimon import Schema
 
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
 
+pytestmark = pytest.mark.slow
+
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "b": (pa.bool_(), st.booleans()),
     "i8": (pa.int8(), st.integers(-128, 127)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -19,29 +18,30 @@ from support.spark.sink_application import POINTS, Application
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
 ROUNDS, KILLS = 5, 10
 COMMITS = 2
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 
 
-if os.environ.get("SOAK"):  # it takes half an hour
-
-    def test_a_copy_stays_equal_through_kills(tmp_path: Path) -> None:
-        catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
-        catalog.create_database("db", True)
-        keyed = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
-        for name in ("origin", "copied"):
-            catalog.create_table(f"db.{name}", keyed, False)
-        rng = random.Random(0)
-        for _ in range(ROUNDS):
-            for _ in range(KILLS):
-                _change(catalog, rng)
-                _run(tmp_path, (rng.choice((*POINTS, "before-publish")), rng.randrange(COMMITS)))
+@pytest.mark.nightly
+def test_a_copy_stays_equal_through_kills(tmp_path: Path) -> None:
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
+    catalog.create_database("db", True)
+    keyed = Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options={"bucket": "2"})
+    for name in ("origin", "copied"):
+        catalog.create_table(f"db.{name}", keyed, False)
+    rng = random.Random(0)
+    for _ in range(ROUNDS):
+        for _ in range(KILLS):
             _change(catalog, rng)
-            _run(tmp_path, None)
-            origin = _rows(catalog, "origin")
-            assert origin
-            assert _rows(catalog, "copied") == origin
+            _run(tmp_path, (rng.choice((*POINTS, "before-publish")), rng.randrange(COMMITS)))
+        _change(catalog, rng)
+        _run(tmp_path, None)
+        origin = _rows(catalog, "origin")
+        assert origin
+        assert _rows(catalog, "copied") == origin
 
 
 def _run(directory: Path, stop: tuple[str, int] | None) -> None:

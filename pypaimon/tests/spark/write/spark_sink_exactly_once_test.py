@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,12 @@ from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, Commit
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.samples import SOAK
 from support.spark.sink_world import OTHER, World, applied, write
 
-EXAMPLES = 500 if os.environ.get("SOAK") else 10
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+EXAMPLES = 500 if SOAK else 10
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}
 
 
@@ -33,7 +35,6 @@ def world(kind: str, tmp_path: Path) -> World:
     return World(tmp_path, **KINDS[kind])
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_a_death_at_every_request_and_then_a_restart(kind: str, tmp_path: Path) -> None:
     for death in range(60):
         world = World(tmp_path / str(death), **KINDS[kind])

@@ -37,6 +37,8 @@ from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import write_state
 from support.spark.driver import batch_tasks
 
+pytestmark = pytest.mark.slow
+
 KEYED = pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("v", pa.int64())])
 ROWS = StructType([StructField("id", LongType()), StructField("day", DateType()), StructField("v", StringType())])
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("v", pa.string())])

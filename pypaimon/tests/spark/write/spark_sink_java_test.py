@@ -15,6 +15,8 @@ from pypaimon.streaming.writing.commit.reports import Assumption
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.java.live import LiveJava
 
+pytestmark = pytest.mark.java
+
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 BATCHES = [
     [(0, each, f"name of {each}" * (each % 3)) for each in range(30)],

@@ -1,6 +1,6 @@
 """kill -9 of a whole Spark application at each point of a commit, for appends and upserts; then the rows are right.
 
-By commit at one of the points for each; in the long form (`SOAK`) at each.
+At one of the points for each; in the long form at each.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from support.spark.sink_application import POINTS, Application
 
 pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is installed")
 
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
 KINDS = ("append", "upsert")
 CASES = [(kind, point) for kind in KINDS for point in some(f"points of {kind}", POINTS, 1)]
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 BATCHES = 2
 
 
-@pytest.mark.by_commit(one_in=2)
 def test_killed_at_each_point(tmp_path: Path) -> None:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path / "warehouse")})
     catalog.create_database("db", True)

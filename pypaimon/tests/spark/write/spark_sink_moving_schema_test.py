@@ -27,6 +27,8 @@ from pypaimon.streaming.errors import TableChangedError, UnsupportedTableError
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.row_layout import SchemaMismatchError
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("w", pa.int32())])
 ROWS = StructType([StructField("id", LongType()), StructField("v", StringType())])
 KINDS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,8 @@ pytest.importorskip("pyspark", reason="Spark's tests run where pyspark is instal
 from pypaimon.spark.registration import register
 from pypaimon.streaming import stream_read_builder
 
-pytestmark = pytest.mark.by_commit(one_in=4)
+pytestmark = pytest.mark.spark
+
 
 EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true", "blob-field": "b"}
 FIELDS = {

@@ -17,7 +17,8 @@ from pyspark.sql import functions as sql
 from pypaimon.spark.registration import register
 from pypaimon.spark.write.bucketing import repartition_by_bucket
 
-pytestmark = pytest.mark.by_commit(one_in=2)
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("day", pa.string())])
 DDL = "id long, v string, day string"

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
 import tarfile
-import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial, partialmethod
 from pathlib import Path
 from typing import Any
 
+from pypaimon.filesystem.local_file_io import LocalFileIO
+
+from support.cache import cached
 from support.corpus.outcome import BucketRows, End, Outcome, PlanRows
 from support.corpus.values import wanted_value
 from support.repository import TESTS
 
 ARCHIVES = ("java-2.1", "java-1.4", "java-0.9", "java-2.1-more")
 DIRECTORY = TESTS / "corpus"
+ARCHIVE_OF_BLOBS, WRITTEN_BELOW = "java-2.1-more", "/tmp/paimon-corpus"
+"""Data files of this archive name their blobs by absolute paths below a directory of the machine that wrote them."""
 REJECTING = {
     "IllegalArgumentException",
     "UnsupportedOperationException",
@@ -98,7 +100,6 @@ class Scenario:
     Attributes:
         fields: Names and SQL types of the latest schema of `main`.
         snapshots: What `expect.json` tells of them, for printing.
-        blob_directory: Where its data files say that its blobs lie; None: beside them.
     """
 
     archive: str
@@ -111,7 +112,6 @@ class Scenario:
     primary_keys: tuple[str, ...]
     snapshots: tuple[dict[str, Any], ...]
     reads: dict[str, Read]
-    blob_directory: Path | None
 
     def has_buckets(self) -> bool:
         """Whether rows have an order within a bucket in a full plan: all tables but append tables without buckets."""
@@ -120,19 +120,14 @@ class Scenario:
 
 @cache
 def unpack(archive: str) -> Path:
-    """The directory of an archive's scenarios; unpacked on first use of the machine, later found by its hash."""
+    """The directory of an archive's scenarios; unpacked at its first use on a machine."""
     packed = DIRECTORY / f"{archive}.tar.xz"
-    digest = hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
-    target = Path(tempfile.gettempdir()) / f"paimon-corpus-{os.getuid()}-{archive}-{digest}"
-    if not target.exists():
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch, tarfile.open(packed) as tar:
-            tar.extractall(Path(scratch) / "corpus", filter="data")
-            try:
-                (Path(scratch) / "corpus").rename(target)
-            except OSError:
-                if not target.exists():
-                    raise
-    return target
+
+    def extract(directory: Path) -> None:
+        with tarfile.open(packed) as tar:
+            tar.extractall(directory, filter="data")
+
+    return cached(archive, packed.read_bytes(), extract)
 
 
 def packed_files(archive: str, scenario: str) -> set[str]:
@@ -179,7 +174,6 @@ def load(archive: str, name: str) -> Scenario:
             read["name"]: _read(read, fields, on_file(warehouse, read.get("branch") or _followed_branch(options)))
             for read in raw["reads"]
         },
-        blob_directory=Path(raw["place"]) if "place" in raw else None,
     )
 
 
@@ -213,19 +207,15 @@ def copy_warehouse(scenario: Scenario, directory: Path) -> Path:
     return Path(shutil.copytree(scenario.warehouse, directory / "wh"))
 
 
-def put_blobs_in_place(scenario: Scenario) -> None:
-    """Copy the blobs of a scenario to where its data files say that they lie, unless they are there."""
-    if scenario.blob_directory is None:
-        return
-    for path in (*scenario.warehouse.rglob("*.blob"), *scenario.warehouse.rglob("*.bin")):
-        target = scenario.blob_directory / path.relative_to(scenario.warehouse)
-        if target.exists() and target.stat().st_size == path.stat().st_size:
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Others may do the same now: a file is there as a whole or not at all.
-        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as copy:
-            copy.write(path.read_bytes())
-        Path(copy.name).replace(target)
+def _where_blobs_are(to_file: Callable[[LocalFileIO, str], Path], file_io: LocalFileIO, path: str) -> Path:
+    """The unpacked file in the place of one that Java's descriptors name by the path that it had on Java's machine."""
+    found = to_file(file_io, path)
+    if not found.is_relative_to(WRITTEN_BELOW):
+        return found
+    return unpack(ARCHIVE_OF_BLOBS) / found.relative_to(WRITTEN_BELOW)
+
+
+LocalFileIO._to_file = partialmethod(partial(_where_blobs_are, LocalFileIO._to_file))
 
 
 def _read(raw: dict[str, Any], fields: Sequence[tuple[str, str]], files: OnFile = OnFile()) -> Read:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.corpus.cases import Read, Scenario, copy_warehouse, put_blobs_in_place
+from support.corpus.cases import Read, Scenario, copy_warehouse
 from support.corpus.outcome import BucketRows, End, Failure, Outcome, PlanRows, Row
 from support.corpus.values import column_values, literal, scalar
 
@@ -82,7 +82,6 @@ def run_read(scenario: Scenario, read: Read, settings: Settings) -> Outcome:
         warehouse = scenario.warehouse
         if "consumer-id" in read.options:
             warehouse = copy_warehouse(scenario, Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        put_blobs_in_place(scenario)
         stack.enter_context(_time_limit())
         run = Run(scenario, read, settings, warehouse)
         run.go()

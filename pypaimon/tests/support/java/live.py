@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,9 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from support.cache import cached
 from support.repository import TESTS
 
 SOURCES = TESTS / "live_java"
+POM = SOURCES / "pom.xml"
 COMMANDS = ("mvn", "javac", "java")
 HEAP = "-Xmx1g"
 
@@ -37,58 +38,36 @@ def missing_commands(path: str | None = None) -> list[str]:
     return [name for name in COMMANDS if shutil.which(name, path=path) is None]
 
 
-def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where jars and classes are kept between runs: outside the checkout, one directory per version of the harness."""
-    base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = b"".join(path.read_bytes() for path in (SOURCES / "pom.xml", *_programs()))
-    return base / "pypaimon-streaming" / f"live-java-{hashlib.sha256(text).hexdigest()[:16]}"
+def class_path() -> str:
+    """The harness and its jars, which Maven downloads and javac compiles at their first use on a machine."""
+    jars, programs = cached("jars", POM.read_bytes(), _download), sorted(SOURCES.glob("*.java"))
+
+    def compile_to(directory: Path) -> None:
+        _run("javac", "-nowarn", "-d", directory, "-cp", f"{jars}/*", *programs)
+
+    sources = b"".join(path.read_bytes() for path in (POM, *programs))
+    return os.pathsep.join((str(cached("live-java", sources, compile_to)), f"{jars}/*"))
 
 
-def prepare(directory: Path) -> str:
-    """The class path of the harness: jars copied by Maven and classes compiled at the first use, later only found."""
-    jars = directory.parent / f"jars-{hashlib.sha256((SOURCES / 'pom.xml').read_bytes()).hexdigest()[:16]}"
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    if not jars.exists():
-        _build(jars, lambda draft: ("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *_copy_to(draft)))
-    if not directory.exists():
-        sources = [str(path) for path in _programs()]
-        _build(directory, lambda draft: ("javac", "-nowarn", "-d", str(draft), "-cp", f"{jars}/*", *sources))
-    return os.pathsep.join((str(directory), f"{jars}/*"))
+def _download(directory: Path) -> None:
+    _run("mvn", "-q", "-B", "-f", POM, "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
 
 
-def _programs() -> list[Path]:
-    return sorted(SOURCES.glob("*.java"))
-
-
-def _copy_to(directory: Path) -> tuple[str, ...]:
-    return ("dependency:copy-dependencies", f"-DoutputDirectory={directory}")
-
-
-def _build(target: Path, command: Any) -> None:
-    """Runs a command that fills a directory, which appears as a whole or not at all."""
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        draft = Path(scratch) / "draft"
-        draft.mkdir()
-        subprocess.run(command(draft), check=True, stdin=subprocess.DEVNULL)
-        try:
-            draft.rename(target)
-        except OSError:
-            if not target.exists():
-                raise
+def _run(*command: str | Path) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
 class LiveJava:
     """One JVM that obeys `live_java/Harness.java`; a context manager."""
 
     def __init__(self) -> None:
-        class_path = prepare(cache_directory())
         options = (HEAP, "-XX:+UseSerialGC", "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
         if "DIFFERENTIAL_HISTORIES" not in os.environ:
             # It ends before the best code that compilers can make would pay.
             options = (*options, "-XX:TieredStopAtLevel=1")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
         self._process = subprocess.Popen(
-            ("java", *options, "-cp", class_path, "Harness"),
+            ("java", *options, "-cp", class_path(), "Harness"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -55,7 +55,6 @@ def scenario_of(warehouse: Path, schema: dict[str, Any]) -> Scenario:
         primary_keys=tuple(schema["primary_keys"]),
         snapshots=(),
         reads={},
-        blob_directory=None,
     )
 
 

@@ -9,15 +9,12 @@ from typing import Any
 
 from support.java.home import java_home
 from support.repository import ROOT, SUPPORT
-from support.samples import some
 
 WARM_DAEMON = SUPPORT / "spark" / "warm_daemon.py"
 NO_WORKER = "Python worker failed to connect back"
 """What Spark says where a Python process took more than ten seconds to start; no option makes that more."""
 ATTEMPTS = 20
 """How often a query is begun: under a load of fifty on two cores five in a row have failed so."""
-PROGRAMS = some("programs that start Spark", ("example", "notebook", "installation"), 1)
-"""Whole programs with sessions of their own: one of them by commit, all in the long form (`SOAK`)."""
 CONFIGURATION = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
