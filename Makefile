@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What each size of the tests leaves out. `make soak` draws other samples each time; the seed repeats them.
 PYTEST := $(RUN) -m pytest
 GROUPED := --dist loadgroup --no-loadscope-reorder
-QUICK := not (java or spark or server or slow or torch or ray or nightly)
+QUICK := not (java or spark or server or torch or ray or nightly$(if $(WHERE),, or slow))
 FEEDS := (torch or ray) and not nightly
 TEST_SEED ?= $(shell date +%s)
 
@@ -72,11 +72,12 @@ release: $(VENV)/ready ## The distributions of the tag that is checked out, with
 clean: ## Remove the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .nox
 
-# The environment: with what the demo needs, then with all that the tests and the other commands do.
-# uv takes half of pip's time. It does not read pip's settings: where only those tell the index, pip goes on.
+# The environment: with what the demo needs, then with what the tests and the other commands do, then with PyTorch and Ray.
+# uv takes half of pip's time. It does not read pip's settings: where only those name the index, pip does the rest.
 PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check
+NO_INDEX := pip cannot download packages: no network, or no index that its settings name ($(RUN) -m pip download uv says more)
 INSTALL = install() { \
-	$(PIP_INSTALL) --quiet uv && \
+	$(PIP_INSTALL) -qqq --retries 1 uv 2>/dev/null || { echo "$(NO_INDEX)" >&2; return 1; }; \
 	$(RUN) -m uv pip install --python $(RUN) --override .ci/overrides.txt --editable "$$1" || \
 	$(PIP_INSTALL) --editable "$$1"; \
 	}; install

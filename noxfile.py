@@ -36,11 +36,12 @@ def matrix(session: nox.Session, versions: str) -> None:
     pinned = versions.split()
     overrides = Path(session.create_tmp(), "overrides.txt")
     overrides.write_text("\n".join(pinned))
-    session.install("--override", str(overrides), "--editable", ".[cli,spark,test]", *pinned)
+    session.install("--override", str(overrides), "--editable", ".[cli,spark,test-feeds]", *pinned)
     ignored = [f"pypaimon/tests/*/{name}_test.py" for name in OF_THE_REPOSITORY]
     if "pyspark" not in versions:
         ignored.append("pypaimon/tests/spark/*")  # others drive the source without Spark
     if "pyarrow==16" in versions or "pyarrow==17" in versions:
         ignored.append("pypaimon/tests/*/iceberg_target_test.py")  # pyiceberg asks for pyarrow 18
-    command = ["python", "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+    command = ["python", "-m", "pytest", "-q", "-n", "auto", "--dist", "loadgroup", "--no-loadscope-reorder"]
+    command += ["-m", "not nightly"]
     session.run(*command, *(f"--ignore-glob={name}" for name in ignored), *session.posargs)

@@ -23,12 +23,12 @@ def text(name: str) -> str:
 
 
 def test_commands_are_targets_of_the_makefile() -> None:
-    targets = set(re.findall(r"^(\w+):", text("Makefile"), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.MULTILINE))
     for name in ("CONTRIBUTING.md", "docs/development.md"):
-        commands = set(re.findall(r"(?:^|`)make ([a-z]\w*)", text(name), re.MULTILINE))
-        assert {"test", "lint"} <= commands <= targets, name
-    told = set(re.findall(r"^\| `make (\w+)`", text("docs/development.md"), re.MULTILINE))
-    assert told == targets - {"help"}
+        commands = set(re.findall(r"(?:^|`)make ([a-z][\w-]*)", text(name), re.MULTILINE))
+        assert {"check", "test", "test-feeds"} <= commands <= targets, name
+    listed = set(re.findall(r"^\| `make ([\w-]+)`", text("docs/development.md"), re.MULTILINE))
+    assert listed == targets - {"help"}
 
 
 def test_files_that_contributors_are_sent_to_are_there() -> None:
@@ -37,12 +37,18 @@ def test_files_that_contributors_are_sent_to_are_there() -> None:
     assert [path for path in paths if not (ROOT / "pypaimon" / path).exists()] == []
 
 
-def test_the_workflow_runs_what_a_change_must_pass_on_every_supported_python() -> None:
-    (job,) = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"].values()
+def test_a_change_passes_lint_and_both_sets_of_tests_and_a_check_on_every_supported_python() -> None:
+    assert re.findall(r"^make (\S+)", text(".ci/run"), re.MULTILINE) == [
+        ".venv/feeds-ready",
+        "lint",
+        "test",
+        "test-feeds",
+    ]
+    jobs = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"]
     supported = [found for each in PROJECT["classifiers"] if (found := each.rpartition(" :: ")[2]).startswith("3.")]
-    assert supported
-    assert job["strategy"]["matrix"]["python"] == supported
-    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    assert supported and jobs["check"]["strategy"]["matrix"]["python"] == supported
+    commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
+    assert commands == {"style": ["make lint"], "check": ["make check"], "test": [".ci/run"]}
 
 
 def test_the_changelog_says_nothing_twice() -> None:

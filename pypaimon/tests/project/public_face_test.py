@@ -12,10 +12,12 @@ from support.repository import ROOT
 HOW_TO_UPDATE = "to accept this face: python pypaimon/tests/support/run.py support.docs.public_face"
 
 
+@pytest.mark.torch
 def test_names_and_signatures_are_those_that_are_written_down() -> None:
     assert public_face() == FILE.read_text(encoding="utf-8"), HOW_TO_UPDATE
 
 
+@pytest.mark.torch
 def test_what_has_gone_since_the_last_tag_is_in_the_changelog() -> None:
     changelog = ROOT.joinpath("CHANGELOG.md").read_text(encoding="utf-8")
     before = _git("show", f"{tag}:{FILE.relative_to(ROOT)}") if (tag := _last_tag()) else ""

@@ -38,6 +38,7 @@ def methods(kind: type) -> Iterator[tuple[str, Any]]:
             yield name, function
 
 
+@pytest.mark.torch
 def test_every_annotation_of_the_public_face_resolves() -> None:
     failed, seen = {}, 0
     for name, value in public_callables():
