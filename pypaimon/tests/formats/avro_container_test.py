@@ -109,6 +109,7 @@ def test_a_byte_that_is_wrong(codec: str) -> None:
         (_container("null", [(1, b"")])[:-16] + bytes(16), "sync marker"),
         (avro({"type": "array", "items": "int"}, [[1]]), "does not hold records"),
     ],
+    ids=["empty", "picture", "codec", "marker", "schema"],
 )
 def test_damage(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
