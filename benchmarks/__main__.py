@@ -24,6 +24,7 @@ from benchmarks import (
     latency,
     live_tables,
     measuring,
+    other_load,
     planning,
     reading,
     reading_lines,
@@ -63,17 +64,21 @@ def main() -> None:
         # As pip does with what it installs: else each process compiles what it imports where Python keeps nothing.
         compileall.compile_dir(ROOT / "pypaimon" / name, quiet=1)
     figures: list[measuring.Figure] = []
-    begin, load = time.monotonic(), os.getloadavg()[2]
+    begin = time.monotonic()
+    disturbed: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         for name in chosen:
+            others = other_load.OtherLoad()
             found = AREAS[name](Path(directory) / name)
-            sys.stdout.write(measuring.plain(found) + "\n\n")
+            cores = others.cores()
+            disturbed += other_load.disturbed(found, cores)
+            sys.stdout.write(f"{measuring.plain(found)}\n{name}: other programs kept {cores:.2f} cores busy\n\n")
             sys.stdout.flush()
             figures += found
     seconds = time.monotonic() - begin
     sys.stdout.write(f"{len(figures)} figures in {seconds:.0f} s\n")
     if len(chosen) == len(AREAS):
-        REPORT.write_text(report(figures, seconds, load))
+        REPORT.write_text(report(figures, seconds, disturbed))
         for name, picture in pictures(figures).items():
             (DOCS / name).write_text(picture)
 
@@ -92,17 +97,22 @@ def pictures(figures: list[measuring.Figure]) -> dict[str, str]:
     }
 
 
-def report(figures: list[measuring.Figure], seconds: float, load: float) -> str:
+def report(figures: list[measuring.Figure], seconds: float, disturbed: list[str]) -> str:
     """The page of documentation for a run.
 
     Args:
         figures: Of all areas.
         seconds: How long it took.
-        load: Of the machine, in the 15 minutes before.
+        disturbed: Measures that were taken while other programs ran.
     """
     day = datetime.now(timezone.utc).date().isoformat()
     host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
     versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, {measuring.PEER}"
+    quiet = "Nothing else ran on the machine."
+    if disturbed:
+        quiet = f"""While these rows were measured, other programs kept more than {other_load.QUIET} cores busy:
+{"; ".join(disturbed)}.
+Times on the clock (catching up, stalls, commit to rows, Spark's rates) suffer from that, processor time hardly."""
     return f"""# Benchmarks
 
 For those who choose a reader by its speed.
@@ -112,9 +122,7 @@ Where: {host}; {versions}.
 All sides of a line ran in the same run, on the same tables, by turns and warm. Ratios say how many times better ours
 is. pypaimon's native reader is its own stream with `scan.native-plan.enabled` and `read.native.enabled`, on
 pypaimon-rust.
-The load of the machine was {load:.1f} in the 15 minutes before the run, and {os.getloadavg()[2]:.1f} in its last 15.
-Alone, a run makes at most about one for each core: above that other work ran too, which times on the clock (catching
-up, stalls, commit to rows, Spark's rates) show, and rates that count processor time hardly.
+{quiet}
 
 ![Ratios beside pypaimon](benchmarks-pypaimon.svg)
 
