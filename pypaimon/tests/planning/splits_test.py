@@ -24,7 +24,7 @@ from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import ShardFilter
 from support.corpus.cases import copy_warehouse, load
 from support.models.table import Record
-from support.tables.blob_tables import BlobTable
+from support.tables.blob_tables import blob_table
 from support.tables.crafted_table import CraftedTable
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table
@@ -246,10 +246,10 @@ def test_data_evolution_is_sharded_by_bucket_so_that_columns_of_a_row_stay_toget
 
 def test_limits_leave_the_files_of_a_row_together(tmp_path: Path) -> None:
     """Its blob lies in a file of its own."""
-    table = BlobTable(tmp_path / "w")
+    table = blob_table(tmp_path / "w")
     for number in range(3):
-        table.write([(number, "name", b"blob")])
-    builder = table.builder().with_limits(max_splits=1).with_include_row_kind(False)
+        table.commit([(number, "name", b"blob")])
+    builder = table.state_builder().with_limits(max_splits=1).with_include_row_kind(False)
     read = builder.new_read()
     with builder.new_streaming_scan() as scan:
         found = [read.to_arrow(plan.splits()).to_pylist() for plan in scan.stream_sync()]

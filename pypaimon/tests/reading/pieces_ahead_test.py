@@ -19,7 +19,8 @@ from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from support.stores.fault_file_io import FORBIDDEN, SCHEME, UNAVAILABLE, Call, FaultFileIO, Meeting
 from support.stores.request_time import hang
-from support.tables.blob_tables import EVOLUTION, BlobTable
+from support.tables.blob_tables import blob_table
+from support.tables.handles import EVOLUTION
 from support.tables.stream_files import create, meta, put, reader, records, split
 
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -205,10 +206,10 @@ def test_a_schema_that_hangs_is_told_as_soon_as_without_fetching_ahead(warehouse
 
 
 def test_indexes_of_blob_files_are_asked_for_with_the_files_they_belong_to(tmp_path: Path, store: FaultFileIO) -> None:
-    table = BlobTable(tmp_path)
+    table = blob_table(tmp_path)
     for number in range(4):
-        table.write([(number, "n", b"blob %d" % number)])
-    builder = table.builder(store)
+        table.commit([(number, "n", b"blob %d" % number)])
+    builder = table.state_builder(store)
     plan = builder.new_streaming_scan().plan()
     assert plan is not None
     names = [path.name for path in [*table.files(".parquet"), *table.files(".blob")]]
