@@ -24,7 +24,7 @@ from pypaimon.streaming.writing.indexes.index_options import IndexedColumn
 from pypaimon.streaming.writing.indexes.keys import keys_of
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
 from support.tables.written_rows import table_of
-from support.tables.written_tables import Written, rows
+from support.tables.written_tables import key_value_table, rows
 
 KINDS = ("bloom-filter", "bitmap", "bitmap-1")
 JAVAS = [each for each in java_indexes() if each.index in KINDS]
@@ -163,7 +163,7 @@ def test_options_that_make_no_index_are_refused(warehouse: Any) -> None:
 
 def test_a_writer_tells_once_which_indexes_it_does_not_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     indexes = {"file-index.bsi.columns": "k", "file-index.range-bitmap.columns": "k, v"}
-    table = Written(tmp_path, **indexes, **{"file-index.bitmap.columns": "v,m[x]"})
+    table = key_value_table(tmp_path, **indexes, **{"file-index.bitmap.columns": "v,m[x]"})
     with table.writer().open_sync() as writer:
         for key in range(2):
             writer.write(rows(key))
