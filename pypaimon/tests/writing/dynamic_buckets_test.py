@@ -20,8 +20,8 @@ from pypaimon.streaming.writing.bucket_hash import key_hashes
 from pypaimon.streaming.writing.commit.table_state import TableState
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
+from support.tables.handles import create_table
 from support.tables.streamed_table import Table
-from support.tables.written_rows import table_of
 from support.tables.written_tables import changes, key_value_table, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -188,7 +188,7 @@ def test_overwrites_begin_anew(table: Table) -> None:
 
 def test_partitions_have_buckets_of_their_own(warehouse: Any) -> None:
     options = {"bucket": "-1", "dynamic-bucket.target-row-num": "2"}
-    table = table_of(warehouse, "t", PARTITIONED, primary_keys=["p", "k"], partition_keys=["p"], options=options)
+    table = create_table(warehouse, "t", PARTITIONED, primary_keys=["p", "k"], partition_keys=["p"], options=options)
 
     def commit(overwrite: bool, *given: tuple[str, int]) -> None:
         builder = stream_write_builder(warehouse.get_table("db.t"))
@@ -215,7 +215,7 @@ def test_partitions_have_buckets_of_their_own(warehouse: Any) -> None:
 
 
 def test_two_writers_of_other_partitions_do_not_meet(warehouse: Any) -> None:
-    table_of(
+    create_table(
         warehouse, "t", PARTITIONED, primary_keys=["p", "k"], partition_keys=["p"], options={"bucket": "-1"}
     )  # fmt: skip
     one, two = (stream_write_builder(warehouse.get_table("db.t")).open_sync() for _ in range(2))
