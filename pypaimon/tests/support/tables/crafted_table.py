@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from pypaimon import CatalogFactory, Schema
 from pypaimon.data.timestamp import Timestamp
 from pypaimon.manifest.manifest_file_manager import ManifestFileManager
 from pypaimon.manifest.manifest_list_manager import ManifestListManager
@@ -24,8 +23,8 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.table.row.generic_row import GenericRow
 
 from support.models.table import ADDS, KEY, PARTITION, POSTPONED, Column, Commit, DataFile, Place, Record, TableColumns
+from support.tables.streamed_table import Table
 
-NAME = "db.t"
 KIND_CODES = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 ADD, DELETE = 0, 1
 APPENDED, COMPACTED = 0, 1
@@ -55,17 +54,20 @@ class CraftedTable:
     """
 
     def __init__(self, warehouse: Path, *, keyed: bool, partitioned: bool, buckets: int, options: dict[str, str]):
-        self._catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-        self._catalog.create_database("db", True)
         self.keyed, self.partitioned = keyed, partitioned
         self._buckets = buckets
         names = [*([PARTITION] if partitioned else []), KEY]
         fields = [pa.field(KEY, pa.int64(), nullable=not keyed)]
         fields += [pa.field(PARTITION, pa.string(), nullable=not keyed)] if partitioned else []
         fields += [pa.field("v", pa.string()), pa.field("n", pa.int32())]
-        keys = {"primary_keys": names} if keyed else {}
-        schema = Schema.from_pyarrow_schema(pa.schema(fields), partition_keys=names[:-1], options=options, **keys)
-        self._catalog.create_table(NAME, schema, False)
+        self._created = Table(
+            warehouse,
+            columns=pa.schema(fields),
+            primary_keys=names if keyed else (),
+            partition_keys=names[:-1],
+            **options,
+        )
+        self.path = self._created.path
         self.commits: dict[int, Commit] = {}
         self._lists: dict[int, dict[str, tuple[str, list[Any]]]] = {}
         self.moments = [(1, 0)]
@@ -78,7 +80,7 @@ class CraftedTable:
 
     def handle(self) -> Any:
         """A fresh handle, which shares no cache with others."""
-        return self._catalog.get_table(NAME)
+        return self._created.handle()
 
     @property
     def latest(self) -> int:
@@ -111,9 +113,8 @@ class CraftedTable:
     def alter(self, *changes: SchemaChange) -> None:
         """Change the schema; what is written from now on has the new one."""
         if changes:
-            self._catalog.alter_table(NAME, list(changes), False)
+            self._created.catalog.alter_table(self._created.name, list(changes), False)
         self._table = self.handle()
-        self.path = Path(str(self._table.table_path))
         self._fields = self._table.table_schema.fields
         columns = tuple(Column(each.id, each.name, str(each.type).split()[0]) for each in self._fields)
         self.columns = TableColumns(self._table.table_schema.id, columns)
