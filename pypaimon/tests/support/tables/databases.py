@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import DatabaseStreamBuilder, stream_database, stream_write_builder
+from pypaimon.streaming import DatabaseStreamBuilder, stream_database
+from support.tables.handles import batch_read, catalog_with_database, create_table, option_names, write_by_stream
 
 COLUMNS = pa.schema([("k", pa.int64())])
 _KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False)])
@@ -27,15 +27,13 @@ class Database:
 
     def __init__(self, warehouse: Path, catalog: Any | None = None, name: str = "db") -> None:
         self.name = name
-        self.catalog = catalog or CatalogFactory.create({"warehouse": str(warehouse)})
-        self.catalog.create_database(name, True)
+        self.catalog = catalog_with_database(warehouse, name, catalog)
         self.home = warehouse / f"{name}.db"
 
     def create(self, name: str, *rows: int, keyed: bool = False, **options: str) -> None:
-        given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
         columns, keys = (_KEYED, ["k"]) if keyed else (COLUMNS, None)
-        schema = Schema.from_pyarrow_schema(columns, primary_keys=keys, options=given)
-        self.catalog.create_table(f"{self.name}.{name}", schema, False)
+        named = option_names(options)
+        create_table(self.catalog, name, columns, database=self.name, primary_keys=keys, options=named)
         made = time.time_ns() // 1_000_000
         # Identities are times in milliseconds: which of two tables of one identity was renamed nobody can tell.
         while time.time_ns() // 1_000_000 == made:
@@ -44,10 +42,7 @@ class Database:
             self.write(name, *rows)
 
     def write(self, name: str, *rows: int) -> None:
-        table = self.catalog.get_table(f"{self.name}.{name}")
-        with stream_write_builder(table).open_sync() as writer:
-            writer.write(pa.table({"k": list(rows)}, schema=pa.schema([("k", pa.int64())])))
-            writer.commit()
+        write_by_stream(self.table(name), pa.table({"k": list(rows)}, schema=COLUMNS))
 
     def drop(self, name: str) -> None:
         self.catalog.drop_table(f"{self.name}.{name}", False)
@@ -63,10 +58,8 @@ class Database:
         return self.catalog.get_table(f"{self.name}.{name}")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """What a table holds, by a batch read of pypaimon."""
-        builder = self.table(name).new_read_builder()
-        found: list[dict[str, Any]] = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
-        return found
+        """The rows of a table, by pypaimon's batch read."""
+        return batch_read(self.table(name))
 
     def stream(self, catalog: Any | None = None, **arguments: Any) -> DatabaseStreamBuilder:
         """Of all tables, asked for often."""

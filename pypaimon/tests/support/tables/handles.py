@@ -18,9 +18,9 @@ Write = Callable[..., None]
 """`write_by_pypaimon` or `write_by_stream`."""
 
 
-def new_catalog(warehouse: Any, database: str = "db") -> Any:
-    """A catalog over a directory, with a database."""
-    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+def catalog_with_database(warehouse: Any, database: str = "db", catalog: Any = None) -> Any:
+    """A catalog over a directory, or the one that is given, with a database."""
+    catalog = catalog or CatalogFactory.create({"warehouse": str(warehouse)})
     catalog.create_database(database, True)
     return catalog
 

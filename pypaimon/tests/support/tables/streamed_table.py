@@ -22,7 +22,14 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.fault_file_io import SCHEME
-from support.tables.handles import Write, create_table, new_catalog, option_names, sorted_rows, write_by_pypaimon
+from support.tables.handles import (
+    Write,
+    catalog_with_database,
+    create_table,
+    option_names,
+    sorted_rows,
+    write_by_pypaimon,
+)
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -79,20 +86,17 @@ class Table:
             self.options = {"bucket": "2", "rowkind.field": "kind", **self.options}
         self.columns = COLUMNS if columns is None else columns
         self._keys = {"primary_keys": list(primary_keys) or None, "partition_keys": list(partition_keys) or None}
-        if catalog is None:
-            catalog = new_catalog(warehouse, database)
-        else:
-            catalog.create_database(database, True)
-        self.catalog = catalog
+        self.catalog = catalog_with_database(warehouse, database, catalog)
         self.name = f"{database}.{name}"
+        self._database = database
         self.create()
         self.path = Path(self.handle().table_path)
         self._writer = self.handle()
 
     def create(self) -> None:
         """Create it, or create it again after `drop`."""
-        database, _, name = self.name.partition(".")
-        create_table(self.catalog, name, self.columns, database=database, options=self.options, **self._keys)
+        name = self.name.removeprefix(f"{self._database}.")
+        create_table(self.catalog, name, self.columns, database=self._database, options=self.options, **self._keys)
 
     def drop(self) -> None:
         """Drop it."""
@@ -213,7 +217,7 @@ class Table:
         """Copy its warehouse and return the copy of the table."""
         shutil.copytree(self.path.parents[1], warehouse)
         other = copy.copy(self)
-        other.catalog = new_catalog(warehouse)
+        other.catalog = catalog_with_database(warehouse, self._database)
         other.path = Path(other.handle().table_path)
         other._writer = other.handle()
         return other
