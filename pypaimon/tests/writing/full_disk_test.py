@@ -19,6 +19,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit import publishing
 from support.samples import SOAK, seeded
 from support.stores.s3_server import S3Server
+from support.tables.handles import batch_table
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
 
@@ -166,8 +167,7 @@ def test_credentials_end(server: S3Server, status: int, request: pytest.FixtureR
             if not done:
                 writer.write(pa.table({"k": [1]}))
                 writer.commit()
-        builder = fresh.new_read_builder()
-        found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        found = batch_table(fresh)
         assert sorted(found["k"].to_pylist()) == [0, 1]
         if error is None:
             break

@@ -9,6 +9,7 @@ import pytest
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import UnsupportedTableError
+from support.tables.handles import current_files
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -34,7 +35,7 @@ def test_the_later_commit_is_the_newer_one_whoever_wrote_first(tmp_path: Path) -
         second.commit()
         first.commit()
     assert state(table) == [(1, "first"), (2, "second2")]
-    files = [file for split in table.handle().new_read_builder().new_scan().plan().splits() for file in split.files]
+    files = current_files(table.handle())
     assert sorted((file.min_sequence_number, file.max_sequence_number) for file in files) == [(1, 1), (2, 2)]
 
 

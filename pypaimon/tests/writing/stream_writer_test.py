@@ -25,6 +25,7 @@ from pypaimon.streaming import (
     stream_write_builder,
 )
 from support.crash.crashing_file_io import MortalFileIO
+from support.tables.handles import batch_table
 from support.tables.streamed_table import Table
 from support.tables.written_tables import changes, key_value_table, rows
 
@@ -208,8 +209,7 @@ def test_integers_of_other_libraries_are_narrowed_where_they_fit(table: Table) -
         with pytest.raises(BadRowError, match="'v' holds a value out of the range of int8"):
             writer.write(pa.table({"k": [3, 4], "v": [1, 128]}))
         writer.commit()
-    builder = handle.new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    found = batch_table(handle)
     assert found.to_pydict() == {"k": [1, 2], "v": [3, -128]}
 
 
@@ -359,8 +359,7 @@ def test_overwrite_of_partitions(table: Table, partition: Any, left: Any) -> Non
                 writer.commit()
         else:
             writer.commit()
-    builder = days.new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pydict()
+    found = batch_table(days).to_pydict()
     expected = left or [("a", 1), ("b", 2)]
     assert sorted(zip(found["day"], found["value"], strict=True)) == expected
     with pytest.raises(StreamConfigError, match="value is no partition column"):

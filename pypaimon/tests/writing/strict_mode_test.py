@@ -12,6 +12,7 @@ from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamConfigError, StrictModeError, compact, stream_write_builder
 from pypaimon.streaming.writing.commit.strict_mode import LAST_SAFE_SNAPSHOT
+from support.tables.handles import batch_table
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +56,7 @@ class Parts:
         return stream_write_builder(self.table.copy({LAST_SAFE_SNAPSHOT: str(last_safe)})).with_commit_user("ours")
 
     def rows(self) -> list[tuple[str, int]]:
-        builder = self.table.new_read_builder()
-        found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        found = batch_table(self.table)
         return sorted(zip(*(found[name].to_pylist() for name in ("p", "k")), strict=True))
 
 

@@ -18,6 +18,7 @@ from pypaimon.streaming import (
     stream_write_builder,
 )
 from pypaimon.streaming.internals import AtomicType, DataField
+from support.tables.handles import batch_read
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table
 
@@ -128,8 +129,7 @@ def test_types_are_made_wider_in_the_midst_of_a_commit(tmp_path: Path) -> None:
         with pytest.raises(BadChangeError, match="record 1, column 'id'"):
             writer.write_changes([insert(id=2**40, n=1, s="")], "debezium-json", on_new_column="add")
         writer.commit()
-    builder = catalog.get_table("db.t").new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
+    found = batch_read(catalog.get_table("db.t"))
     assert sorted(found, key=lambda row: row["id"]) == [{"id": 1, "n": 1, "s": "ab"}, {"id": 2, "n": 2**40, "s": "abc"}]
 
 
@@ -155,8 +155,7 @@ def test_kinds_go_into_the_column_that_the_table_names(tmp_path: Path) -> None:
     with stream_write_builder(catalog.get_table("db.t")).open_sync() as writer:
         writer.write_changes([insert(id=1), insert(id=2), delete(id=1)], "debezium-json")
         writer.commit()
-    builder = catalog.get_table("db.t").new_read_builder()
-    assert builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist() == [{"id": 2, "kind": "+I"}]
+    assert batch_read(catalog.get_table("db.t")) == [{"id": 2, "kind": "+I"}]
 
 
 def test_rows_behind_a_new_column_win_though_others_committed_meanwhile(table: Table) -> None:

@@ -23,7 +23,7 @@ from pypaimon.streaming.writing.indexes.hashes import hashes_of
 from pypaimon.streaming.writing.indexes.index_options import IndexedColumn
 from pypaimon.streaming.writing.indexes.keys import keys_of
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
-from support.tables.handles import create_table
+from support.tables.handles import create_table, current_files
 from support.tables.written_tables import key_value_table, rows
 
 KINDS = ("bloom-filter", "bitmap", "bitmap-1")
@@ -100,7 +100,7 @@ def test_files_without_a_match_are_not_read(warehouse: Any, threshold: str, embe
             given = {"k": [3 * number + each for each in range(3)], "s": texts, "f": [0.0, number + 0.5, float("nan")]}
             writer.write(pa.table(given, schema=columns))
             writer.commit()
-    files = [file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files]
+    files = current_files(table)
     assert [bool(file.embedded_index) for file in files] == [embedded] * 3
     assert [file.extra_files for file in files] == [[] if embedded else [file.file_name + ".index"] for file in files]
     builder = stream_read_builder(table)
@@ -130,7 +130,7 @@ def test_compaction_keeps_them(warehouse: Any, threshold: str, keyed: bool) -> N
                 # The only file is moved to another level, as it is.
                 assert compact(table, full=True).snapshots
     assert compact(table, full=True).snapshots
-    (file,) = (file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files)
+    (file,) = current_files(table)
     directory = Path(file.file_path).parent
     data = file.embedded_index or (directory / file.extra_files[0]).read_bytes()
     assert {name: [each.kind for each in found] for name, found in index_parts(data).items()} == {

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
-from support.tables.handles import create_table
+from support.tables.handles import create_table, current_files
 
 VECTOR = pa.list_(pa.float32(), 2)
 COLUMNS = pa.schema(
@@ -34,7 +34,7 @@ def test_they_are_lists_in_parquet_files(warehouse: Any) -> None:
         for rows in (ROWS[1:], ROWS[:1]):
             writer.write(table(rows))
             writer.commit()
-    files = [file for split in made.new_read_builder().new_scan().plan().splits() for file in split.files]
+    files = current_files(made)
     schema = pq.read_schema(files[0].file_path)
     # Of vectors Arrow would write, and read, none that is null.
     assert schema.field("v").type == pa.list_(pa.field("element", pa.float32()))

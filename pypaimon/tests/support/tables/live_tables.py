@@ -53,13 +53,6 @@ def often(table: Any, clock: Clock | None = None) -> StreamReadBuilder:
     return StreamReadBuilder(table, None, clock).with_poll_interval_ms(POLL_MS).with_on_schema_change("follow")
 
 
-def batch_read(table: Any) -> list[dict[str, Any]]:
-    """The rows of the latest snapshot, as pypaimon reads them."""
-    builder = table.new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-    return [] if found is None else found.to_pylist()
-
-
 def in_order(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Rows that can be compared."""
     return sorted(repr(sorted(row.items())) for row in rows)
