@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import CatalogFactory
 from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.schema.table_schema import TableSchema
 
@@ -32,28 +32,10 @@ from support.tables.streamed_table import Table
 pytestmark = pytest.mark.slow
 
 
-class Partitioned:
-    """A table `db.t` of (p, v), partitioned by p."""
-
-    def __init__(self, warehouse: Path, kind: pa.DataType | None = None, **options: str) -> None:
-        self.columns = pa.schema([("p", kind or pa.string()), ("v", pa.int64())])
-        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-        self.catalog.create_database("db", True)
-        options = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-        schema = Schema.from_pyarrow_schema(self.columns, partition_keys=["p"], options=options)
-        self.catalog.create_table("db.t", schema, False)
-
-    def handle(self) -> Any:
-        return self.catalog.get_table("db.t")
-
-    def commit(self, *rows: tuple[Any, int]) -> None:
-        builder = self.handle().new_batch_write_builder()
-        writer, commit = builder.new_write(), builder.new_commit()
-        arrays = {"p": [partition for partition, _ in rows], "v": [value for _, value in rows]}
-        writer.write_arrow(pa.table(arrays, schema=self.columns))
-        commit.commit(writer.prepare_commit())
-        writer.close()
-        commit.close()
+def partitioned(warehouse: Path, kind: pa.DataType | None = None, **options: str) -> Table:
+    """A table of (p, v), partitioned by p."""
+    columns = pa.schema([("p", kind or pa.string()), ("v", pa.int64())])
+    return Table(warehouse, columns=columns, partition_keys=["p"], **options)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +51,17 @@ class Partitioned:
     ids=str,
 )
 def test_splits_by_partition_value_null_first(tmp_path: Path, kind: pa.DataType, values: list[Any]) -> None:
-    table = Partitioned(tmp_path / "w", kind)
-    table.commit(*((value, 1) for value in [*reversed(values), None]))
+    table = partitioned(tmp_path / "w", kind)
+    table.commit([(value, 1) for value in [*reversed(values), None]])
     (plan,) = Drive(table.handle(), sort_partitions=True).run()
     assert [split.partition.values[0] for split in plan.splits()] == [None, *values]
 
 
 def test_a_position_holds_for_a_reader_whose_filter_leaves_out_manifests(tmp_path: Path) -> None:
-    table = Partitioned(tmp_path / "w")
-    table.commit(("a", 1))
-    table.commit(("a", 2), ("b", 3))
-    table.commit(("a", 4), ("c", 5))
+    table = partitioned(tmp_path / "w")
+    table.commit([("a", 1)])
+    table.commit([("a", 2), ("b", 3)])
+    table.commit([("a", 4), ("c", 5)])
     first = Drive(table.handle(), limits=Limits(max_splits=1))
     for _ in range(3):
         plan = None
