@@ -78,7 +78,7 @@ def test_blobs_side_by_side_are_asked_for_together(table: Table) -> None:
 def test_indexes_of_several_blob_files_are_asked_for_at_the_same_time(tmp_path: Path) -> None:
     table = blob_table(tmp_path, blob__target_file_size=f"{60 * KB} b")
     written = [(key, "n", noise(key, 30 * KB)) for key in range(9)]
-    table.write(written)
+    table.commit(written)
     missing = {path.name for path in table.files(".blob")}
     assert len(missing) > 2
     barrier = threading.Barrier(len(missing), timeout=60)
