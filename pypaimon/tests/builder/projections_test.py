@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 from pypaimon.common.predicate import Predicate
 from pypaimon.read.table_read import TableRead
 from pypaimon.schema.data_types import AtomicType, DataField, RowType
@@ -36,15 +35,9 @@ VALUES = [
 
 @pytest.fixture
 def table(tmp_path: Path) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS), False)
-    table = catalog.get_table("db.t")
-    builder = table.new_batch_write_builder()
-    writer, commit = builder.new_write(), builder.new_commit()
-    writer.write_arrow(pa.Table.from_pylist(VALUES, schema=COLUMNS))
-    commit.commit(writer.prepare_commit())
-    return catalog.get_table("db.t")
+    made = Table(tmp_path, columns=COLUMNS)
+    made.write(pa.Table.from_pylist(VALUES, schema=COLUMNS))
+    return made.handle()
 
 
 def field(table: Any, name: str) -> DataField:
@@ -201,15 +194,9 @@ def test_in_a_log_the_row_kind_and_columns_go_by_any_name(table: Any, view: Any)
 
 
 def test_a_column_of_the_table_may_be_called_as_that_of_a_log(tmp_path: Path) -> None:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    columns = pa.schema([("k", pa.int64()), ("rowkind", pa.string())])
-    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns), False)
-    builder = catalog.get_table("db.t").new_batch_write_builder()
-    writer, commit = builder.new_write(), builder.new_commit()
-    writer.write_arrow(pa.table({"k": [1, 2], "rowkind": ["x", "y"]}, schema=columns))
-    commit.commit(writer.prepare_commit())
-    reader = stream_read_builder(catalog.get_table("db.t"))
+    table = Table(tmp_path, columns=pa.schema([("k", pa.int64()), ("rowkind", pa.string())]))
+    table.commit([(1, "x"), (2, "y")])
+    reader = stream_read_builder(table.handle())
     assert ours(reader).to_pylist() == [{"k": 1, "rowkind": "x"}, {"k": 2, "rowkind": "y"}]
     reader.with_filter(reader.new_predicate_builder().equal("rowkind", "y"))
     assert ours(reader).to_pylist() == [{"k": 2, "rowkind": "y"}]

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pypaimon import Schema
 
 from support.docs.cli_runs import Outcome, Program
-from support.tables.written_tables import KEYED, Written, changes, rows
+from support.tables.handles import create_table, sorted_rows
+from support.tables.streamed_table import KEYED, Table
+from support.tables.written_tables import changes, key_value_table, rows
 
 pytestmark = pytest.mark.slow
 
@@ -23,30 +24,28 @@ def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Written:
-    table = Written(tmp_path, "source")
+def source(tmp_path: Path) -> Table:
+    table = key_value_table(tmp_path, "source")
     grown(table, rows(1, 2, 3))
     return table
 
 
-def grown(table: Written, *commits: Any) -> None:
+def grown(table: Table, *commits: Any) -> None:
     with table.writer("maker").open_sync() as writer:
         for each in commits:
             writer.write(each)
             writer.commit()
 
 
-def held(source: Written, name: str) -> list[tuple[Any, ...]]:
-    builder = source.catalog.get_table(name).new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
-    return sorted(tuple(row.values()) for row in found)
+def held(source: Table, name: str) -> list[tuple[Any, ...]]:
+    return sorted_rows(source.catalog.get_table(name))
 
 
-def options(source: Written, name: str) -> dict[str, str]:
+def options(source: Table, name: str) -> dict[str, str]:
     return dict(source.catalog.get_table(name).table_schema.options)
 
 
-def test_each_run_goes_on_where_the_last_one_ended(program: Program, source: Written) -> None:
+def test_each_run_goes_on_where_the_last_one_ended(program: Program, source: Table) -> None:
     first = program("copy", "db.source", "db.copy", "--create")
     assert first == Outcome(0, "db.source -> db.copy: 1 commit; it holds db.source before snapshot 2\n", "")
     assert held(source, "db.copy") == source.rows()
@@ -66,7 +65,7 @@ def test_each_run_goes_on_where_the_last_one_ended(program: Program, source: Wri
     assert program("copy", "db.source", "db.copy", "--json").records[0]["commits"] == 0
 
 
-def test_a_part_into_another_warehouse(program: Program, source: Written, tmp_path: Path) -> None:
+def test_a_part_into_another_warehouse(program: Program, source: Table, tmp_path: Path) -> None:
     other = tmp_path / "other"
     arguments = ["--target-warehouse", str(other), "--create", "--filter", "k > 1", "--columns", "k"]
     assert program("copy", "db.source", "new.part", *arguments, "--create-option", "bucket=3").code == 0
@@ -77,7 +76,7 @@ def test_a_part_into_another_warehouse(program: Program, source: Written, tmp_pa
 
 
 def test_a_copy_merges_nothing_where_the_changes_are_merged(program: Program, tmp_path: Path) -> None:
-    merged = Written(
+    merged = key_value_table(
         tmp_path,
         "merged",
         **{
@@ -90,19 +89,19 @@ def test_a_copy_merges_nothing_where_the_changes_are_merged(program: Program, tm
     program("copy", "db.merged", "db.copy", "--create")
     assert options(merged, "db.copy") == {"bucket": "2", "changelog-producer": "input", "target-file-size": "1 mb"}
     places = {"consumer.expiration-time": "1 d", "scan.max-snapshot.count": "9", "sequence.field": "v"}
-    raw = Written(tmp_path, "raw", **places)
+    raw = key_value_table(tmp_path, "raw", **places)
     assert program("copy", "db.raw", "db.raw_copy", "--create").code == 0
     assert options(raw, "db.raw_copy") == {"bucket": "2", "sequence.field": "v"}
 
 
 def test_a_copy_has_the_dynamic_buckets_of_its_source(program: Program, tmp_path: Path) -> None:
-    dynamic = Written(tmp_path, "dynamic", bucket="-1")
+    dynamic = key_value_table(tmp_path, "dynamic", bucket="-1")
     grown(dynamic, rows(1, 2))
     assert program("copy", "db.dynamic", "db.copy", "--create").code == 0
     assert options(dynamic, "db.copy") == {"bucket": "-1"} and held(dynamic, "db.copy") == dynamic.rows()
 
 
-def test_it_follows_until_it_is_ended(program: Program, source: Written, tmp_path: Path) -> None:
+def test_it_follows_until_it_is_ended(program: Program, source: Table, tmp_path: Path) -> None:
     snapshots = tmp_path / "db.db" / "copy" / "snapshot"
 
     def change_and_end() -> None:
@@ -133,10 +132,9 @@ def test_it_follows_until_it_is_ended(program: Program, source: Written, tmp_pat
     ],
 )
 def test_what_cannot_be_copied(
-    program: Program, source: Written, tmp_path: Path, arguments: list[str], code: int, said: str
+    program: Program, source: Table, tmp_path: Path, arguments: list[str], code: int, said: str
 ) -> None:
-    schema = Schema.from_pyarrow_schema(KEYED, primary_keys=["k"], partition_keys=["v"])
-    source.catalog.create_table("db.moving", schema, False)
+    create_table(source.catalog, "moving", KEYED, primary_keys=["k"], partition_keys=["v"])
     found = program("copy", *arguments)
     assert found.code == code and said in found.err
     assert "copy" not in source.catalog.list_tables("db")

@@ -21,6 +21,7 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from support.docs.cli_runs import PROGRAM, Outcome, Program
+from support.tables.handles import batch_read, batch_table
 
 pytestmark = pytest.mark.slow
 
@@ -53,8 +54,7 @@ def catalog(tmp_path: Path) -> Any:
 
 
 def held(catalog: Any, name: str = "t") -> list[dict[str, Any]]:
-    builder = catalog.get_table(f"db.{name}").new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
+    found = batch_read(catalog.get_table(f"db.{name}"))
     return sorted(found, key=lambda row: row["id"])
 
 
@@ -246,8 +246,7 @@ def test_an_object_without_fields_is_a_row_of_nulls(program: Program, catalog: A
     path.write_text("{}\n{}\n")
     outcome = program("write", "db.nulls", str(path))
     assert "2 rows in 1 commit" in outcome.out
-    builder = catalog.get_table("db.nulls").new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    found = batch_table(catalog.get_table("db.nulls"))
     assert found.to_pylist() == [{"id": None, "v": None}] * 2
 
 

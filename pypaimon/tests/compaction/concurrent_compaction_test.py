@@ -23,6 +23,7 @@ from pypaimon.streaming.writing.commit.exactly_once import commit_batch
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
+from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -40,8 +41,7 @@ def world_of(directory: Path, *, keyed: bool) -> World:
 
 
 def rows_of(table: Any) -> list[tuple[int, int]]:
-    builder = table.new_read_builder()
-    data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    data = batch_table(table)
     return list(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
 

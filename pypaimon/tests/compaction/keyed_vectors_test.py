@@ -25,6 +25,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import SchemaChange
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
+from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -96,8 +97,7 @@ class Marked:
 
     def check_pypaimon(self) -> None:
         """pypaimon's own reader, which knows vectors of 32 bits."""
-        builder = self.table.new_read_builder()
-        data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        data = batch_table(self.table)
         assert sorted((tuple(row.values()) for row in data.to_pylist()), key=repr) == self.model
 
     def buckets(self) -> list[LiveBucket]:

@@ -164,14 +164,14 @@ def test_partitions_of_one_bucket_come_to_several_workers(tmp_path: Path) -> Non
 
 
 def test_a_file_of_blobs_of_several_row_id_ranges_is_one_workers(tmp_path: Path) -> None:
-    from support.tables.blob_tables import BlobTable
+    from support.tables.blob_tables import blob_table
 
-    table = BlobTable(tmp_path)
+    table = blob_table(tmp_path)
     for commit in range(4):
-        table.write([(commit * 10 + row, "n", bytes([row])) for row in range(5)])
-    feed = Feed.of(table.builder(), "test")
+        table.commit([(commit * 10 + row, "n", bytes([row])) for row in range(5)])
+    feed = Feed.of(table.state_builder(), "test")
     parts = [[row for batch in worked(feed, Share(index, 3), 100, False) for row in batch] for index in range(3)]
-    assert sorted(row for part in parts for row in part) == sorted(streamed(table.builder()))
+    assert sorted(row for part in parts for row in part) == sorted(streamed(table.state_builder()))
     assert all(parts)
 
 

@@ -19,7 +19,8 @@ from pypaimon.streaming.files.row_id_groups import RowIdGroup, row_id_groups
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.reading.blob_fetcher import BlobFetcher
-from support.tables.blob_tables import BlobTable
+from support.tables.blob_tables import blob_table
+from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ LAYERS = st.lists(
 class Files:
     """Files that are made up in the directory of a table."""
 
-    def __init__(self, table: BlobTable) -> None:
+    def __init__(self, table: Table) -> None:
         self.directory = TableDirectory.of(table.handle())
         scan = table.handle().new_read_builder().new_scan()
         files = [file for split in scan.plan().splits() for file in split.files]
@@ -88,8 +89,8 @@ class Files:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    table = BlobTable(tmp_path_factory.mktemp("warehouse"))
-    table.write([(1, "a", b"x")])
+    table = blob_table(tmp_path_factory.mktemp("warehouse"))
+    table.commit([(1, "a", b"x")])
     return Files(table)
 
 

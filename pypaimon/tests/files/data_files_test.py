@@ -30,8 +30,9 @@ from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
 from support.corpus.cases import load
 from support.corpus.values import column_values
+from support.tables.handles import create_table
 from support.tables.orc_timestamps import read_or_refused
-from support.tables.stream_files import create, meta, put, reader, split, write
+from support.tables.stream_files import meta, put, reader, split, write
 
 FLAT = pa.schema([("id", pa.int32()), ("v", pa.string())])
 
@@ -134,7 +135,7 @@ ORC_COLUMNS = pa.schema(
 @pytest.mark.parametrize("compression", ["uncompressed", "zstd", "zlib", "snappy", "lz4"])
 @pytest.mark.parametrize("far", [datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(1, 1, 1, 0, 0, 0, 1)])
 def test_orc_timestamps_beyond_nanoseconds(warehouse: Any, compression: str, far: datetime) -> None:
-    table = create(warehouse, "t", ORC_COLUMNS, options={"file.format": "orc"})
+    table = create_table(warehouse, "t", ORC_COLUMNS, options={"file.format": "orc"})
     near = datetime(2024, 2, 29, 12, 34, 56, 789_123)
     full = {"near": near, "far": far, "many": [far, None], "row": {"t": far}, "map": [("k", far)], "nanos": near}
     data = pa.Table.from_pylist([full, dict.fromkeys(full), full], ORC_COLUMNS)
@@ -155,7 +156,7 @@ def test_parquet_timestamps_beyond_nanoseconds_are_refused(warehouse: Any, neste
     stored, wanted = pa.timestamp("us"), pa.timestamp("ns")
     values = [datetime(9999, 12, 31), datetime(2262, 4, 11), None]
     columns = [pa.array([[value] if nested else value], pa.list_(stored) if nested else stored) for value in values]
-    table = create(warehouse, "t", pa.schema([("ts", pa.list_(wanted) if nested else wanted)]))
+    table = create_table(warehouse, "t", pa.schema([("ts", pa.list_(wanted) if nested else wanted)]))
     far, near, none = (
         put(table, f"{index}.parquet", pa.table({"ts": column}), int96=True) for index, column in enumerate(columns)
     )
@@ -188,7 +189,7 @@ AVRO_FIELDS: dict[str, tuple[Any, pa.DataType]] = {
 
 
 def test_avro_timestamps_without_fractions_are_stored_in_milliseconds(warehouse: Any) -> None:
-    table = create(warehouse, "t", pa.schema([("t", pa.timestamp("s")), ("z", pa.timestamp("s", "UTC"))]))
+    table = create_table(warehouse, "t", pa.schema([("t", pa.timestamp("s")), ("z", pa.timestamp("s", "UTC"))]))
     path = Path(str(table.table_path)) / "bucket-0" / "a.avro"
     path.parent.mkdir(parents=True)
     millis = {"type": "long", "logicalType": "timestamp-millis"}
@@ -204,7 +205,7 @@ def test_avro_timestamps_without_fractions_are_stored_in_milliseconds(warehouse:
 @pytest.mark.parametrize("key", [pa.int32(), pa.int64()], ids=["as it is", "cast"])
 def test_a_null_key_of_a_map_is_refused(warehouse: Any, key: pa.DataType) -> None:
     """Paimon's maps may have one. Arrow ends the process where it finds one."""
-    table = create(warehouse, "t", pa.schema([("m", pa.map_(key, pa.int32()))]))
+    table = create_table(warehouse, "t", pa.schema([("m", pa.map_(key, pa.int32()))]))
     path = Path(str(table.table_path)) / "bucket-0" / "a.avro"
     path.parent.mkdir(parents=True)
     pair = {"type": "record", "name": "p", "fields": [{"name": each, "type": optional("int")} for each in "kv"]}
@@ -221,7 +222,7 @@ def test_a_null_key_of_a_map_is_refused(warehouse: Any, key: pa.DataType) -> Non
 
 @pytest.mark.parametrize("names", [list(AVRO_FIELDS)[:4], list(AVRO_FIELDS)], ids=["polars", "fastavro"])
 def test_avro_decimals_arrays_and_maps(warehouse: Any, names: list[str]) -> None:
-    table = create(warehouse, "t", pa.schema([(name, AVRO_FIELDS[name][1]) for name in names]))
+    table = create_table(warehouse, "t", pa.schema([(name, AVRO_FIELDS[name][1]) for name in names]))
     stored = [
         {
             "dec": Decimal(text),
@@ -254,7 +255,7 @@ def test_avro_decimals_arrays_and_maps(warehouse: Any, names: list[str]) -> None
 
 
 def test_system_columns_are_stored_or_come_from_the_manifest(warehouse: Any) -> None:
-    table = create(warehouse, "t", FLAT)
+    table = create_table(warehouse, "t", FLAT)
     data = pa.table({"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"], "_VALUE_KIND": pa.array([0, 3], pa.int8())})
     file = put(table, "a.parquet", data, first_row_id=10, max_sequence_number=7)
     read = read_all(table, file, system_columns=(VALUE_KIND, SEQUENCE_NUMBER, ROW_ID))
@@ -295,7 +296,7 @@ def test_streams_of_other_stores(scenario: str, kind: Any) -> None:
 
 @pytest.mark.parametrize("name", ["data.json", "data.blob", "data.csv"])
 def test_other_formats_are_refused_by_name(warehouse: Any, name: str) -> None:
-    table = create(warehouse, "t", FLAT)
+    table = create_table(warehouse, "t", FLAT)
     with pytest.raises(UnsupportedTableError, match=name.rpartition(".")[2]):
         read_all(table, meta(Path(str(table.table_path)) / "bucket-0" / name, 1))
 
@@ -319,7 +320,7 @@ def parquet_bytes(values: list[dict[str, Any]]) -> bytes:
 
 @pytest.mark.parametrize(("extension", "encode"), [("cc-parquet", parquet_bytes), ("cc-avro", avro_bytes)])
 def test_merged_changelog_files_are_read_from_their_range(warehouse: Any, extension: str, encode: Any) -> None:
-    table = create(warehouse, "t", FLAT)
+    table = create_table(warehouse, "t", FLAT)
     first, second = encode([{"id": 1, "v": "a"}]), encode([{"id": 2, "v": "b"}])
     real = Path(str(table.table_path)) / "bucket-0" / f"compacted-changelog-x$0-{len(first)}.{extension}"
     real.parent.mkdir(parents=True)
@@ -333,7 +334,7 @@ def test_merged_changelog_files_are_read_from_their_range(warehouse: Any, extens
 
 
 def test_wide_rows_come_in_smaller_batches(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = create(warehouse, "t", FLAT)
+    table = create_table(warehouse, "t", FLAT)
     rows = pa.table({"id": range(300), "v": [f"{number:0100}" for number in range(300)]}, FLAT)
     file = put(table, "a.parquet", rows)
     monkeypatch.setattr(parquet_files, "_DECODED_BYTES", 3000)
@@ -345,7 +346,7 @@ def test_wide_rows_come_in_smaller_batches(warehouse: Any, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.avro"])
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"Obj\x01garbage", b"ORC" + bytes(40)])
 def test_garbage_is_a_damaged_file_with_its_path(warehouse: Any, name: str, content: bytes) -> None:
-    table = create(warehouse, "t", FLAT)
+    table = create_table(warehouse, "t", FLAT)
     path = Path(str(table.table_path)) / "bucket-0" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -358,7 +359,7 @@ def test_garbage_is_a_damaged_file_with_its_path(warehouse: Any, name: str, cont
 
 
 def test_columns_are_found_by_field_id(warehouse: Any) -> None:
-    table = create(warehouse, "t", pa.schema([("id", pa.int32()), ("a", pa.string()), ("b", pa.int64())]))
+    table = create_table(warehouse, "t", pa.schema([("id", pa.int32()), ("a", pa.string()), ("b", pa.int64())]))
     files = write(table, pa.table({"id": pa.array([1], pa.int32()), "a": ["x"], "b": [5]}))
     for change in (
         [SchemaChange.rename_column("a", "renamed")],
@@ -374,13 +375,13 @@ def test_columns_are_found_by_field_id(warehouse: Any) -> None:
 
 
 def test_a_file_without_any_column_that_is_read_still_has_its_rows(warehouse: Any) -> None:
-    table = create(warehouse, "t", FLAT)
+    table = create_table(warehouse, "t", FLAT)
     file = put(table, "a.parquet", pa.table({"other": [1, 2, 3]}))
     assert read_all(table, file, batch_size=2).to_pylist() == [{"id": None, "v": None}] * 3
 
 
 def test_a_value_of_a_newer_file_that_does_not_fit_is_an_error(warehouse: Any) -> None:
-    table = create(warehouse, "t", FLAT)
+    table = create_table(warehouse, "t", FLAT)
     warehouse.alter_table("db.t", [SchemaChange.update_column_type("id", AtomicType("BIGINT"))], False)
     fits = put(table, "a.parquet", pa.table({"id": pa.array([1], pa.int64()), "v": ["a"]}), schema_id=1)
     beyond = put(table, "b.parquet", pa.table({"id": pa.array([1 << 40], pa.int64()), "v": ["a"]}), schema_id=1)

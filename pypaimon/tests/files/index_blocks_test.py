@@ -26,7 +26,8 @@ from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.model.plan import SplitMode
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO, Meeting
-from support.tables.stream_files import create, put, reader, records, split
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, records, split
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def rows_of(vectors: PlanVectors, file: DeletionFile) -> list[int]:
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one split", "a split each"])
 def test_an_index_file_is_asked_for_once_for_all_files_of_a_plan(warehouse: Any, shared: bool) -> None:
-    table = create(warehouse, "t", KEYED, options={"deletion-vectors.enabled": "true"})
+    table = create_table(warehouse, "t", KEYED, options={"deletion-vectors.enabled": "true"})
     rows = pa.table({"id": range(10), "v": ["v"] * 10}, KEYED)
     files = [put(table, f"{number}.parquet", rows) for number in range(10)]
     path = Path(str(table.table_path)) / "index" / "index-1"
@@ -79,7 +80,7 @@ def test_an_index_file_is_asked_for_once_for_all_files_of_a_plan(warehouse: Any,
 
 def test_files_that_are_opened_at_the_same_time_ask_for_their_index_file_once(warehouse: Any) -> None:
     options = {"deletion-vectors.enabled": "true", "bucket": "1"}
-    table = create(warehouse, "t", KEYED, primary_keys=["id"], options=options)
+    table = create_table(warehouse, "t", KEYED, primary_keys=["id"], options=options)
     low, high = (GenericRow([key], table.fields[:1]) for key in (0, 9))
     stored = records([0] * 10, pa.table({"id": range(10), "v": ["v"] * 10}, KEYED))
     files = [put(table, f"{number}.parquet", stored, min_key=low, max_key=high) for number in range(8)]
@@ -197,7 +198,7 @@ def test_damage_is_told_and_what_was_repaired_is_read(store: Store, tmp_path: Pa
 
 
 def test_index_files_of_many_buckets_are_asked_for_together_with_the_data_files(warehouse: Any) -> None:
-    table = create(warehouse, "t", KEYED, options={"deletion-vectors.enabled": "true"})
+    table = create_table(warehouse, "t", KEYED, options={"deletion-vectors.enabled": "true"})
     rows = pa.table({"id": range(10), "v": ["v"] * 10}, KEYED)
     home = Path(str(table.table_path))
     plan = []

@@ -25,7 +25,8 @@ from pypaimon.streaming.internals import (
     TableSchema,
 )
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.tables.stream_files import create, put
+from support.tables.handles import create_table
+from support.tables.stream_files import put
 
 CUTS: list[tuple[str, str, Any, Any]] = [
     ("BIGINT", "INT", 5, 1 << 40),
@@ -56,7 +57,7 @@ def test_a_value_is_read_whole_or_not_at_all(
 ) -> None:
     typed, wrapped = DEPTHS[depth]
     stored, wanted = ([DataField(0, "v", typed(AtomicType(kind)))] for kind in (newer, older))
-    table = create(warehouse, "t", pa.schema([("v", pa.int32())]))
+    table = create_table(warehouse, "t", pa.schema([("v", pa.int32())]))
     schema = TableSchema(id=1, fields=stored, highest_field_id=2)
     (Path(table.table_path) / "schema" / "schema-1").write_text(JSON.to_json(schema))
 

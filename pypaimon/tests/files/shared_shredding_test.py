@@ -21,8 +21,9 @@ from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.plan import SplitMode
 from support.samples import sample_seed
+from support.tables.handles import create_table
 from support.tables.orc_timestamps import read_or_refused
-from support.tables.stream_files import create, meta, reader, split, write
+from support.tables.stream_files import meta, reader, split, write
 
 PREFIX = "paimon.map.shared-shredding."
 KEYS = {"a": 0, "b": 1, "c": 2, "ä": 5}
@@ -78,7 +79,7 @@ def read(
     batch_size: int = 1000,
 ) -> list[Any]:
     """The maps of a file of these rows, as a read gives them."""
-    table = create(warehouse, "t", columns)
+    table = create_table(warehouse, "t", columns)
     path = Path(str(table.table_path)) / "bucket-0" / f"a.{suffix}"
     path.parent.mkdir(parents=True)
     rows = pa.table({"id": pa.array(range(len(stored)), pa.int32()), "m": pa.array(stored, kind or row_type())})
@@ -162,7 +163,7 @@ def test_random_maps_that_pypaimon_writes(warehouse: Any, policy: str) -> None:
     widths = {"m": random.choice([1, 3, 40]), "k": 2}
     options = {f"fields.{name}.{key}": text for name in widths for key, text in layout.items()}
     options |= {f"fields.{name}.map.shared-shredding.max-columns": str(width) for name, width in widths.items()}
-    table = create(warehouse, "t", columns, options=options)
+    table = create_table(warehouse, "t", columns, options=options)
     rows = pa.Table.from_pylist([random_row(random, index) for index in range(700)], columns)
     files = write(table, rows)
     for batch_size in (64, 1000):
@@ -290,7 +291,7 @@ def test_an_unknown_compression_is_refused_by_name(warehouse: Any) -> None:
 
 @pytest.mark.parametrize("text", ["?", base64.b64encode(b"no schema").decode(), ""], ids=["text", "bytes", "empty"])
 def test_a_damaged_arrow_schema_is_an_error(warehouse: Any, text: str) -> None:
-    table = create(warehouse, "t", COLUMNS)
+    table = create_table(warehouse, "t", COLUMNS)
     path = Path(str(table.table_path)) / "bucket-0" / "a.orc"
     path.parent.mkdir(parents=True)
     rows = pa.table({"id": pa.array([1], pa.int32()), "m": pa.array(STORED[:1], row_type())})

@@ -12,7 +12,8 @@ import pytest
 from pypaimon.streaming import CorruptTableError
 from pypaimon.streaming.model.plan import SplitMode
 from support.samples import seeded
-from support.tables.stream_files import create, put, reader, split
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, split
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ OPTIONS = {"data-evolution.enabled": "true", "row-tracking.enabled": "true", "ve
 
 @pytest.fixture
 def table(warehouse: Any) -> Any:
-    return create(warehouse, "t", SCHEMA, options=OPTIONS)
+    return create_table(warehouse, "t", SCHEMA, options=OPTIONS)
 
 
 @dataclass(frozen=True)

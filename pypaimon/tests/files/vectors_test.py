@@ -16,7 +16,8 @@ import pytest
 
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.model.plan import SplitMode
-from support.tables.stream_files import create, meta, reader, split
+from support.tables.handles import create_table
+from support.tables.stream_files import meta, reader, split
 
 VECTOR, LIST = pa.list_(pa.float32(), 2), pa.list_(pa.float32())
 COLUMNS = pa.schema([("id", pa.int32()), ("v", VECTOR), ("r", pa.struct([("w", VECTOR)]))])
@@ -108,7 +109,7 @@ def file_of(table: Any, suffix: str, write: Any, rows: list[dict[str, Any]], *st
 @FORMATS
 @pytest.mark.parametrize("batch_size", [1, 3, 1000])
 def test_null_vectors_are_null(warehouse: Any, suffix: str, write: Any, batch_size: int) -> None:
-    table = create(warehouse, "t", COLUMNS)
+    table = create_table(warehouse, "t", COLUMNS)
     plan = [split(SplitMode.ROWS, [file_of(table, suffix, write, ROWS)])]
     for names in (("id", "v", "r"), ("v",)):
         read = reader(table, batch_size=batch_size, include_row_kind=False, projection=names)
@@ -121,7 +122,7 @@ def test_null_vectors_are_null(warehouse: Any, suffix: str, write: Any, batch_si
 @FORMATS
 @pytest.mark.parametrize("rows", [CONTAINED, CONTAINED[:1] * 3, []], ids=["some null", "all null", "none"])
 def test_vectors_in_other_types(warehouse: Any, suffix: str, write: Any, rows: list[dict[str, Any]]) -> None:
-    table = create(warehouse, "t", containers(VECTOR))
+    table = create_table(warehouse, "t", containers(VECTOR))
     file = file_of(table, suffix, write, rows, containers(LIST))
     found = reader(table, include_row_kind=False).to_arrow([split(SplitMode.ROWS, [file])])
     found.validate(full=True)
@@ -130,7 +131,7 @@ def test_vectors_in_other_types(warehouse: Any, suffix: str, write: Any, rows: l
 
 @FORMATS
 def test_a_vector_of_another_length_is_an_error(warehouse: Any, suffix: str, write: Any) -> None:
-    table = create(warehouse, "t", COLUMNS)
+    table = create_table(warehouse, "t", COLUMNS)
     file = file_of(table, suffix, write, [*ROWS, {"id": 4, "v": [1.0, 2.0, 3.0], "r": None}])
     with pytest.raises(CorruptTableError, match="a vector of 2 elements is stored with 3"):
         reader(table).to_arrow([split(SplitMode.ROWS, [file])])

@@ -19,7 +19,8 @@ from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.internals import GenericRow, GenericRowSerializer
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from support.tables.stream_files import create, write
+from support.tables.handles import create_table
+from support.tables.stream_files import write
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ SPELLED_OTHERWISE: dict[str, tuple[pa.DataType, Any]] = {
 
 def table_of(warehouse: Any, kind: pa.DataType, file_format: str, **options: str) -> Any:
     schema = pa.schema([("a", pa.int32()), ("p", kind), ("b", pa.string())])
-    return create(warehouse, "t", schema, partition_keys=["p"], options={"file.format": file_format, **options})
+    return create_table(warehouse, "t", schema, partition_keys=["p"], options={"file.format": file_format, **options})
 
 
 def rows(table: Any, **settings: Any) -> list[dict[str, Any]]:

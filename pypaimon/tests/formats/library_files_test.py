@@ -20,7 +20,8 @@ import pytest
 from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError
 from pypaimon.streaming.formats.library_files import decoding
 from pypaimon.streaming.model.plan import SplitMode
-from support.tables.stream_files import create, current_files, reader, split, write
+from support.tables.handles import create_table, current_files
+from support.tables.stream_files import reader, split, write
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +66,7 @@ def rows(columns: pa.Schema, count: int) -> pa.Table:
 
 
 def table_of(catalog: Any, file_format: str) -> Any:
-    return create(catalog, file_format, COLUMNS[file_format], options={"file.format": file_format})
+    return create_table(catalog, file_format, COLUMNS[file_format], options={"file.format": file_format})
 
 
 @pytest.mark.parametrize("projection", [None, ("s", "id"), ("l",)])
@@ -84,7 +85,9 @@ def test_values_of_every_type(warehouse: Any, file_format: str, projection: tupl
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_files_of_a_primary_key_table_are_merged(warehouse: Any, file_format: str) -> None:
-    table = create(warehouse, "k", KEYED, primary_keys=["id"], options={"file.format": file_format, "bucket": "1"})
+    table = create_table(
+        warehouse, "k", KEYED, primary_keys=["id"], options={"file.format": file_format, "bucket": "1"}
+    )
     for batch, start in enumerate((0, 100)):
         write(table, pa.table({"id": range(start, start + 200), "v": [f"{batch}"] * 200}, schema=KEYED))
     read = reader(table, include_row_kind=False).to_arrow([split(SplitMode.MERGE, current_files(table))])

@@ -21,7 +21,8 @@ from pypaimon.streaming.internals import ArrayType, AtomicType, DataField, DataT
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.plan import SplitMode
 from support.samples import SOAK, seeded
-from support.tables.stream_files import create, current_files, reader, split, write
+from support.tables.handles import create_table, current_files
+from support.tables.stream_files import reader, split, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -81,7 +82,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table(warehouse: Any, small_blocks: None) -> Any:
-    return create(warehouse, "t", ALL, options={"file.format": "row"})
+    return create_table(warehouse, "t", ALL, options={"file.format": "row"})
 
 
 @pytest.mark.parametrize("projection", [None, ("id",), ("r", "m"), ("s", "id")])
@@ -97,7 +98,7 @@ def test_values_of_every_type(table: Any, projection: tuple[str, ...] | None) ->
 
 def test_files_of_a_primary_key_table_are_merged(warehouse: Any, small_blocks: None) -> None:
     """Java's own merge of such files loses keys."""
-    table = create(warehouse, "k", KEYED, primary_keys=["id"], options={"file.format": "row", "bucket": "1"})
+    table = create_table(warehouse, "k", KEYED, primary_keys=["id"], options={"file.format": "row", "bucket": "1"})
     for batch, start in enumerate((0, 100)):
         write(table, pa.table({"id": range(start, start + 200), "v": [f"{batch}"] * 200}, schema=KEYED))
     read = reader(table, include_row_kind=False).to_arrow([split(SplitMode.MERGE, current_files(table))])
@@ -117,7 +118,7 @@ def test_columns_of_a_file_follow_from_its_schema(
     warehouse: Any, options: dict[str, str], write_cols: list[str] | None, names: list[str]
 ) -> None:
     """pypaimon writes no thin files, Java does."""
-    table = create(warehouse, "k", KEYED, primary_keys=["id"], options=options)
+    table = create_table(warehouse, "k", KEYED, primary_keys=["id"], options=options)
     assert [field.name for field in stored_fields(table.table_schema, write_cols)] == names
 
 

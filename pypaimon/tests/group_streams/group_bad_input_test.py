@@ -18,22 +18,23 @@ from pypaimon.streaming import (
 from support.docs.cli_runs import Program
 from support.groups.members import BUCKETS, SESSION, Member, group, keys, write
 from support.stores.s3_server import S3Server
-from support.tables.written_tables import Written
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table
 
 pytestmark = pytest.mark.server
 
 
-def alone(table: Written) -> StreamReadBuilder:
+def alone(table: Table) -> StreamReadBuilder:
     return stream_read_builder(table.handle()).with_consumer_id("etl").with_poll_interval_ms(20)
 
 
-def bounded(table: Written, group_id: str = "etl") -> list[int]:
+def bounded(table: Table, group_id: str = "etl") -> list[int]:
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_end(latest=True)
     with builder.with_group(group_id, session_timeout=SESSION).open_sync() as stream:
         return sorted(key for batch in stream for key in keys(batch))
 
 
-def test_two_groups_have_nothing_to_do_with_each_other(written: Written) -> None:
+def test_two_groups_have_nothing_to_do_with_each_other(written: Table) -> None:
     with group(written).open_sync() as first:
         assert sorted(keys(next(first))) == list(range(40))
         assert bounded(written, "other") == list(range(40))
@@ -42,7 +43,7 @@ def test_two_groups_have_nothing_to_do_with_each_other(written: Written) -> None
     assert bounded(written, "other") == [50]
 
 
-def test_a_reader_of_its_id_takes_over_and_the_living_group_ends(written: Written) -> None:
+def test_a_reader_of_its_id_takes_over_and_the_living_group_ends(written: Table) -> None:
     with group(written).open_sync() as shared:
         first = next(shared)
         with alone(written).open_sync() as stream:
@@ -54,7 +55,7 @@ def test_a_reader_of_its_id_takes_over_and_the_living_group_ends(written: Writte
     assert [info.name.text for info in list_consumers(written.handle()) if info.consumer_id == "etl"] == ["etl"]
 
 
-def test_shards_become_a_group_and_shards_again(written: Written) -> None:
+def test_shards_become_a_group_and_shards_again(written: Table) -> None:
     """A group begins where all shards have confirmed: what one of them had more comes again."""
 
     def shard(index: int) -> list[int]:
@@ -70,7 +71,7 @@ def test_shards_become_a_group_and_shards_again(written: Written) -> None:
 
 
 @pytest.mark.parametrize("which", ["state", "member"])
-def test_a_damaged_file_is_named(written: Written, which: str) -> None:
+def test_a_damaged_file_is_named(written: Table, which: str) -> None:
     with group(written).open_sync() as stream:
         next(stream)
     home = written.path / "consumer" / "group-etl" / "1"
@@ -81,7 +82,7 @@ def test_a_damaged_file_is_named(written: Written, which: str) -> None:
 
 
 def test_a_damaged_register_does_not_keep_a_group_from_being_deleted(
-    written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with group(written).open_sync() as stream:
         next(stream)
@@ -94,7 +95,7 @@ def test_a_damaged_register_does_not_keep_a_group_from_being_deleted(
 
 def test_what_a_store_stores_late_counts_no_more(server: S3Server, tmp_path: Path) -> None:
     """Heartbeats of a member hang until another one has its slots: neither they nor what it confirms are stored."""
-    table = Written(tmp_path, "late", catalog=server.catalog("late"), bucket=str(BUCKETS))
+    table = key_value_table(tmp_path, "late", catalog=server.catalog("late"), bucket=str(BUCKETS))
     write(table, *range(40))
     slow, lost = copy(table), list[int]()
     slow.catalog = server.catalog("late", **{"s3.access-key": "slow"})

@@ -13,18 +13,19 @@ import pytest
 from pypaimon.streaming import GroupStreamBuilder, StreamConfigError, stream_read_builder
 from support.docs.cli_runs import Program
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
-from support.tables.written_tables import Written
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def written(written: Written) -> Written:
+def written(written: Table) -> Table:
     write(written, *range(100, 140))
     return written
 
 
-def bounded(table: Written, end: dict[str, Any], **settings: Any) -> GroupStreamBuilder:
+def bounded(table: Table, end: dict[str, Any], **settings: Any) -> GroupStreamBuilder:
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_end(**end)
     return builder.with_group("etl", **{"session_timeout": SESSION, **settings})
 
@@ -33,7 +34,7 @@ def all_keys(stream: Any) -> list[int]:
     return sorted(key for batch in stream for key in keys(batch))
 
 
-def test_a_member_alone_ends_at_the_latest_snapshot_and_the_next_one_goes_on_there(written: Written) -> None:
+def test_a_member_alone_ends_at_the_latest_snapshot_and_the_next_one_goes_on_there(written: Table) -> None:
     with bounded(written, {"latest": True}).open_sync() as stream:
         assert all_keys(stream) == [*range(40), *range(100, 140)]
         assert stream.assignment is None
@@ -45,7 +46,7 @@ def test_a_member_alone_ends_at_the_latest_snapshot_and_the_next_one_goes_on_the
 
 
 @pytest.mark.parametrize("end", [{"snapshot_id": 1}, {"latest": True}])
-def test_what_comes_behind_the_end_is_not_read(written: Written, end: dict[str, Any]) -> None:
+def test_what_comes_behind_the_end_is_not_read(written: Table, end: dict[str, Any]) -> None:
     """A latest snapshot is that of the moment at which the member joins."""
     builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_start(snapshot_id=1, full=True)
     shared = builder.with_end(**end).with_group("etl", session_timeout=SESSION)
@@ -56,7 +57,7 @@ def test_what_comes_behind_the_end_is_not_read(written: Written, end: dict[str, 
     assert sorted(found) == [*range(40), *(range(100, 140) if "latest" in end else ())]
 
 
-def test_a_time_that_has_passed_is_an_end(written: Written) -> None:
+def test_a_time_that_has_passed_is_an_end(written: Table) -> None:
     millis = written.handle().snapshot_manager().get_snapshot_by_id(1).time_millis
     builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_start(snapshot_id=1, full=True)
     for wanted in (list(range(40)), []):
@@ -65,19 +66,19 @@ def test_a_time_that_has_passed_is_an_end(written: Written) -> None:
 
 
 def test_a_table_without_snapshots_is_at_its_end(tmp_path: Path) -> None:
-    table = Written(tmp_path, bucket="2")
+    table = key_value_table(tmp_path, bucket="2")
     with bounded(table, {"latest": True}).open_sync() as stream:
         assert all_keys(stream) == []
 
 
-def test_a_group_that_begins_behind_the_end_is_an_error(written: Written) -> None:
+def test_a_group_that_begins_behind_the_end_is_an_error(written: Table) -> None:
     with bounded(written, {"snapshot_id": 1}).open_sync() as stream:
         for _ in range(2):
             with pytest.raises(StreamConfigError, match="beyond the end at snapshot 1"):
                 next(stream)
 
 
-def test_no_member_ends_before_all_is_confirmed(written: Written) -> None:
+def test_no_member_ends_before_all_is_confirmed(written: Table) -> None:
     """Also one that has nothing to read: of four slots each member has one, and the fifth member none."""
     first = bounded(written, {"latest": True}, commit="manual").open_sync(batch_bytes=1)
     batch = next(first)
@@ -99,7 +100,7 @@ def test_no_member_ends_before_all_is_confirmed(written: Written) -> None:
     assert sorted(found) == [*range(40), *range(100, 140)]
 
 
-def test_a_loop_ends_before_what_its_reader_confirms_afterwards(written: Written) -> None:
+def test_a_loop_ends_before_what_its_reader_confirms_afterwards(written: Table) -> None:
     """With the last commit the member leaves, though its stream is open."""
     stream = bounded(written, {"latest": True}, commit="manual").open_sync()
     batches = list(stream)
@@ -112,7 +113,7 @@ def test_a_loop_ends_before_what_its_reader_confirms_afterwards(written: Written
     assert waits.keys == [] and stream.assignment is None
 
 
-def test_a_member_that_is_stopped_leaves_though_it_has_not_committed(written: Written) -> None:
+def test_a_member_that_is_stopped_leaves_though_it_has_not_committed(written: Table) -> None:
     stream = group(written, commit="manual").open_sync()
     found = keys(next(stream))
     stream.stop()
@@ -121,7 +122,7 @@ def test_a_member_that_is_stopped_leaves_though_it_has_not_committed(written: Wr
         assert sorted(keys(next(after))) == sorted(found) == [*range(40), *range(100, 140)]
 
 
-def test_async_for_ends_too(written: Written) -> None:
+def test_async_for_ends_too(written: Table) -> None:
     async def read() -> list[int]:
         async with bounded(written, {"latest": True}).open() as stream:
             return sorted([key async for batch in stream for key in keys(batch)])
@@ -129,7 +130,7 @@ def test_async_for_ends_too(written: Written) -> None:
     assert asyncio.run(read()) == [*range(40), *range(100, 140)]
 
 
-def test_members_with_ends_and_without_share_a_table(written: Written) -> None:
+def test_members_with_ends_and_without_share_a_table(written: Table) -> None:
     follows = Member(lambda **calls: group(written, **calls))
     follows.wait(lambda member: len(member.slots) == BUCKETS)
     with bounded(written, {"latest": True}).open_sync() as stream:
@@ -142,7 +143,7 @@ def test_members_with_ends_and_without_share_a_table(written: Written) -> None:
 
 
 def test_what_a_killed_process_has_left_is_read_before_another_one_ends(
-    written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first one cannot come to its end: nobody takes more of what it prints than a pipe holds."""
     for commit in range(1, 6):

@@ -13,20 +13,21 @@ from pypaimon.streaming.consumers.groups.group_info import group_info, living_me
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.docs.cli_runs import Program
 from support.groups.members import group, until, write
-from support.tables.written_tables import Written
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Written:
-    table = Written(tmp_path, bucket="4")
+def table(tmp_path: Path) -> Table:
+    table = key_value_table(tmp_path, bucket="4")
     write(table, *range(20))
     return table
 
 
 def test_members_are_shown_with_their_slots_and_lag(
-    table: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = Program(tmp_path, capsys)
     with group(table, commit="manual", member="a").open_sync() as stream:
@@ -44,7 +45,7 @@ def test_members_are_shown_with_their_slots_and_lag(
     assert [(each["kind"], each["next_snapshot"]) for each in listed if each["id"] == "etl"] == [("group", 2)]
 
 
-def test_who_joins_is_shown_and_what_nobody_has(table: Written) -> None:
+def test_who_joins_is_shown_and_what_nobody_has(table: Table) -> None:
     directory = TableDirectory.of(table.handle())
     assert group_info(directory, "etl") is None
     with group(table).open_sync() as first:
@@ -58,12 +59,12 @@ def test_who_joins_is_shown_and_what_nobody_has(table: Written) -> None:
             assert found[0].lag == 1 and found[0].next_snapshot == 1
 
 
-def test_an_id_that_is_no_group_has_no_members(table: Written) -> None:
+def test_an_id_that_is_no_group_has_no_members(table: Table) -> None:
     assert group_info(TableDirectory.of(table.handle()), "nobody") is None
 
 
 def test_a_reset_of_a_group_with_living_members_is_refused_unless_it_is_forced(
-    table: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = Program(tmp_path, capsys)
     with group(table, member="a").open_sync() as stream:
@@ -78,7 +79,7 @@ def test_a_reset_of_a_group_with_living_members_is_refused_unless_it_is_forced(
     assert program("consumers", "delete", table.name, "etl", "--yes").code == 0
 
 
-def test_a_member_whose_process_was_killed_is_not_alive(table: Written) -> None:
+def test_a_member_whose_process_was_killed_is_not_alive(table: Table) -> None:
     """Its register does not say that it has ended, and grows no more."""
     with group(table, member="a").open_sync() as stream:
         next(stream)
@@ -93,7 +94,7 @@ def test_a_member_whose_process_was_killed_is_not_alive(table: Written) -> None:
     assert living_member(directory, "etl", Clock()) is None
 
 
-def test_lag_is_that_of_the_slot_that_is_furthest_behind(table: Written) -> None:
+def test_lag_is_that_of_the_slot_that_is_furthest_behind(table: Table) -> None:
     with group(table, commit="manual").open_sync() as stream:
         assert stream.lag() is None
         batch = next(stream)
@@ -107,7 +108,7 @@ def test_lag_is_that_of_the_slot_that_is_furthest_behind(table: Written) -> None
     assert stream.lag() is None
 
 
-def test_lag_of_a_stream_of_asyncio(table: Written) -> None:
+def test_lag_of_a_stream_of_asyncio(table: Table) -> None:
     async def measured() -> Lag | None:
         async with group(table).open() as stream:
             await stream.__anext__()

@@ -11,26 +11,27 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import stream_read_builder
 from support.groups.members import FOR_EVER, Member, group, keys, until, waits_before, write
-from support.tables.written_tables import Written, rows
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table, rows
 
 pytestmark = pytest.mark.slow
 
 LATER = range(1000, 1040)
 
 
-def overwrite(table: Written, *keys: int) -> None:
+def overwrite(table: Table, *keys: int) -> None:
     with table.writer("other").with_overwrite().open_sync() as writer:
         writer.write(rows(*keys))
         writer.commit()
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Written:
-    return Written(tmp_path, bucket="2")
+def table(tmp_path: Path) -> Table:
+    return key_value_table(tmp_path, bucket="2")
 
 
 @pytest.mark.parametrize("ends", ["confirms", "leaves"])
-def test_nobody_goes_past_an_overwrite_before_all_have_come_to_it(table: Written, ends: str) -> None:
+def test_nobody_goes_past_an_overwrite_before_all_have_come_to_it(table: Table, ends: str) -> None:
     write(table, *range(40))
     with group(table, commit="manual").open_sync() as slow:
         first = next(slow)
@@ -61,7 +62,7 @@ def test_nobody_goes_past_an_overwrite_before_all_have_come_to_it(table: Written
     quick.end()
 
 
-def test_who_joins_after_the_buckets_were_changed_has_the_slots_of_the_group(table: Written) -> None:
+def test_who_joins_after_the_buckets_were_changed_has_the_slots_of_the_group(table: Table) -> None:
     write(table, *range(40))
     older = Member(lambda **calls: group(table, **calls))
     older.wait(lambda member: len(member.keys) == 40)
@@ -79,7 +80,7 @@ def test_who_joins_after_the_buckets_were_changed_has_the_slots_of_the_group(tab
 
 
 def test_a_reader_of_slots_of_files_waits_for_nobody(tmp_path: Path) -> None:
-    table = Written(tmp_path, keyed=False)
+    table = key_value_table(tmp_path, keyed=False)
     write(table, *range(10))
     builder: Any = stream_read_builder(table.handle()).with_poll_interval_ms(20).with_group("etl", commit="manual")
     with builder.open_sync() as stream:
@@ -91,7 +92,7 @@ def test_a_reader_of_slots_of_files_waits_for_nobody(tmp_path: Path) -> None:
 
 
 def test_who_asks_for_more_without_committing_is_told_what_the_group_waits_for(
-    table: Written, caplog: pytest.LogCaptureFixture
+    table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(table, *range(40))
     found: list[int] = []

@@ -27,14 +27,15 @@ from pypaimon.streaming import (
 from support.crash.interrupted_call import Interrupt
 from support.groups.members import BUCKETS, FOR_EVER, SESSION, Member, group, keys, until, write
 from support.samples import SOAK, how_to_repeat, is_drawn
-from support.tables.written_tables import Written
+from support.tables.streamed_table import KEYED, Table
+from support.tables.written_tables import key_value_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 ONE_IN = 1 if SOAK else 8
 
 
-def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Written) -> None:
+def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Table) -> None:
     with group(written, commit="manual").open_sync() as stream:
         first = next(stream)
         assert sorted(keys(first)) == list(range(40))
@@ -50,7 +51,7 @@ def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Wr
         assert keys(again) == [50] and again.token > first.token
 
 
-def test_members_share_and_who_leaves_hands_over_at_once(written: Written) -> None:
+def test_members_share_and_who_leaves_hands_over_at_once(written: Table) -> None:
     first = Member(lambda **calls: group(written, **calls))
     first.wait(lambda member: len(member.keys) == 40)
     second = Member(lambda **calls: group(written, **calls))
@@ -68,7 +69,7 @@ def test_members_share_and_who_leaves_hands_over_at_once(written: Written) -> No
     assert sorted(first.keys + second.keys) == [*range(40), *range(100, 140), *range(200, 240)]
 
 
-def test_a_slot_goes_to_another_member_in_the_midst_of_a_first_plan(written: Written) -> None:
+def test_a_slot_goes_to_another_member_in_the_midst_of_a_first_plan(written: Table) -> None:
     def limited(**settings: Any) -> GroupStreamBuilder:
         builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_limits(max_rows=1)
         return builder.with_group("etl", session_timeout=SESSION, **settings)
@@ -88,7 +89,7 @@ def test_a_slot_goes_to_another_member_in_the_midst_of_a_first_plan(written: Wri
     assert sorted(found + second.keys) == list(range(40))
 
 
-def test_what_on_revoked_raises_is_raised_and_the_slot_waits(written: Written) -> None:
+def test_what_on_revoked_raises_is_raised_and_the_slot_waits(written: Table) -> None:
     revoked: list[tuple[int, ...]] = []
 
     def refuse(slots: tuple[int, ...]) -> None:
@@ -110,7 +111,7 @@ def test_what_on_revoked_raises_is_raised_and_the_slot_waits(written: Written) -
     assert sorted(own + second.keys) == list(range(100, 140))
 
 
-def test_what_is_held_for_too_long_is_lost_and_the_rest_is_confirmed(written: Written) -> None:
+def test_what_is_held_for_too_long_is_lost_and_the_rest_is_confirmed(written: Table) -> None:
     lost: list[int] = []
     with group(written, commit="manual", max_hold=0.1, on_lost=lost.extend).open_sync() as first:
         batch = next(first)
@@ -128,7 +129,7 @@ def test_what_is_held_for_too_long_is_lost_and_the_rest_is_confirmed(written: Wr
         assert sorted(keys(next(third))) == sorted(own)
 
 
-def end_from_outside(table: Written) -> None:
+def end_from_outside(table: Table) -> None:
     """Make the next version of the only member's register, as one that has waited for a session in vain."""
     home = table.path / "consumer" / "group-etl" / "1"
     while True:
@@ -142,7 +143,7 @@ def end_from_outside(table: Written) -> None:
 
 
 def test_what_is_confirmed_by_a_member_that_was_ended_is_lost_and_comes_again(
-    written: Written, caplog: pytest.LogCaptureFixture
+    written: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "pypaimon.streaming")
     with group(written, commit="manual").open_sync() as stream:
@@ -160,7 +161,7 @@ def test_what_is_confirmed_by_a_member_that_was_ended_is_lost_and_comes_again(
     assert of_group == [("group_assigned", "0-3"), ("group_lost", "0-3"), ("group_assigned", "0-3")]
 
 
-def test_a_newer_member_of_a_name_takes_over_and_the_older_one_is_told(written: Written) -> None:
+def test_a_newer_member_of_a_name_takes_over_and_the_older_one_is_told(written: Table) -> None:
     with group(written, member="a").open_sync() as older:
         assert len(keys(next(older))) == 40
         with group(written, member="a").open_sync() as newer:
@@ -169,7 +170,7 @@ def test_a_newer_member_of_a_name_takes_over_and_the_older_one_is_told(written: 
                 next(older)
 
 
-def test_cancelled_waits_lose_nothing(written: Written) -> None:
+def test_cancelled_waits_lose_nothing(written: Table) -> None:
     async def read() -> list[int]:
         found: list[int] = []
         loop = asyncio.get_running_loop()
@@ -192,7 +193,7 @@ def test_cancelled_waits_lose_nothing(written: Written) -> None:
     assert sorted(asyncio.run(read())) == [*range(40), 100, 101, 102]
 
 
-def lines_of_a_call(written: Written) -> Iterator[tuple[str, int]]:
+def lines_of_a_call(written: Table) -> Iterator[tuple[str, int]]:
     """Each line that asking for a batch comes to, with how often."""
     tracer = Interrupt()
     with group(written).open_sync() as stream:
@@ -202,7 +203,7 @@ def lines_of_a_call(written: Written) -> Iterator[tuple[str, int]]:
 
 
 def test_ctrl_c_at_any_line_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    table = Written(tmp_path, bucket="2")
+    table = key_value_table(tmp_path, bucket="2")
     write(table, *range(4))
     drawn = [each for each in lines_of_a_call(table) if is_drawn(str(each), ONE_IN * 4)]
     for index, (line, number) in enumerate(drawn):
@@ -216,7 +217,7 @@ def test_ctrl_c_at_any_line_loses_and_repeats_nothing(tmp_path: Path) -> None:
         assert found == Counter(range(4)), (line, number, how_to_repeat())
 
 
-def test_a_group_goes_on_after_the_reader_of_its_id_and_the_other_way_round(written: Written) -> None:
+def test_a_group_goes_on_after_the_reader_of_its_id_and_the_other_way_round(written: Table) -> None:
     alone = stream_read_builder(written.handle()).with_consumer_id("etl").with_poll_interval_ms(20)
     with alone.open_sync() as stream:
         assert len(keys(next(stream))) == 40
@@ -242,7 +243,7 @@ def test_a_group_goes_on_after_the_reader_of_its_id_and_the_other_way_round(writ
     assert found == [54]
 
 
-def test_a_reset_ends_the_group_and_the_next_one_begins_there(written: Written) -> None:
+def test_a_reset_ends_the_group_and_the_next_one_begins_there(written: Table) -> None:
     from pypaimon.streaming import ConsumerManager
     from pypaimon.streaming.consumers.consumer_manager import Consumer
 
@@ -258,14 +259,14 @@ def test_a_reset_ends_the_group_and_the_next_one_begins_there(written: Written) 
 
 
 def test_a_table_without_snapshots_is_waited_for(tmp_path: Path) -> None:
-    table = Written(tmp_path, bucket="2")
+    table = key_value_table(tmp_path, bucket="2")
     member = Member(lambda **calls: group(table, **calls))
     write(table, 1, 2, 3)
     member.wait(lambda member: len(member.keys) == 3)
     member.end()
 
 
-def test_a_member_with_another_stream_is_refused(written: Written) -> None:
+def test_a_member_with_another_stream_is_refused(written: Table) -> None:
     with group(written).open_sync() as stream:
         next(stream)
         other = stream_read_builder(written.handle()).with_filter("k > 3").with_group("etl", session_timeout=SESSION)
@@ -273,7 +274,7 @@ def test_a_member_with_another_stream_is_refused(written: Written) -> None:
             next(refused)
 
 
-def test_a_former_reader_whose_snapshot_has_gone_is_told(written: Written) -> None:
+def test_a_former_reader_whose_snapshot_has_gone_is_told(written: Table) -> None:
     from pypaimon.streaming import ConsumerManager
     from pypaimon.streaming.consumers.consumer_manager import Consumer
 
@@ -299,31 +300,22 @@ def test_a_former_reader_whose_snapshot_has_gone_is_told(written: Written) -> No
         (lambda builder: builder.with_on_overwrite("read"), "with_on_overwrite"),
     ],
 )
-def test_settings_that_a_group_has_not_are_refused(
-    written: Written, change: Callable[[Any], Any], message: str
-) -> None:
+def test_settings_that_a_group_has_not_are_refused(written: Table, change: Callable[[Any], Any], message: str) -> None:
     refused = change(stream_read_builder(written.handle())).with_group("etl").open_sync()
     with pytest.raises(StreamConfigError, match=message), refused:
         next(refused)
 
 
 def test_an_expiration_shorter_than_sessions_is_refused(tmp_path: Path) -> None:
-    table = Written(tmp_path, bucket="2", **{"consumer.expiration-time": "6 s"})
+    table = key_value_table(tmp_path, bucket="2", **{"consumer.expiration-time": "6 s"})
     write(table, 1)
     with pytest.raises(StreamConfigError, match=r"consumer\.expiration-time"), group(table).open_sync() as stream:
         next(stream)
 
 
 def test_keys_that_move_between_partitions_are_refused(tmp_path: Path) -> None:
-    from pypaimon import CatalogFactory, Schema
-
-    from support.tables.written_tables import KEYED
-
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("db", True)
-    schema = Schema.from_pyarrow_schema(KEYED, ["v"], ["k"], {"bucket": "-1"})
-    catalog.create_table("db.c", schema, False)
-    stream = stream_read_builder(catalog.get_table("db.c")).with_group("etl").open_sync()
+    table = Table(tmp_path, columns=KEYED, primary_keys=["k"], partition_keys=["v"], bucket="-1")
+    stream = stream_read_builder(table.handle()).with_group("etl").open_sync()
     with pytest.raises(UnsupportedTableError, match="partition"), stream:
         next(stream)
 
@@ -338,6 +330,6 @@ def test_keys_that_move_between_partitions_are_refused(tmp_path: Path) -> None:
         ({"member": "a/b"}, "directory"),
     ],
 )
-def test_arguments_that_cannot_be_are_refused(written: Written, settings: dict[str, Any], message: str) -> None:
+def test_arguments_that_cannot_be_are_refused(written: Table, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(StreamConfigError, match=message):
         stream_read_builder(written.handle()).with_group("etl", **settings)

@@ -21,8 +21,8 @@ from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from support.samples import SOAK
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.virtual_clock import VirtualClock
-from support.tables.growing_table import GrowingTable
-from support.tables.streamed_table import available
+from support.tables.repeated_commits import RepeatedCommits
+from support.tables.streamed_table import Table, available
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -143,7 +143,9 @@ def no_log() -> Iterator[None]:
 
 
 def test_weeks_of_following_leave_everything_as_it_is(tmp_path: Path, small_caches: None, no_log: None) -> None:
-    table = GrowingTable(tmp_path / "w", keep=3 * ROUND)
+    table = Table(tmp_path / "w")
+    table.commit([0])
+    commits = RepeatedCommits(table, keep=3 * ROUND)
     file_io = FaultFileIO()
     builder = table.builder(file_io, VirtualClock()).with_start("latest").with_catch_up("replay").with_consumer_id("c")
     follower = Follower(builder.new_streaming_scan(), builder.new_read(), file_io)
@@ -153,7 +155,7 @@ def test_weeks_of_following_leave_everything_as_it_is(tmp_path: Path, small_cach
     sizes = []
     before = threading.active_count()
     for number in range(rounds):
-        table.grow(ROUND)
+        commits.add(ROUND)
         follower.take(number, ROUND)
         for _ in range(POLLS // rounds):
             assert scan.plan() is None

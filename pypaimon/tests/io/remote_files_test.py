@@ -26,7 +26,8 @@ from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.counting_file_io import CountingFileIO
 from support.stores.request_time import hang
-from support.tables.stream_files import create, meta, put, write
+from support.tables.handles import create_table
+from support.tables.stream_files import meta, put, write
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +89,7 @@ def numbers(count: int) -> pa.Table:
 
 def reading(warehouse: Any, remote: RemoteStore, rows: int) -> Any:
     """A function that reads a file of so many rows from the store."""
-    table = create(warehouse, "t", COLUMNS)
+    table = create_table(warehouse, "t", COLUMNS)
     file = put(table, "data-1.parquet", numbers(rows))
     file.file_path = SCHEME + str(file.file_path)
     directory = TableDirectory(table, store_of(remote))
@@ -273,7 +274,7 @@ def test_bytes_of_a_large_file_are_bounded(warehouse: Any, monkeypatch: pytest.M
 def written(warehouse: Any, file_format: str, rows: pa.Table) -> tuple[Any, Any]:
     """A table of a format, and a file of it that says where it lies in the store."""
     kind, _, compression = file_format.partition(" ")
-    table = create(warehouse, "t", COLUMNS, options={"file.format": kind})
+    table = create_table(warehouse, "t", COLUMNS, options={"file.format": kind})
     if kind == "orc":
         path = Path(str(table.table_path)) / "bucket-0" / "a.orc"
         path.parent.mkdir(parents=True)
@@ -336,7 +337,7 @@ def test_only_stripes_of_columns_that_are_read_are_asked_for(warehouse: Any, mon
 def test_only_pieces_of_columns_that_are_read_are_asked_for(warehouse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_files, "_PIECE", 1 << 20)
     counting = CountingFileIO()
-    table = create(warehouse, "t", COLUMNS)
+    table = create_table(warehouse, "t", COLUMNS)
     file = put(table, "data-1.parquet", numbers(LARGE))
     file.file_path = f"object://{file.file_path}"
     directory = TableDirectory(table, Store(counting))
@@ -351,7 +352,7 @@ def test_a_piece_that_holds_the_end_of_one_column_and_the_begin_of_another_is_as
 ) -> None:
     """Whatever the order in which columns are wanted; those of the system lie first, and are wanted last."""
     counting = CountingFileIO()
-    table = create(warehouse, "t", COLUMNS)
+    table = create_table(warehouse, "t", COLUMNS)
     file = put(table, "data-1.parquet", numbers(LARGE))
     monkeypatch.setattr(remote_files, "_PIECE", file.file_size * 3 // 4)
     file.file_path = f"object://{file.file_path}"

@@ -12,7 +12,8 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import TableChangedError, UnsupportedTableError, compact
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.small_table import COLUMNS
-from support.tables.live_tables import batch_read, check, often
+from support.tables.handles import batch_read
+from support.tables.live_tables import check, often
 
 pytestmark = pytest.mark.slow
 

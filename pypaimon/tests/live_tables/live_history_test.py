@@ -18,7 +18,8 @@ from pypaimon.streaming import BlockingLiveTable, compact
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
 from support.samples import SOAK
-from support.tables.live_tables import batch_read, check, in_order, often
+from support.tables.handles import batch_read
+from support.tables.live_tables import check, in_order, often
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

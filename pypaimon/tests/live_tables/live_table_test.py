@@ -34,11 +34,11 @@ from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
 from support.samples import seeded
 from support.stores.fault_file_io import RESET, Call, FaultFileIO, failing
+from support.tables.handles import batch_read
 from support.tables.live_tables import (
     KEYS,
     HeldClock,
     assert_ended,
-    batch_read,
     check,
     columns_of,
     in_order,

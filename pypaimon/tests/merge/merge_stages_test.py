@@ -24,7 +24,8 @@ from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merg
 from pypaimon.streaming.model.plan import SplitMode
 from support.models.merging import Record, comparable, merge_columns, merge_rows, sorted_runs_of
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO
-from support.tables.stream_files import create, put, reader, records, split
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, records, split
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def overlapping(table: Any, count: int, rows: int = ROWS, value: str = "") -> li
 
 @pytest.fixture
 def keyed(warehouse: Any) -> Any:
-    return create(warehouse, "keyed", KEYED, primary_keys=["id"], options={"bucket": "1"})
+    return create_table(warehouse, "keyed", KEYED, primary_keys=["id"], options={"bucket": "1"})
 
 
 def joined(records: list[Record]) -> tuple[int, dict[str, Any]]:

@@ -10,7 +10,8 @@ from pypaimon.table.row.generic_row import GenericRow
 
 from pypaimon.streaming import UnsupportedTableError
 from pypaimon.streaming.model.plan import SplitMode
-from support.tables.stream_files import create, put, reader, records, split
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, records, split
 
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
 APPENDED, COMPACTED = 0, 1
@@ -20,7 +21,7 @@ APPENDED, COMPACTED = 0, 1
 def table(warehouse: Any) -> Any:
     options = {"bucket": "1", "write-only": "true", "sequence.snapshot-ordering": "true"}
     options["table-read.sequence-number.enabled"] = "true"
-    return create(warehouse, "keyed", KEYED, primary_keys=["id"], options=options)
+    return create_table(warehouse, "keyed", KEYED, primary_keys=["id"], options=options)
 
 
 def file(table: Any, rows: list[tuple[int, str]], numbers: list[int], snapshot: int, source: int | None) -> Any:

@@ -16,7 +16,7 @@ import pytest
 
 from support.crash.adversarial_reader import Samples, oddities
 from support.samples import SOAK, some
-from support.tables.stream_files import create
+from support.tables.handles import create_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -85,7 +85,7 @@ def mutated(data: bytes, count: int, seed: int) -> Iterator[bytes]:
 
 
 def check(warehouse: Any, directory: Path, name: str, rows: pa.Table, contents: list[bytes]) -> None:
-    table = create(warehouse, "t", rows.schema)
+    table = create_table(warehouse, "t", rows.schema)
     root = str(Path(str(table.table_path)).parent.parent)
     assert oddities(Samples(root, name, rows.num_rows, contents), directory) == []
 

@@ -37,6 +37,7 @@ from pypaimon.streaming.metadata.manifest_tables import (
 from pypaimon.streaming.metadata.manifests import ManifestReader, live
 from support.corpus.cases import ARCHIVES, unpack
 from support.samples import SOAK, is_drawn, seeded
+from support.tables.handles import current_files
 from support.tables.manifest_files import avro, decoder, entry_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -188,7 +189,7 @@ def test_a_table_that_pypaimon_wrote(warehouse: Any, store: Store) -> None:
             path.read_bytes(), manifest_tables._ENTRY_COLUMNS
         )
     files = data_files(entries, FilePaths.of(table.table_path, table.table_schema), table.trimmed_primary_keys_fields)
-    planned = [file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files]
+    planned = current_files(table)
     assert {file.file_path for file in files} == {file.file_path for file in planned}
     assert {(file.file_name, *file.min_key.values, *file.max_key.values) for file in files} == {
         (file.file_name, *file.min_key.values, *file.max_key.values) for file in planned

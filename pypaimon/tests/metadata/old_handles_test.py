@@ -23,7 +23,8 @@ from pypaimon.streaming import (
     list_consumers,
     stream_read_builder,
 )
-from support.tables.stream_files import create, write
+from support.tables.handles import create_table
+from support.tables.stream_files import write
 from support.tables.streamed_table import Table, available, keys, snapshots
 
 pytestmark = pytest.mark.slow
@@ -123,7 +124,9 @@ OTHERS = pa.schema([("b", pa.string()), ("c", pa.int64())])
 def made_anew(warehouse: Any) -> None:
     """Another table in the place of `db.t`, with other columns and options."""
     warehouse.drop_table("db.t", False)
-    write(create(warehouse, "t", OTHERS, options={"bucket": "2", "bucket-key": "c"}), pa.table([["y"], [7]], OTHERS))
+    write(
+        create_table(warehouse, "t", OTHERS, options={"bucket": "2", "bucket-key": "c"}), pa.table([["y"], [7]], OTHERS)
+    )
 
 
 class CatalogWithUuids:
@@ -151,7 +154,7 @@ class CatalogWithUuids:
 
 @pytest.fixture
 def catalog(warehouse: Any) -> CatalogWithUuids:
-    write(create(warehouse, "t", COLUMNS), pa.table([[1], ["x"]], COLUMNS))
+    write(create_table(warehouse, "t", COLUMNS), pa.table([[1], ["x"]], COLUMNS))
     return CatalogWithUuids(warehouse)
 
 
@@ -207,7 +210,7 @@ def test_a_table_that_its_catalog_does_not_know_any_more(catalog: CatalogWithUui
 
 
 def test_an_empty_table_that_was_dropped_is_an_error_at_the_first_poll(warehouse: Any) -> None:
-    builder = stream_read_builder(create(warehouse, "t", COLUMNS))
+    builder = stream_read_builder(create_table(warehouse, "t", COLUMNS))
     warehouse.drop_table("db.t", False)
     with builder.new_streaming_scan() as scan, pytest.raises(TableChangedError, match="dropped"):
         scan.plan()
@@ -218,7 +221,7 @@ class Altered:
 
     def __init__(self, warehouse: Any, policy: str) -> None:
         self.warehouse = warehouse
-        handle = create(warehouse, "t", COLUMNS)
+        handle = create_table(warehouse, "t", COLUMNS)
         write(handle, pa.table([[1], ["x"]], COLUMNS))
         self.alter("first")
         self.builder = stream_read_builder(handle).with_on_schema_change(policy)
@@ -262,7 +265,7 @@ def test_a_schema_that_was_rolled_back_and_made_again_as_it_was_changes_nothing(
 def test_a_seek_after_a_schema_was_followed_and_rolled_back_plans_with_the_one_that_has_its_id(warehouse: Any) -> None:
     """Under the one before, statistics would leave out the file whose row now matches the filter."""
     columns = pa.schema([("a", pa.int64()), ("b", pa.float64())])
-    handle = create(warehouse, "t", columns, options={"metadata.stats-mode": "full"})
+    handle = create_table(warehouse, "t", columns, options={"metadata.stats-mode": "full"})
     write(handle, pa.table([[1], [4.7]], columns))
     builder = stream_read_builder(handle).with_on_schema_change("follow")
     builder.with_filter(builder.new_predicate_builder().less_or_equal("b", 4))
@@ -284,7 +287,7 @@ def test_a_seek_after_a_schema_was_followed_and_rolled_back_plans_with_the_one_t
 def test_a_seek_after_a_schema_was_rolled_back_finds_statistics_by_the_one_that_has_its_id(warehouse: Any) -> None:
     """The schema that went had its columns in another order."""
     columns = pa.schema([("a", pa.int64()), ("b", pa.int64())])
-    handle = create(warehouse, "t", columns, options={"metadata.stats-mode": "full"})
+    handle = create_table(warehouse, "t", columns, options={"metadata.stats-mode": "full"})
     write(handle, pa.table([[1], [100]], columns))
     builder = stream_read_builder(handle).with_projection(["a"])
     builder.with_filter(builder.new_predicate_builder().less_or_equal("a", 4))
@@ -305,7 +308,7 @@ def test_a_seek_after_a_schema_was_rolled_back_finds_statistics_by_the_one_that_
 def test_a_column_that_was_added_later_is_read_with_the_options_of_its_schema(warehouse: Any) -> None:
     columns = pa.schema([pa.field("id", pa.int32(), nullable=False), ("n", pa.int32())])
     options = {"bucket": "1", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
-    handle = create(warehouse, "t", columns, primary_keys=["id"], options=options)
+    handle = create_table(warehouse, "t", columns, primary_keys=["id"], options=options)
     write(handle, pa.table([[1], [10]], columns))
     followed = stream_read_builder(handle).with_raw().with_on_schema_change("follow")
     read, scan = followed.new_read(), followed.new_streaming_scan()
@@ -330,7 +333,7 @@ def test_a_column_that_was_added_later_is_read_with_the_options_of_its_schema(wa
 
 
 def test_a_read_that_was_made_before_a_schema_reads_files_of_it(warehouse: Any) -> None:
-    handle = create(warehouse, "t", COLUMNS)
+    handle = create_table(warehouse, "t", COLUMNS)
     write(handle, pa.table([[1], ["x"]], COLUMNS))
     read = stream_read_builder(handle).with_projection(["b", "a"]).new_read()
     warehouse.alter_table("db.t", [SchemaChange.rename_column("b", "z"), SchemaChange.add_column("b", STRING)], False)

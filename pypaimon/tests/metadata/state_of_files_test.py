@@ -21,7 +21,8 @@ from pypaimon.streaming.internals import DeletionFile
 from pypaimon.streaming.model.plan import SplitMode
 from support.models.table import POSTPONED, Record
 from support.tables.crafted_table import CraftedTable
-from support.tables.stream_files import create, put, reader, records, split
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, records, split
 from support.tables.streamed_table import Table, available, keys
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
@@ -31,7 +32,7 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 def keyed(warehouse: Any, **options: str) -> Any:
     options = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-    return create(warehouse, "keyed", KEYED, primary_keys=["id"], options={"bucket": "1", **options})
+    return create_table(warehouse, "keyed", KEYED, primary_keys=["id"], options={"bucket": "1", **options})
 
 
 def rows(first: int, count: int) -> pa.Table:
@@ -162,7 +163,7 @@ def test_an_audit_log_shows_deletes_of_the_state_but_not_of_what_an_overwrite_le
 
 @pytest.mark.parametrize("batch_size", [7, 30, 1000])
 def test_deletion_vectors_count_from_the_first_row_of_the_file(warehouse: Any, batch_size: int) -> None:
-    table = create(warehouse, "append", APPEND, options={"deletion-vectors.enabled": "true"})
+    table = create_table(warehouse, "append", APPEND, options={"deletion-vectors.enabled": "true"})
     gone = {0, 6, 7, 29, 30, 45, 99}
     files = [put(table, "a.parquet", rows(0, 100)), put(table, "b.parquet", rows(100, 100))]
     plan = [split(SplitMode.ROWS, files, deletion_files=deleted(table, [gone, {8}]))]
@@ -173,7 +174,7 @@ def test_deletion_vectors_count_from_the_first_row_of_the_file(warehouse: Any, b
 @pytest.mark.parametrize("batch_size", [7, 1000])
 def test_deletion_vectors_of_any_file_of_a_row_take_the_row_away(warehouse: Any, batch_size: int) -> None:
     options = {"data-evolution.enabled": "true", "row-tracking.enabled": "true", "deletion-vectors.enabled": "true"}
-    table = create(warehouse, "evolving", APPEND, options=options)
+    table = create_table(warehouse, "evolving", APPEND, options=options)
     ids, texts = (rows(0, 20).select([name]) for name in ("id", "v"))
     one = put(table, "a.parquet", ids, first_row_id=0, write_cols=["id"], max_sequence_number=1)
     two = put(table, "b.parquet", texts, first_row_id=0, write_cols=["v"], max_sequence_number=2)

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import (
     CorruptTableError,
@@ -27,6 +26,7 @@ from pypaimon.streaming.scanning.parts import steps_ahead
 from support.models.table import Record
 from support.samples import seeded
 from support.tables.crafted_table import CraftedTable, WrittenFile
+from support.tables.handles import catalog_with_database, create_table, option_names, write_by_pypaimon
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table, available
 from support.tables.streamed_table import rows as table_rows
@@ -38,27 +38,16 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string(
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Any:
-    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
-    catalog.create_database("d", True)
-    return catalog
+    return catalog_with_database(tmp_path, "d")
 
 
 def create(catalog: Any, primary_keys: list[str] | None = None, **options: str) -> Any:
-    dashed = {key.replace("_", "-"): value for key, value in options.items()}
-    schema = Schema.from_pyarrow_schema(SCHEMA, primary_keys=primary_keys, options=dashed)
-    catalog.create_table("d.t", schema, False)
-    return catalog.get_table("d.t")
+    named = option_names(options)
+    return create_table(catalog, "t", SCHEMA, database="d", primary_keys=primary_keys, options=named)
 
 
 def write(table: Any, rows: dict[str, list[Any]], overwrite: bool = False) -> None:
-    builder = table.new_batch_write_builder()
-    if overwrite:
-        builder = builder.overwrite()
-    writer, commit = builder.new_write(), builder.new_commit()
-    writer.write_arrow(pa.table(rows, schema=SCHEMA))
-    commit.commit(writer.prepare_commit())
-    writer.close()
-    commit.close()
+    write_by_pypaimon(table, pa.table(rows, schema=SCHEMA), overwrite=overwrite)
 
 
 def commits(table: Any, count: int, first: int = 0) -> None:

@@ -11,7 +11,8 @@ from pypaimon.schema.data_types import AtomicType, PyarrowFieldParser
 from pypaimon.schema.schema_change import Move, SchemaChange
 
 from pypaimon.streaming import SchemaChangedError, stream_read_builder
-from support.tables.stream_files import create, write
+from support.tables.handles import create_table
+from support.tables.stream_files import write
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ class Stream:
     def __init__(self, warehouse: Any, policy: str, **arguments: Any) -> None:
         self.warehouse, self.plans = warehouse, 0
         options = {"metadata.stats-mode": "full"} | arguments.pop("options", {})
-        self.table = create(warehouse, "t", COLUMNS, options=options, **arguments)
+        self.table = create_table(warehouse, "t", COLUMNS, options=options, **arguments)
         self.append(FIRST)
         self.builder = stream_read_builder(self.table).with_on_schema_change(policy).with_include_row_kind(False)
 

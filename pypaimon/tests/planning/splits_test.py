@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
+from pypaimon import CatalogFactory
 from pypaimon.common.predicate_builder import PredicateBuilder
 from pypaimon.schema.table_schema import TableSchema
 
@@ -24,7 +24,7 @@ from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import ShardFilter
 from support.corpus.cases import copy_warehouse, load
 from support.models.table import Record
-from support.tables.blob_tables import BlobTable
+from support.tables.blob_tables import blob_table
 from support.tables.crafted_table import CraftedTable
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table
@@ -32,28 +32,10 @@ from support.tables.streamed_table import Table
 pytestmark = pytest.mark.slow
 
 
-class Partitioned:
-    """A table `db.t` of (p, v), partitioned by p."""
-
-    def __init__(self, warehouse: Path, kind: pa.DataType | None = None, **options: str) -> None:
-        self.columns = pa.schema([("p", kind or pa.string()), ("v", pa.int64())])
-        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-        self.catalog.create_database("db", True)
-        options = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-        schema = Schema.from_pyarrow_schema(self.columns, partition_keys=["p"], options=options)
-        self.catalog.create_table("db.t", schema, False)
-
-    def handle(self) -> Any:
-        return self.catalog.get_table("db.t")
-
-    def commit(self, *rows: tuple[Any, int]) -> None:
-        builder = self.handle().new_batch_write_builder()
-        writer, commit = builder.new_write(), builder.new_commit()
-        arrays = {"p": [partition for partition, _ in rows], "v": [value for _, value in rows]}
-        writer.write_arrow(pa.table(arrays, schema=self.columns))
-        commit.commit(writer.prepare_commit())
-        writer.close()
-        commit.close()
+def partitioned(warehouse: Path, kind: pa.DataType | None = None, **options: str) -> Table:
+    """A table of (p, v), partitioned by p."""
+    columns = pa.schema([("p", kind or pa.string()), ("v", pa.int64())])
+    return Table(warehouse, columns=columns, partition_keys=["p"], **options)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +51,17 @@ class Partitioned:
     ids=str,
 )
 def test_splits_by_partition_value_null_first(tmp_path: Path, kind: pa.DataType, values: list[Any]) -> None:
-    table = Partitioned(tmp_path / "w", kind)
-    table.commit(*((value, 1) for value in [*reversed(values), None]))
+    table = partitioned(tmp_path / "w", kind)
+    table.commit([(value, 1) for value in [*reversed(values), None]])
     (plan,) = Drive(table.handle(), sort_partitions=True).run()
     assert [split.partition.values[0] for split in plan.splits()] == [None, *values]
 
 
 def test_a_position_holds_for_a_reader_whose_filter_leaves_out_manifests(tmp_path: Path) -> None:
-    table = Partitioned(tmp_path / "w")
-    table.commit(("a", 1))
-    table.commit(("a", 2), ("b", 3))
-    table.commit(("a", 4), ("c", 5))
+    table = partitioned(tmp_path / "w")
+    table.commit([("a", 1)])
+    table.commit([("a", 2), ("b", 3)])
+    table.commit([("a", 4), ("c", 5)])
     first = Drive(table.handle(), limits=Limits(max_splits=1))
     for _ in range(3):
         plan = None
@@ -246,10 +228,10 @@ def test_data_evolution_is_sharded_by_bucket_so_that_columns_of_a_row_stay_toget
 
 def test_limits_leave_the_files_of_a_row_together(tmp_path: Path) -> None:
     """Its blob lies in a file of its own."""
-    table = BlobTable(tmp_path / "w")
+    table = blob_table(tmp_path / "w")
     for number in range(3):
-        table.write([(number, "name", b"blob")])
-    builder = table.builder().with_limits(max_splits=1).with_include_row_kind(False)
+        table.commit([(number, "name", b"blob")])
+    builder = table.state_builder().with_limits(max_splits=1).with_include_row_kind(False)
     read = builder.new_read()
     with builder.new_streaming_scan() as scan:
         found = [read.to_arrow(plan.splits()).to_pylist() for plan in scan.stream_sync()]

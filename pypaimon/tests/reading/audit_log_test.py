@@ -10,7 +10,8 @@ from pypaimon.table.row.generic_row import GenericRow
 
 from pypaimon.streaming import UnsupportedTableError
 from pypaimon.streaming.model.plan import SplitMode
-from support.tables.stream_files import create, put, reader, records, split
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, records, split
 
 SCHEMA = pa.schema([pa.field("id", pa.int32(), False), ("v", pa.int32()), ("w", pa.int32())])
 NUMBERED = {"bucket": "1", "table-read.sequence-number.enabled": "true"}
@@ -30,7 +31,7 @@ ENGINES: dict[str, tuple[dict[str, str], list[tuple[str, int, int, int | None, i
 
 def table_and_split(warehouse: Any, options: dict[str, str]) -> tuple[Any, list[Any]]:
     """Keys 1 (overwritten by a -D), 2 (alone) and 3 (updated), in two files of overlapping keys."""
-    table = create(warehouse, "t", SCHEMA, primary_keys=["id"], options=NUMBERED | options)
+    table = create_table(warehouse, "t", SCHEMA, primary_keys=["id"], options=NUMBERED | options)
     older = records([0, 0, 0], pa.table({"id": [1, 2, 3], "v": [4, 5, 6], "w": [4, 5, 8]}, schema=SCHEMA))
     newer = records([3, 2], pa.table({"id": [1, 3], "v": [2, 7], "w": [None, None]}, schema=SCHEMA))
     newer = newer.set_column(0, "_SEQUENCE_NUMBER", pa.array([11, 12], pa.int64()))

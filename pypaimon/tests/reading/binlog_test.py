@@ -14,7 +14,8 @@ from pypaimon.common.predicate import Predicate
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.reading.binlog import Packing, unbroken
 from pypaimon.streaming.reading.records import Records
-from support.tables.stream_files import create, put, reader, records, split
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, records, split
 
 KINDS = ("+I", "-U", "+U", "-D")
 
@@ -57,7 +58,7 @@ def changed(warehouse: Any) -> Any:
     """A table, and the split of a changelog file: id 1 came, was updated, 2 went."""
     schema = pa.schema([pa.field("id", pa.int32(), False), ("v", pa.string()), ("r", pa.struct([("x", pa.int32())]))])
     options = {"bucket": "1", "changelog-producer": "lookup", "table-read.sequence-number.enabled": "true"}
-    table = create(warehouse, "t", schema, primary_keys=["id"], options=options)
+    table = create_table(warehouse, "t", schema, primary_keys=["id"], options=options)
     rows = pa.table(
         {"id": [1, 1, 1, 2], "v": ["a", "a", "b", None], "r": [{"x": 1}, {"x": 1}, None, {"x": 4}]}, schema=schema
     )
@@ -68,7 +69,9 @@ def changed(warehouse: Any) -> Any:
 def test_retractions_of_two_rows_are_two_rows(warehouse: Any, batch_size: int) -> None:
     """Java makes one row of the first two records, of kind -U, and one of the last two, of kind +I."""
     schema = pa.schema([pa.field("id", pa.int32(), False), ("v", pa.string())])
-    table = create(warehouse, "t", schema, primary_keys=["id"], options={"bucket": "1", "changelog-producer": "input"})
+    table = create_table(
+        warehouse, "t", schema, primary_keys=["id"], options={"bucket": "1", "changelog-producer": "input"}
+    )
     rows = pa.table({"id": [1, 2, 3, 4], "v": ["a", "b", "c", "d"]}, schema=schema)
     splits = [split(SplitMode.CHANGELOG, [put(table, "changelog-1.parquet", records([1, 1, 1, 0], rows))])]
     read = reader(table, view="binlog", include_row_kind=False, batch_size=batch_size)

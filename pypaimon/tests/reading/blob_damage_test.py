@@ -22,7 +22,8 @@ from pypaimon.streaming.reading.blob_places import BlobPlaces
 from support.docs.cli_runs import Program
 from support.spark.driver import Driver, batch_tasks
 from support.stores.fault_file_io import Call, FaultFileIO
-from support.tables.blob_tables import BlobTable, batches, rows
+from support.tables.blob_tables import batches, blob_table, rows
+from support.tables.streamed_table import Table
 
 SIZE = 5000
 
@@ -33,16 +34,16 @@ def file_io(request: pytest.FixtureRequest) -> FaultFileIO | None:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> BlobTable:
-    made = BlobTable(tmp_path)
-    made.write([(key, "n", bytes([key]) * SIZE) for key in range(6)])
+def table(tmp_path: Path) -> Table:
+    made = blob_table(tmp_path)
+    made.commit([(key, "n", bytes([key]) * SIZE) for key in range(6)])
     return made
 
 
-def stored(tmp_path: Path, *descriptors: bytes) -> BlobTable:
+def stored(tmp_path: Path, *descriptors: bytes) -> Table:
     """A table whose blobs lie where these say."""
-    made = BlobTable(tmp_path, blob_descriptor_field="b")
-    made.write([(key, "n", each) for key, each in enumerate(descriptors)])
+    made = blob_table(tmp_path, blob_descriptor_field="b")
+    made.commit([(key, "n", each) for key, each in enumerate(descriptors)])
     return made
 
 
@@ -51,17 +52,17 @@ def descriptor(path: object, offset: int = 0, length: int = SIZE) -> bytes:
 
 
 @pytest.mark.parametrize("kept", [0, 3, 100, SIZE, 3 * SIZE + 7, -5, -1])
-def test_a_blob_file_that_was_cut_is_damaged(table: BlobTable, file_io: FaultFileIO | None, kept: int) -> None:
+def test_a_blob_file_that_was_cut_is_damaged(table: Table, file_io: FaultFileIO | None, kept: int) -> None:
     (path,) = table.files(".blob")
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(CorruptTableError) as raised:
-        batches(table.builder(file_io))
+        batches(table.state_builder(file_io))
     assert raised.value.path.endswith(path.name)
 
 
-def test_a_blob_file_that_is_cut_while_it_is_read_is_damaged(table: BlobTable, file_io: FaultFileIO | None) -> None:
+def test_a_blob_file_that_is_cut_while_it_is_read_is_damaged(table: Table, file_io: FaultFileIO | None) -> None:
     """Its index was read before."""
-    builder = table.builder(file_io).with_blob_descriptors()
+    builder = table.state_builder(file_io).with_blob_descriptors()
     read = builder.new_read()
     with builder.new_streaming_scan() as scan:
         splits = [split for plan in scan.stream_sync() for split in plan.splits()]
@@ -77,30 +78,28 @@ def test_a_blob_file_that_is_cut_while_it_is_read_is_damaged(table: BlobTable, f
         file.read()
 
 
-def test_another_file_in_its_place_is_damage(table: BlobTable, file_io: FaultFileIO | None) -> None:
-    table.write([(9, "n", b"x" * SIZE)])
+def test_another_file_in_its_place_is_damage(table: Table, file_io: FaultFileIO | None) -> None:
+    table.commit([(9, "n", b"x" * SIZE)])
     first, second = table.files(".blob")
     sizes = first.stat().st_size, second.stat().st_size
     first.write_bytes(second.read_bytes().ljust(sizes[0], b"\0")[: sizes[0]])
     with pytest.raises(CorruptTableError, match=first.name):
-        batches(table.builder(file_io))
+        batches(table.state_builder(file_io))
 
 
-def test_a_missing_blob_file_is_damage_while_its_snapshot_is_there(
-    table: BlobTable, file_io: FaultFileIO | None
-) -> None:
+def test_a_missing_blob_file_is_damage_while_its_snapshot_is_there(table: Table, file_io: FaultFileIO | None) -> None:
     (path,) = table.files(".blob")
     path.unlink()
     with pytest.raises(CorruptTableError, match=path.name):
-        batches(table.builder(file_io))
-    assert len(rows(table.builder(file_io).with_projection(["id"]))) == 6
+        batches(table.state_builder(file_io))
+    assert len(rows(table.state_builder(file_io).with_projection(["id"]))) == 6
 
 
-def test_a_blob_file_that_expired_with_its_snapshot_is_no_damage(table: BlobTable) -> None:
-    builder = table.builder()
+def test_a_blob_file_that_expired_with_its_snapshot_is_no_damage(table: Table) -> None:
+    builder = table.state_builder()
     with builder.new_streaming_scan() as scan:
         splits = [split for plan in scan.stream_sync() for split in plan.splits()]
-    table.write([(9, "n", b"x" * SIZE)])
+    table.commit([(9, "n", b"x" * SIZE)])
     (blob,) = (file for split in splits for file in split.files if file.file_name.endswith(".blob"))
     for path in (Path(blob.file_path), table.path / "snapshot" / "snapshot-1"):
         path.unlink()
@@ -109,7 +108,7 @@ def test_a_blob_file_that_expired_with_its_snapshot_is_no_damage(table: BlobTabl
         builder.new_read().to_arrow(splits)
 
 
-def test_a_store_that_fails_is_no_damage(table: BlobTable) -> None:
+def test_a_store_that_fails_is_no_damage(table: Table) -> None:
     store = FaultFileIO()
 
     def failing(call: Call) -> Any:
@@ -119,7 +118,7 @@ def test_a_store_that_fails_is_no_damage(table: BlobTable) -> None:
 
     store.wherever(failing)
     with pytest.raises(PaimonStreamError) as raised:
-        batches(table.builder(store))
+        batches(table.state_builder(store))
     assert raised.value.retriable
 
 
@@ -127,9 +126,11 @@ def test_stored_descriptors_are_followed_and_none_of_them_comes_out(tmp_path: Pa
     place = tmp_path / "a place"
     place.write_bytes(bytes(range(256)) * 40)
     table = stored(tmp_path, descriptor(place, 3, 5), descriptor(place, 10_000, -1), descriptor(f"file:{place}", 7, 0))
-    found = [row["b"] for row in rows(table.builder())]
+    found = [row["b"] for row in rows(table.state_builder())]
     assert found == [bytes([3, 4, 5, 6, 7]), place.read_bytes()[10_000:], b""]
-    lengths = [BlobDescriptor.deserialize(row["b"]).length for row in rows(table.builder().with_blob_descriptors())]
+    lengths = [
+        BlobDescriptor.deserialize(row["b"]).length for row in rows(table.state_builder().with_blob_descriptors())
+    ]
     assert lengths == [5, 240, 0]
 
 
@@ -163,7 +164,7 @@ def test_a_descriptor_that_points_to_nothing_names_the_place(
     place.write_bytes(bytes(10_000))
     table = stored(tmp_path, descriptor(place), made(place))
     with pytest.raises(CorruptTableError, match=said) as raised:
-        batches(table.builder())
+        batches(table.state_builder())
     assert raised.value.path.startswith(str(tmp_path))
 
 
@@ -171,8 +172,8 @@ def test_a_descriptor_that_points_to_nothing_names_the_place(
     "content", [b"", b"no descriptor", descriptor("/x")[:-3], descriptor("/x", -1), descriptor("/x", 0, -7)]
 )
 def test_what_is_no_descriptor_is_damage(tmp_path: Path, content: bytes) -> None:
-    table = BlobTable(tmp_path, blob_descriptor_field="b")
-    table.write([(1, "n", descriptor(tmp_path))])
+    table = blob_table(tmp_path, blob_descriptor_field="b")
+    table.commit([(1, "n", descriptor(tmp_path))])
     (file,) = table.files(".parquet")
     held = pq.read_table(file)
     index = held.schema.get_field_index("b")
@@ -180,7 +181,7 @@ def test_what_is_no_descriptor_is_damage(tmp_path: Path, content: bytes) -> None
         held.set_column(index, held.schema.field(index), pa.array([content], held.schema.field(index).type)), file
     )
     with pytest.raises(CorruptTableError, match="descriptor"):
-        batches(table.builder())
+        batches(table.state_builder())
 
 
 def test_places_outside_of_those_that_are_allowed_are_refused(tmp_path: Path) -> None:
@@ -189,18 +190,18 @@ def test_places_outside_of_those_that_are_allowed_are_refused(tmp_path: Path) ->
         place.parent.mkdir()
         place.write_bytes(bytes(SIZE))
     table = stored(tmp_path, descriptor(inside), descriptor(outside))
-    assert len(rows(table.builder())) == 2
-    assert len(rows(table.builder().with_blob_places([str(inside.parent), f"file://{outside.parent}"]))) == 2
-    for asked in (table.builder(), table.builder().with_blob_descriptors()):
+    assert len(rows(table.state_builder())) == 2
+    assert len(rows(table.state_builder().with_blob_places([str(inside.parent), f"file://{outside.parent}"]))) == 2
+    for asked in (table.state_builder(), table.state_builder().with_blob_descriptors()):
         with pytest.raises(UnsupportedTableError, match=r"inside2.*with_blob_places"):
             batches(asked.with_blob_places([str(inside.parent)]))
     hidden = stored(tmp_path / "other", descriptor(f"{inside.parent}/../inside2/place"))
     with pytest.raises(UnsupportedTableError, match="inside2"):
-        batches(hidden.builder().with_blob_places([str(inside.parent)]))
+        batches(hidden.state_builder().with_blob_places([str(inside.parent)]))
 
 
 @pytest.fixture
-def two_places(tmp_path: Path) -> tuple[BlobTable, list[str]]:
+def two_places(tmp_path: Path) -> tuple[Table, list[str]]:
     """A table with a blob in each of two directories, and these."""
     directories = [tmp_path / name for name in ("one", "two")]
     for directory in directories:
@@ -210,7 +211,7 @@ def two_places(tmp_path: Path) -> tuple[BlobTable, list[str]]:
     return table, [str(directory) for directory in directories]
 
 
-def test_places_are_named_for_spark_by_an_option(two_places: tuple[BlobTable, list[str]]) -> None:
+def test_places_are_named_for_spark_by_an_option(two_places: tuple[Table, list[str]]) -> None:
     table, places = two_places
 
     def found(*named: str) -> int:
@@ -230,7 +231,7 @@ def test_places_are_named_for_spark_by_an_option(two_places: tuple[BlobTable, li
 
 
 def test_places_are_named_on_the_command_line(
-    two_places: tuple[BlobTable, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two_places: tuple[Table, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, places = two_places
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pypaimon import Schema
 
 from pypaimon.streaming import CorruptTableError, stream_read_builder
 from support.stores.s3_server import S3Server, methods
-from support.tables.blob_tables import COLUMNS, EVOLUTION, rows
+from support.tables.blob_tables import blob_table, rows
 
 pytestmark = pytest.mark.server
 
@@ -20,14 +19,9 @@ SIZE = 200_000
 @pytest.fixture(scope="module")
 def catalog(server: S3Server) -> Any:
     made = server.catalog("blobs")
-    made.create_database("db", True)
-    made.create_table("db.t", Schema.from_pyarrow_schema(COLUMNS, options=EVOLUTION), False)
-    builder = made.get_table("db.t").new_batch_write_builder()
-    writer, commit = builder.new_write(), builder.new_commit()
-    blobs = [bytes([key]) * SIZE for key in range(20)]
-    names = ["a" if key % 5 else "b" for key in range(20)]
-    writer.write_arrow(pa.table({"id": range(20), "name": names, "b": blobs}, schema=COLUMNS))
-    commit.commit(writer.prepare_commit())
+    blobs = [(key, "a" if key % 5 else "b", bytes([key]) * SIZE) for key in range(20)]
+    table = blob_table(Path(), catalog=made)
+    table.write(table.arrow_rows(blobs))
     return made
 
 

@@ -9,7 +9,8 @@ import pytest
 from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct
 
 from pypaimon.streaming import CorruptTableError, UnsupportedTableError
-from support.tables.blob_tables import BlobTable, rows
+from support.tables.blob_tables import blob_table, rows
+from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
 
@@ -22,21 +23,21 @@ def reference(row_id: int, table: str = "db.t", field_id: int = BLOB_FIELD) -> b
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
-    first, second = BlobTable(tmp_path), BlobTable(tmp_path, "u")
-    first.write([(key, "n", b"first %d" % key) for key in range(5)])
-    first.write([(5, "n", None), (6, "n", b"")])
-    second.write([(key, "n", b"second %d" % key) for key in range(3)])
+    first, second = blob_table(tmp_path), blob_table(tmp_path, "u")
+    first.commit([(key, "n", b"first %d" % key) for key in range(5)])
+    first.commit([(5, "n", None), (6, "n", b"")])
+    second.commit([(key, "n", b"second %d" % key) for key in range(3)])
     return tmp_path
 
 
-def referring(warehouse: Path, *references: bytes | None) -> BlobTable:
-    made = BlobTable(warehouse, "v", blob_view_field="b")
-    made.write([(key, "n", each) for key, each in enumerate(references)])
+def referring(warehouse: Path, *references: bytes | None) -> Table:
+    made = blob_table(warehouse, "v", blob_view_field="b")
+    made.commit([(key, "n", each) for key, each in enumerate(references)])
     return made
 
 
-def values(table: BlobTable, **options: str) -> list[bytes | None]:
-    return [row["b"] for row in rows(table.builder(**options))]
+def values(table: Table, **options: str) -> list[bytes | None]:
+    return [row["b"] for row in rows(table.state_builder(**options))]
 
 
 def test_references_are_followed_to_rows_of_several_tables(warehouse: Path) -> None:
@@ -49,7 +50,7 @@ def test_references_are_followed_to_rows_of_several_tables(warehouse: Path) -> N
 def test_rows_that_are_left_out_refer_to_nothing(warehouse: Path) -> None:
     """What they refer to need not be there."""
     table = referring(warehouse, reference(4), reference(99))
-    builder = table.builder()
+    builder = table.state_builder()
     builder.with_filter(builder.new_predicate_builder().equal("id", 0))
     assert [row["b"] for row in rows(builder)] == [b"first 4"]
 
@@ -59,7 +60,7 @@ def test_all_null_asks_nobody(warehouse: Path) -> None:
 
 
 def test_descriptors_are_those_of_the_other_table(warehouse: Path) -> None:
-    (found,) = (row["b"] for row in rows(referring(warehouse, reference(2)).builder().with_blob_descriptors()))
+    (found,) = (row["b"] for row in rows(referring(warehouse, reference(2)).state_builder().with_blob_descriptors()))
     descriptor = BlobDescriptor.deserialize(found)
     assert "/t/" in descriptor.uri
     with open(descriptor.uri, "rb") as file:
@@ -96,7 +97,7 @@ def test_without_a_catalog_nobody_finds_other_tables(warehouse: Path) -> None:
     table = referring(warehouse, reference(1))
     handle = table.handle()
     handle.catalog_environment.catalog_loader = None
-    builder = table.builder()
+    builder = table.state_builder()
     builder.table.catalog_environment.catalog_loader = None
     with pytest.raises(UnsupportedTableError, match="which only a catalog finds"):
         rows(builder)

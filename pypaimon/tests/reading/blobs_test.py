@@ -18,7 +18,8 @@ from pypaimon.streaming.reading import blob_values
 from support.corpus.cases import load
 from support.stores.counting_file_io import CountingFileIO
 from support.stores.fault_file_io import Call, FaultFileIO
-from support.tables.blob_tables import BlobTable, batches, rows
+from support.tables.blob_tables import batches, blob_table, rows
+from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
 
@@ -30,30 +31,30 @@ def noise(seed: int, size: int) -> bytes:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> BlobTable:
-    made = BlobTable(tmp_path)
-    made.write([(key, f"n{key % 10}", noise(key, 30 * KB)) for key in range(40)])
-    made.write([(40, "null", None), (41, "empty", b""), (42, "n0", noise(42, 30 * KB))])
+def table(tmp_path: Path) -> Table:
+    made = blob_table(tmp_path)
+    made.commit([(key, f"n{key % 10}", noise(key, 30 * KB)) for key in range(40)])
+    made.commit([(40, "null", None), (41, "empty", b""), (42, "n0", noise(42, 30 * KB))])
     return made
 
 
-def splits_of(table: BlobTable) -> list[StreamSplit]:
-    with table.builder().new_streaming_scan() as scan:
+def splits_of(table: Table) -> list[StreamSplit]:
+    with table.state_builder().new_streaming_scan() as scan:
         return [split for plan in scan.stream_sync() for split in plan.splits()]
 
 
-def builder_where(table: BlobTable, name: str, file_io: Any) -> Any:
-    builder = table.builder(file_io)
+def builder_where(table: Table, name: str, file_io: Any) -> Any:
+    builder = table.state_builder(file_io)
     return builder.with_filter(builder.new_predicate_builder().equal("name", name))
 
 
-def test_values_come_out_null_and_empty_ones_too(table: BlobTable) -> None:
-    found = {row["id"]: row["b"] for row in rows(table.builder())}
+def test_values_come_out_null_and_empty_ones_too(table: Table) -> None:
+    found = {row["id"]: row["b"] for row in rows(table.state_builder())}
     assert found == {**{key: noise(key, 30 * KB) for key in (*range(40), 42)}, 40: None, 41: b""}
-    assert rows(table.builder(CountingFileIO())) == rows(table.builder())
+    assert rows(table.state_builder(CountingFileIO())) == rows(table.state_builder())
 
 
-def test_of_rows_that_are_left_out_no_byte_of_a_blob_is_fetched(table: BlobTable) -> None:
+def test_of_rows_that_are_left_out_no_byte_of_a_blob_is_fetched(table: Table) -> None:
     """Indexes of blob files come on top, some bytes for each row."""
     store = CountingFileIO()
     found = rows(builder_where(table, "n0", store))
@@ -62,22 +63,22 @@ def test_of_rows_that_are_left_out_no_byte_of_a_blob_is_fetched(table: BlobTable
     assert needed <= store.of(".blob") <= 1.05 * needed
 
 
-def test_a_column_that_is_not_read_costs_nothing(table: BlobTable) -> None:
+def test_a_column_that_is_not_read_costs_nothing(table: Table) -> None:
     store = CountingFileIO()
-    assert len(rows(table.builder(store).with_projection(["id"]))) == 43
+    assert len(rows(table.state_builder(store).with_projection(["id"]))) == 43
     assert not store.of(".blob")
 
 
-def test_blobs_side_by_side_are_asked_for_together(table: BlobTable) -> None:
+def test_blobs_side_by_side_are_asked_for_together(table: Table) -> None:
     store = CountingFileIO()
-    rows(table.builder(store))
+    rows(table.state_builder(store))
     assert store.largest > 30 * 30 * KB
 
 
 def test_indexes_of_several_blob_files_are_asked_for_at_the_same_time(tmp_path: Path) -> None:
-    table = BlobTable(tmp_path, blob__target_file_size=f"{60 * KB} b")
+    table = blob_table(tmp_path, blob__target_file_size=f"{60 * KB} b")
     written = [(key, "n", noise(key, 30 * KB)) for key in range(9)]
-    table.write(written)
+    table.commit(written)
     missing = {path.name for path in table.files(".blob")}
     assert len(missing) > 2
     barrier = threading.Barrier(len(missing), timeout=60)
@@ -90,7 +91,7 @@ def test_indexes_of_several_blob_files_are_asked_for_at_the_same_time(tmp_path: 
         return call.answer()
 
     file_io.wherever(answered)
-    assert [(row["id"], row["name"], row["b"]) for row in rows(table.builder(file_io))] == written
+    assert [(row["id"], row["name"], row["b"]) for row in rows(table.state_builder(file_io))] == written
     assert not missing
 
 
@@ -107,23 +108,23 @@ def test_what_becomes_a_delete_by_a_filter_has_no_blob() -> None:
     assert kept and all(row["name"] == "a" and row["b"] for row in kept)
 
 
-def test_a_batch_has_as_many_rows_as_its_blobs_allow(table: BlobTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_has_as_many_rows_as_its_blobs_allow(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blob_values, "BATCH_BYTES", 100 * KB)
-    found = batches(table.builder())
+    found = batches(table.state_builder())
     sizes = [[len(blob or b"") for blob in batch.column("b").to_pylist()] for batch in found]
     assert all(sum(each) <= 100 * KB for each in sizes)
     assert all(sum(each) + 30 * KB > 100 * KB for each in sizes[:13])
     assert [row["id"] for batch in found for row in batch.to_pylist()] == list(range(43))
 
     monkeypatch.setattr(blob_values, "BATCH_BYTES", KB)
-    assert [row["id"] for batch in batches(table.builder()) for row in batch.to_pylist()] == list(range(43))
+    assert [row["id"] for batch in batches(table.state_builder()) for row in batch.to_pylist()] == list(range(43))
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     """Blobs come in batches of 16 MB at most, and what was let go of is free."""
-    made = BlobTable(tmp_path)
-    made.write([(key, "n", noise(key, 3 << 20)) for key in range(25)])
-    read, splits = made.builder().new_read(), splits_of(made)
+    made = blob_table(tmp_path)
+    made.commit([(key, "n", noise(key, 3 << 20)) for key in range(25)])
+    read, splits = made.state_builder().new_read(), splits_of(made)
     before, most = pa.total_allocated_bytes(), 0
     for batch in read.iter_batches(splits):
         most = max(most, pa.total_allocated_bytes() - before)
@@ -133,12 +134,12 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", ["with_blob_descriptors", "blob-as-descriptor"])
-def test_descriptors_are_pypaimon_s_and_no_blob_is_fetched_for_them(table: BlobTable, asked: str) -> None:
+def test_descriptors_are_pypaimon_s_and_no_blob_is_fetched_for_them(table: Table, asked: str) -> None:
     store = CountingFileIO()
     if asked == "with_blob_descriptors":
-        builder = table.builder(store).with_blob_descriptors()
+        builder = table.state_builder(store).with_blob_descriptors()
     else:
-        builder = table.builder(store, blob_as_descriptor="true")
+        builder = table.state_builder(store, blob_as_descriptor="true")
     found = {row["id"]: row["b"] for row in rows(builder)}
     assert found[40] is None and store.of(".blob") < 5 * KB
 
@@ -149,14 +150,14 @@ def test_descriptors_are_pypaimon_s_and_no_blob_is_fetched_for_them(table: BlobT
     assert found[3] == descriptor.serialize()
 
 
-def test_the_builder_beats_the_option(table: BlobTable) -> None:
-    builder = table.builder(blob_as_descriptor="true").with_blob_descriptors(False)
-    assert rows(builder) == rows(table.builder())
+def test_the_builder_beats_the_option(table: Table) -> None:
+    builder = table.state_builder(blob_as_descriptor="true").with_blob_descriptors(False)
+    assert rows(builder) == rows(table.state_builder())
 
 
-def test_a_blob_reads_what_it_is_asked_for(table: BlobTable) -> None:
+def test_a_blob_reads_what_it_is_asked_for(table: Table) -> None:
     store = CountingFileIO()
-    builder = table.builder(store).with_blob_descriptors()
+    builder = table.state_builder(store).with_blob_descriptors()
     read = builder.new_read()
     with builder.new_streaming_scan() as scan:
         splits = [split for plan in scan.stream_sync() for split in plan.splits()]
@@ -183,8 +184,8 @@ def test_a_blob_reads_what_it_is_asked_for(table: BlobTable) -> None:
     assert empty is not None and empty.read() == b"" and empty.open().read() == b""
 
 
-def test_rows_give_pypaimon_s_blobs(table: BlobTable) -> None:
-    for builder in (table.builder(), table.builder().with_blob_descriptors()):
+def test_rows_give_pypaimon_s_blobs(table: Table) -> None:
+    for builder in (table.state_builder(), table.state_builder().with_blob_descriptors()):
         read = builder.new_read()
         with builder.new_streaming_scan() as scan:
             found = [row for plan in scan.stream_sync() for row in read.to_iterator(plan.splits())]
@@ -192,15 +193,15 @@ def test_rows_give_pypaimon_s_blobs(table: BlobTable) -> None:
         assert blobs[5].to_data() == noise(5, 30 * KB) and blobs[40] is None
 
 
-def test_nulls_can_be_asked_for_without_fetching_a_blob(table: BlobTable) -> None:
+def test_nulls_can_be_asked_for_without_fetching_a_blob(table: Table) -> None:
     store = CountingFileIO()
-    builder = table.builder(store)
+    builder = table.state_builder(store)
     builder.with_filter(builder.new_predicate_builder().is_null("b"))
     assert [row["id"] for row in rows(builder)] == [40]
     assert store.of(".blob") < KB
 
 
-def test_frames_of_a_video_are_refused_by_name(table: BlobTable) -> None:
+def test_frames_of_a_video_are_refused_by_name(table: Table) -> None:
     """pypaimon can keep them so; they must not pass for nulls."""
     for split in (splits := splits_of(table)):
         for file in split.files:
@@ -208,10 +209,10 @@ def test_frames_of_a_video_are_refused_by_name(table: BlobTable) -> None:
                 file.file_name = file.file_name.replace(".blob", ".video")
                 file.file_path = file.file_path.replace(".blob", ".video")
     with pytest.raises(UnsupportedTableError, match="frames of a video"):
-        table.builder().new_read().to_arrow(splits)
+        table.state_builder().new_read().to_arrow(splits)
 
 
 @pytest.mark.parametrize("places", ["/tmp", [""], ["http://host/x"], [3]])
-def test_places_that_cannot_be_read_are_refused(table: BlobTable, places: Any) -> None:
+def test_places_that_cannot_be_read_are_refused(table: Table, places: Any) -> None:
     with pytest.raises(StreamConfigError, match="with_blob_places"):
-        table.builder().with_blob_places(places)
+        table.state_builder().with_blob_places(places)

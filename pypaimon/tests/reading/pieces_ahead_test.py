@@ -19,8 +19,9 @@ from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from support.stores.fault_file_io import FORBIDDEN, SCHEME, UNAVAILABLE, Call, FaultFileIO, Meeting
 from support.stores.request_time import hang
-from support.tables.blob_tables import EVOLUTION, BlobTable
-from support.tables.stream_files import create, meta, put, reader, records, split
+from support.tables.blob_tables import blob_table
+from support.tables.handles import EVOLUTION, create_table
+from support.tables.stream_files import meta, put, reader, records, split
 
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 PLAIN = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -82,7 +83,7 @@ def merged(table: Any, name: str, first_key: int) -> tuple[str, list[StreamSplit
 
 def changelogs(warehouse: Any, store: FaultFileIO) -> tuple[Any, list[str], list[StreamSplit]]:
     """A read of two such files, their names, and splits in which they take turns."""
-    table = far(create(warehouse, "k", KEYED, primary_keys=["id"], options={"bucket": str(BUCKETS)}), store)
+    table = far(create_table(warehouse, "k", KEYED, primary_keys=["id"], options={"bucket": str(BUCKETS)}), store)
     (one, first), (two, second) = merged(table, "one", 0), merged(table, "two", BUCKETS)
     splits = [each for pair in zip(first, second, strict=True) for each in pair]
     return reader(table, include_row_kind=False), [one, two], splits
@@ -153,7 +154,7 @@ def test_who_stops_within_a_merged_changelog_leaves_nothing_behind(warehouse: An
 
 def joined(warehouse: Any, store: FaultFileIO) -> tuple[Any, list[StreamSplit]]:
     """A table of three groups of two files, each of which holds one column."""
-    table = create(warehouse, "e", PLAIN, options=EVOLUTION)
+    table = create_table(warehouse, "e", PLAIN, options=EVOLUTION)
     files = []
     for group in range(3):
         first = {"first_row_id": 10 * group}
@@ -205,10 +206,10 @@ def test_a_schema_that_hangs_is_told_as_soon_as_without_fetching_ahead(warehouse
 
 
 def test_indexes_of_blob_files_are_asked_for_with_the_files_they_belong_to(tmp_path: Path, store: FaultFileIO) -> None:
-    table = BlobTable(tmp_path)
+    table = blob_table(tmp_path)
     for number in range(4):
-        table.write([(number, "n", b"blob %d" % number)])
-    builder = table.builder(store)
+        table.commit([(number, "n", b"blob %d" % number)])
+    builder = table.state_builder(store)
     plan = builder.new_streaming_scan().plan()
     assert plan is not None
     names = [path.name for path in [*table.files(".parquet"), *table.files(".blob")]]

@@ -18,7 +18,8 @@ from pypaimon.table.file_store_table import FileStoreTable
 from pypaimon.streaming import CorruptTableError, StoreError, UnsupportedTableError, stream_read_builder
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.stream_options import Unmatched
-from support.tables.stream_files import create, put, reader, records, split, write
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, records, split, write
 
 COLUMNS = pa.schema(
     [
@@ -89,13 +90,13 @@ def catalog(warehouse: Any) -> GuardedCatalog:
 
 @pytest.fixture
 def append(warehouse: Any, catalog: GuardedCatalog) -> Any:
-    create(warehouse, "append", COLUMNS)
+    create_table(warehouse, "append", COLUMNS)
     return catalog.table("db.append")
 
 
 @pytest.fixture
 def keyed(warehouse: Any, catalog: GuardedCatalog) -> Any:
-    create(warehouse, "keyed", COLUMNS, primary_keys=["id"], options={"bucket": "1"})
+    create_table(warehouse, "keyed", COLUMNS, primary_keys=["id"], options={"bucket": "1"})
     return catalog.table("db.keyed")
 
 
@@ -154,7 +155,7 @@ def changes(table: Any) -> Any:
 
 def test_a_complete_changelog_retracts_what_may_no_longer_be_seen(warehouse: Any, catalog: GuardedCatalog) -> None:
     options = {"bucket": "1", "changelog-producer": "lookup"}
-    create(warehouse, "producer", COLUMNS, primary_keys=["id"], options=options)
+    create_table(warehouse, "producer", COLUMNS, primary_keys=["id"], options=options)
     table = catalog.table("db.producer")
     catalog.filter = [at_most("level", 1)]
     read = reader(table, projection=("id", "v"))
@@ -206,7 +207,7 @@ def test_rules_leave_out_rows_with_their_blobs_and_cannot_look_at_these(
 ) -> None:
     columns = pa.schema([("id", pa.int32()), ("b", pa.large_binary())])
     options = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
-    table = create(warehouse, "blobs", columns, options=options)
+    table = create_table(warehouse, "blobs", columns, options=options)
     files = [split(SplitMode.EVOLUTION, write(table, pa.table({"id": [1, 2], "b": [b"x", b"y"]}, columns)))]
     guarded = catalog.table("db.blobs")
     catalog.filter = [at_most("id", 1)]

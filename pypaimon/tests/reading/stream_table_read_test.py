@@ -27,7 +27,8 @@ from pypaimon.streaming.errors import (
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.options.stream_options import Unmatched
 from pypaimon.streaming.reading.read import StreamRead, read_of
-from support.tables.stream_files import create, put, reader, records, split, write
+from support.tables.handles import create_table
+from support.tables.stream_files import put, reader, records, split, write
 
 APPEND = pa.schema([("id", pa.int32()), ("v", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
@@ -47,18 +48,18 @@ def shown(table: pa.Table) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def append(warehouse: Any) -> Any:
-    return create(warehouse, "append", APPEND)
+    return create_table(warehouse, "append", APPEND)
 
 
 @pytest.fixture
 def keyed(warehouse: Any) -> Any:
-    return create(warehouse, "keyed", KEYED, primary_keys=["id"], options={"bucket": "1"})
+    return create_table(warehouse, "keyed", KEYED, primary_keys=["id"], options={"bucket": "1"})
 
 
 @pytest.fixture
 def producer(warehouse: Any) -> Any:
     options = {"bucket": "1", "changelog-producer": "lookup"}
-    return create(warehouse, "producer", KEYED, primary_keys=["id"], options=options)
+    return create_table(warehouse, "producer", KEYED, primary_keys=["id"], options=options)
 
 
 def changes(table: Any) -> Any:
@@ -105,7 +106,7 @@ def test_nothing_projected_still_counts_rows(append: Any) -> None:
 
 def test_nested_projection(warehouse: Any) -> None:
     inner = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
-    table = create(warehouse, "nested", pa.schema([("id", pa.int32()), ("r", inner)]))
+    table = create_table(warehouse, "nested", pa.schema([("id", pa.int32()), ("r", inner)]))
     data = pa.Table.from_pylist([{"id": 1, "r": {"x": 5, "y": ["a"]}}, {"id": 2, "r": None}], table_schema(table))
     files = write(table, data)
     read = reader(table, projection=("r.x", "id"), predicate=leaf("isNotNull", "r.y"))
@@ -199,7 +200,7 @@ def test_net_changes(keyed: Any) -> None:
 @pytest.fixture
 def evolving(warehouse: Any) -> Any:
     options = {"data-evolution.enabled": "true", "row-tracking.enabled": "true"}
-    return create(warehouse, "evolving", APPEND, options=options)
+    return create_table(warehouse, "evolving", APPEND, options=options)
 
 
 def test_data_evolution_takes_each_column_from_the_newest_file(evolving: Any) -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from pypaimon.streaming import StreamConfigError, WriterClosedError
 from pypaimon.streaming.writing import pending_rows, table_writer
-from support.tables.written_tables import Written, rows
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table, rows
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Written:
-    return Written(tmp_path)
+def table(tmp_path: Path) -> Table:
+    return key_value_table(tmp_path)
 
 
 class Gate:
@@ -59,7 +60,7 @@ def held(monkeypatch: pytest.MonkeyPatch, gate: Gate, name: str) -> Iterator[Non
         yield
 
 
-def test_it_writes_and_commits(table: Written) -> None:
+def test_it_writes_and_commits(table: Table) -> None:
     async def run() -> None:
         async with table.writer().with_memory_limit(1).open() as writer:
             await writer.write(rows(1, 2))
@@ -77,7 +78,7 @@ def test_it_writes_and_commits(table: Written) -> None:
     assert [key for key, _ in table.rows()] == [1, 2, 4]
 
 
-def test_the_loop_goes_on_while_a_commit_waits(table: Written, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_goes_on_while_a_commit_waits(table: Table, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with table.writer().open() as writer:
             await writer.write(rows(1))
@@ -94,9 +95,7 @@ def test_the_loop_goes_on_while_a_commit_waits(table: Written, gate: Gate, monke
 
 
 @pytest.mark.parametrize("step", ["arrow_input", "commit_once"])
-def test_a_cancelled_call_ends_the_writer(
-    table: Written, gate: Gate, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_cancelled_call_ends_the_writer(table: Table, gate: Gate, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """It goes on behind: a commit may come about, and the next writer knows."""
 
     async def run() -> int | None:
@@ -122,7 +121,7 @@ def test_a_cancelled_call_ends_the_writer(
         assert (found, table.data_files()) == (None, []), "nothing is left of what was not committed"
 
 
-def test_it_is_opened_once_and_as_its_face_says(table: Written) -> None:
+def test_it_is_opened_once_and_as_its_face_says(table: Table) -> None:
     async def run() -> None:
         writer = table.writer().open()
         with pytest.raises(StreamConfigError, match="not open"):

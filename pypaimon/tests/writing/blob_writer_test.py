@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 from pypaimon.table.row.blob import BlobDescriptor, BlobViewStruct
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.writing.row_layout import BadRowError
-from support.tables.blob_tables import EVOLUTION, rows
+from support.tables.blob_tables import blob_table, rows
+from support.tables.handles import batch_read
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +24,7 @@ ROWS = [(1, b"one", None), (2, None, b"zwei"), (3, b"", b"three" * 10), (4, b"vi
 
 def table_of(directory: Path, columns: pa.Schema = COLUMNS, **options: str) -> Any:
     """A new table, alone in its warehouse."""
-    catalog = CatalogFactory.create({"warehouse": str(directory)})
-    catalog.create_database("db", True)
-    given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-    schema = Schema.from_pyarrow_schema(columns, options={**EVOLUTION, **given})
-    catalog.create_table("db.t", schema, False)
-    return catalog.get_table("db.t")
+    return blob_table(directory, columns=columns, **options).handle()
 
 
 def write(table: Any, *commits: Sequence[tuple[Any, ...]], columns: pa.Schema = COLUMNS) -> list[Any]:
@@ -54,9 +49,7 @@ def read(table: Any) -> list[tuple[Any, ...]]:
 
 def read_by_pypaimon(table: Any) -> list[tuple[Any, ...]]:
     """What pypaimon reads."""
-    builder = table.new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    return [tuple(row.values()) for row in batch_read(table)]
 
 
 def test_blobs_lie_beside_their_rows_and_have_their_ids(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
 from support.stores.lossy_store import SCHEME, lossy_links
 from support.stores.s3_server import S3Server
+from support.tables.handles import batch_table
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
@@ -180,8 +181,7 @@ def test_a_fault_at_every_request_to_a_store_that_compares(server: S3Server, fau
                 assert fault == 403
             left = len(waiting)
         commit(3, catalog.get_table(name), None)
-        builder = catalog.get_table(name).new_read_builder()
-        data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        data = batch_table(catalog.get_table(name))
         assert sorted(data["id"].to_pylist()) == [0, 1, 2, 3]
         if left:
             break

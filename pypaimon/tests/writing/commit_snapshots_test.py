@@ -22,6 +22,7 @@ from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedEr
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
+from support.tables.handles import batch_table
 
 DAYS = pa.schema([("dt", pa.string()), ("v", pa.int64())])
 
@@ -202,8 +203,7 @@ def written(table: Any, *rows: tuple[str | None, int]) -> list[Any]:
 
 def held(table: Any) -> list[tuple[Any, ...]]:
     """The rows of a table of days."""
-    builder = table.new_read_builder()
-    data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    data = batch_table(table)
     return sorted(zip(data["dt"].to_pylist(), data["v"].to_pylist(), strict=True), key=str)
 
 

@@ -17,7 +17,9 @@ from pypaimon.streaming import (
     copy_stream,
     copy_stream_sync,
 )
-from support.tables.written_tables import Written, changes, rows
+from support.tables.handles import sorted_rows
+from support.tables.streamed_table import Table
+from support.tables.written_tables import changes, key_value_table, rows
 
 pytestmark = pytest.mark.slow
 
@@ -25,34 +27,34 @@ USER = "copy"
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Written:
-    table = Written(tmp_path, "source")
+def source(tmp_path: Path) -> Table:
+    table = key_value_table(tmp_path, "source")
     grown(table, rows(1, 2, 3))
     return table
 
 
 @pytest.fixture
-def target(source: Written, tmp_path: Path) -> Written:
-    return Written(tmp_path, "target")
+def target(source: Table, tmp_path: Path) -> Table:
+    return key_value_table(tmp_path, "target")
 
 
-def grown(table: Written, *commits: pa.Table) -> None:
+def grown(table: Table, *commits: pa.Table) -> None:
     with table.writer("maker").open_sync() as writer:
         for each in commits:
             writer.write(each)
             writer.commit()
 
 
-def stream(table: Written) -> StreamReadBuilder:
+def stream(table: Table) -> StreamReadBuilder:
     return table.builder().with_catch_up("replay").with_end(latest=True)
 
 
-def copy(table: Written, target: Written) -> None:
+def copy(table: Table, target: Table) -> None:
     with target.writer(USER).open_sync() as writer:
         assert copy_stream_sync(stream(table), writer) == writer.position
 
 
-def copy_async(table: Written, target: Written) -> None:
+def copy_async(table: Table, target: Table) -> None:
     async def run() -> None:
         async with target.writer(USER).open() as writer:
             assert await copy_stream(stream(table), writer) == writer.position
@@ -61,7 +63,7 @@ def copy_async(table: Written, target: Written) -> None:
 
 
 @pytest.mark.parametrize("run", [copy, copy_async])
-def test_each_run_goes_on_where_the_last_one_ended(source: Written, target: Written, run: Any) -> None:
+def test_each_run_goes_on_where_the_last_one_ended(source: Table, target: Table, run: Any) -> None:
     for number in range(3):
         run(source, target)
         assert target.rows() == source.rows()
@@ -74,7 +76,7 @@ def test_each_run_goes_on_where_the_last_one_ended(source: Written, target: Writ
 
 
 def test_rows_of_an_append_table_come_once(tmp_path: Path) -> None:
-    source, target = Written(tmp_path, "source", keyed=False), Written(tmp_path, "target", keyed=False)
+    source, target = key_value_table(tmp_path, "source", keyed=False), key_value_table(tmp_path, "target", keyed=False)
     for key in range(3):
         grown(source, rows(key, key + 10))
         for run in (copy, copy_async):
@@ -83,7 +85,7 @@ def test_rows_of_an_append_table_come_once(tmp_path: Path) -> None:
     assert len(target.ids()) == 3
 
 
-def test_a_stream_that_is_open_goes_on_where_the_copy_stands(source: Written, target: Written) -> None:
+def test_a_stream_that_is_open_goes_on_where_the_copy_stands(source: Table, target: Table) -> None:
     grown(source, rows(4), rows(5))
     with target.writer(USER).open_sync() as writer:
         for _ in range(2):
@@ -100,7 +102,7 @@ def test_a_stream_that_is_open_goes_on_where_the_copy_stands(source: Written, ta
     assert len(target.ids()) == 5
 
 
-def test_a_full_state_replaces_what_the_copy_holds(source: Written, target: Written) -> None:
+def test_a_full_state_replaces_what_the_copy_holds(source: Table, target: Table) -> None:
     grown(target, rows(77))
     copy(source, target)
     assert target.rows() == source.rows(), "at the start"
@@ -113,31 +115,27 @@ def test_a_full_state_replaces_what_the_copy_holds(source: Written, target: Writ
     assert kinds == ["APPEND", "OVERWRITE", "OVERWRITE"]
 
 
-def test_plans_of_several_batches_are_one_commit(source: Written, target: Written) -> None:
+def test_plans_of_several_batches_are_one_commit(source: Table, target: Table) -> None:
     with stream(source).open_sync(batch_bytes=1) as opened, target.writer(USER).open_sync() as writer:
         copy_stream_sync(opened, writer)
     assert len(target.ids()) == 1
     assert target.rows() == source.rows()
 
 
-def test_row_kinds_go_where_the_target_wants_them(source: Written, tmp_path: Path) -> None:
-    from support.tables.streamed_table import Table
-
+def test_row_kinds_go_where_the_target_wants_them(source: Table, tmp_path: Path) -> None:
     grown(source, changes(("-D", 1, "v1")))
     target = Table(tmp_path, "kinds", primary_key=True)
     from pypaimon.streaming import stream_write_builder
 
     with stream_write_builder(target.handle()).open_sync() as writer:
         copy_stream_sync(stream(source).with_start(snapshot_id=1, full=True), writer)
-    builder = target.handle().new_read_builder().with_projection(["k", "v"])
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-    assert sorted(zip(*found.to_pydict().values(), strict=True)) == source.rows()
+    assert sorted_rows(target.handle(), ["k", "v"]) == source.rows()
 
 
 # ---- what does not go ----
 
 
-def test_a_column_that_the_target_lacks(source: Written, target: Written) -> None:
+def test_a_column_that_the_target_lacks(source: Table, target: Table) -> None:
     from pypaimon.schema.schema_change import SchemaChange
 
     target.catalog.alter_table(target.name, [SchemaChange.drop_column("v")], False)
@@ -148,21 +146,21 @@ def test_a_column_that_the_target_lacks(source: Written, target: Written) -> Non
     assert target.rows() == [(1,), (2,), (3,)]
 
 
-def test_a_source_that_was_rolled_back_or_is_another_one(source: Written, target: Written, tmp_path: Path) -> None:
+def test_a_source_that_was_rolled_back_or_is_another_one(source: Table, target: Table, tmp_path: Path) -> None:
     grown(source, rows(4))
     copy(source, target)
     source.rollback(1)
     grown(source, rows(5))
     with pytest.raises(TableChangedError):
         copy(source, target)
-    other = Written(tmp_path, "other")
+    other = key_value_table(tmp_path, "other")
     grown(other, rows(1))
     with pytest.raises((TableChangedError, StreamConfigError)):
         copy(other, target)
 
 
-def test_deletes_into_a_table_without_a_key(source: Written, tmp_path: Path) -> None:
-    target = Written(tmp_path, "append", keyed=False)
+def test_deletes_into_a_table_without_a_key(source: Table, tmp_path: Path) -> None:
+    target = key_value_table(tmp_path, "append", keyed=False)
     copy(source, target)
     before = target.data_files()
     grown(source, changes(("-D", 1, "v1")))
@@ -173,7 +171,7 @@ def test_deletes_into_a_table_without_a_key(source: Written, tmp_path: Path) -> 
     assert target.data_files() == before
 
 
-def test_a_table_is_not_copied_into_itself(source: Written) -> None:
+def test_a_table_is_not_copied_into_itself(source: Table) -> None:
     """Each commit would be a change to be copied."""
     before = source.rows()
     for run in (copy, copy_async):
@@ -182,16 +180,16 @@ def test_a_table_is_not_copied_into_itself(source: Written) -> None:
     assert source.rows() == before
 
 
-def test_a_writer_in_which_rows_wait(source: Written, target: Written) -> None:
+def test_a_writer_in_which_rows_wait(source: Table, target: Table) -> None:
     with target.writer(USER).open_sync() as writer:
         writer.write(rows(1))
         with pytest.raises(StreamConfigError, match="rows wait in the writer"):
             copy_stream_sync(stream(source), writer)
 
 
-def test_a_copy_that_is_cancelled_in_the_midst_of_a_plan(target: Written, tmp_path: Path) -> None:
+def test_a_copy_that_is_cancelled_in_the_midst_of_a_plan(target: Table, tmp_path: Path) -> None:
     """Of the plan nothing stays, and the next run has all of it."""
-    source = Written(tmp_path, "wide", bucket="8")
+    source = key_value_table(tmp_path, "wide", bucket="8")
     grown(source, rows(*range(40)))
     with stream(source).open_sync(batch_bytes=1) as opened:
         assert [batch.is_last for batch in opened].index(True) > 2, "the second batch is in the midst"

@@ -20,8 +20,9 @@ from pypaimon.streaming.writing.bucket_hash import key_hashes
 from pypaimon.streaming.writing.commit.table_state import TableState
 from support.crash.crashing_file_io import Killed, MortalFileIO
 from support.samples import SOAK, sample_seed
-from support.tables.written_rows import table_of
-from support.tables.written_tables import Written, changes, rows
+from support.tables.handles import create_table
+from support.tables.streamed_table import Table
+from support.tables.written_tables import changes, key_value_table, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -33,8 +34,8 @@ STEP = 1 if SOAK else 7
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Written:
-    return Written(tmp_path, bucket="-1", **{"dynamic-bucket.target-row-num": "3"})
+def table(tmp_path: Path) -> Table:
+    return key_value_table(tmp_path, bucket="-1", **{"dynamic-bucket.target-row-num": "3"})
 
 
 def owners(table: Any) -> dict[Any, set[tuple[Any, int]]]:
@@ -61,7 +62,7 @@ def indexed(table: Any) -> dict[int, set[int]]:
     return found
 
 
-def check(table: Written) -> None:
+def check(table: Table) -> None:
     """Each key lies in one bucket, and the index says so."""
     handle = table.handle()
     wanted = defaultdict(set)
@@ -71,7 +72,7 @@ def check(table: Written) -> None:
     assert indexed(handle) == wanted
 
 
-def test_keys_stay_in_their_buckets(table: Written) -> None:
+def test_keys_stay_in_their_buckets(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(*range(5)))
         writer.commit()
@@ -87,7 +88,7 @@ def test_keys_stay_in_their_buckets(table: Written) -> None:
     ]
 
 
-def test_pypaimon_goes_on(table: Written) -> None:
+def test_pypaimon_goes_on(table: Table) -> None:
     for number in range(4):
         keys = rows(*range(3 * number, 3 * number + 5), value=f"{number}.")
         if number % 2:
@@ -103,7 +104,7 @@ def test_pypaimon_goes_on(table: Written) -> None:
     assert len(table.rows()) == 14
 
 
-def test_what_was_not_committed_leaves_no_trace(table: Written) -> None:
+def test_what_was_not_committed_leaves_no_trace(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1, 2))
         writer.commit()
@@ -122,7 +123,7 @@ def test_what_was_not_committed_leaves_no_trace(table: Written) -> None:
     assert {path.name for path in (table.path / "index").iterdir()} > named, "older snapshots name others"
 
 
-def test_a_commit_that_the_table_holds_is_not_assigned_again(table: Written) -> None:
+def test_a_commit_that_the_table_holds_is_not_assigned_again(table: Table) -> None:
     for _ in range(2):
         with table.writer().open_sync() as writer:
             writer.write(rows(1, 2))
@@ -133,7 +134,7 @@ def test_a_commit_that_the_table_holds_is_not_assigned_again(table: Written) -> 
     check(table)
 
 
-def test_two_writers_of_new_keys_cannot_both_commit(table: Written) -> None:
+def test_two_writers_of_new_keys_cannot_both_commit(table: Table) -> None:
     with table.writer("one").open_sync() as one, table.writer("two").open_sync() as two:
         one.write(rows(1, 2))
         two.write(rows(2, 3))
@@ -154,7 +155,7 @@ def test_two_writers_of_new_keys_cannot_both_commit(table: Written) -> None:
     assert len(list((table.path / "index").iterdir())) == len({*_index_names(table)}), "those left out are deleted"
 
 
-def test_an_overwrite_between_ends_the_commit(table: Written) -> None:
+def test_an_overwrite_between_ends_the_commit(table: Table) -> None:
     with table.writer("one").open_sync() as one:
         one.write(rows(1, 2))
         one.commit()
@@ -169,7 +170,7 @@ def test_an_overwrite_between_ends_the_commit(table: Written) -> None:
     check(table)
 
 
-def test_overwrites_begin_anew(table: Written) -> None:
+def test_overwrites_begin_anew(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(*range(9)))
         writer.commit()
@@ -187,7 +188,7 @@ def test_overwrites_begin_anew(table: Written) -> None:
 
 def test_partitions_have_buckets_of_their_own(warehouse: Any) -> None:
     options = {"bucket": "-1", "dynamic-bucket.target-row-num": "2"}
-    table = table_of(warehouse, "t", PARTITIONED, primary_keys=["p", "k"], partition_keys=["p"], options=options)
+    table = create_table(warehouse, "t", PARTITIONED, primary_keys=["p", "k"], partition_keys=["p"], options=options)
 
     def commit(overwrite: bool, *given: tuple[str, int]) -> None:
         builder = stream_write_builder(warehouse.get_table("db.t"))
@@ -214,7 +215,7 @@ def test_partitions_have_buckets_of_their_own(warehouse: Any) -> None:
 
 
 def test_two_writers_of_other_partitions_do_not_meet(warehouse: Any) -> None:
-    table_of(
+    create_table(
         warehouse, "t", PARTITIONED, primary_keys=["p", "k"], partition_keys=["p"], options={"bucket": "-1"}
     )  # fmt: skip
     one, two = (stream_write_builder(warehouse.get_table("db.t")).open_sync() for _ in range(2))
@@ -229,7 +230,7 @@ def test_two_writers_of_other_partitions_do_not_meet(warehouse: Any) -> None:
 
 def test_no_more_buckets_than_the_table_says(tmp_path: Path) -> None:
     options = {"dynamic-bucket.target-row-num": "2", "dynamic-bucket.max-buckets": "3"}
-    table = Written(tmp_path, bucket="-1", **options)
+    table = key_value_table(tmp_path, bucket="-1", **options)
     for number in range(3):
         with table.writer().open_sync() as writer:
             writer.write(rows(*range(20 * number, 20 * number + 30)))
@@ -239,7 +240,7 @@ def test_no_more_buckets_than_the_table_says(tmp_path: Path) -> None:
     assert len(sizes) == 3 and sum(sizes) == 70 and min(sizes) > 10
 
 
-def test_a_process_that_dies_leaves_keys_where_they_were(table: Written) -> None:
+def test_a_process_that_dies_leaves_keys_where_they_were(table: Table) -> None:
     def run(commit: int, steps: int | None) -> int:
         handle = table.handle()
         handle.file_io = MortalFileIO(steps)
@@ -262,7 +263,7 @@ def test_a_process_that_dies_leaves_keys_where_they_were(table: Written) -> None
         assert writer.last_committed == 100
 
 
-def test_a_damaged_index_is_no_empty_one(table: Written) -> None:
+def test_a_damaged_index_is_no_empty_one(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1, 2))
         writer.commit()
@@ -275,7 +276,7 @@ def test_a_damaged_index_is_no_empty_one(table: Written) -> None:
 
 
 def test_options_are_checked_when_it_is_opened(tmp_path: Path) -> None:
-    table = Written(tmp_path, bucket="-1", **{"dynamic-bucket.max-buckets": "0"})
+    table = key_value_table(tmp_path, bucket="-1", **{"dynamic-bucket.max-buckets": "0"})
     with pytest.raises(StreamConfigError, match=r"'dynamic-bucket\.max-buckets'"):
         table.writer().open_sync().__enter__()
 
@@ -285,7 +286,7 @@ def _state(table: Any) -> TableState:
     return TableState(directory, directory.snapshots.get_latest_snapshot())
 
 
-def _index_names(table: Written) -> list[str]:
+def _index_names(table: Table) -> list[str]:
     handle = table.handle()
     directory = TableDirectory.of(handle)
     snapshots = [directory.snapshots.try_get(number) for number in table.ids()]

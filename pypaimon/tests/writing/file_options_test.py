@@ -19,7 +19,8 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.writing.files.statistics import ColumnBounds
 from pypaimon.streaming.writing.files.stats_modes import StatsMode
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from support.tables.written_rows import commit, recount, rows_of, stored, table_of, write
+from support.tables.handles import create_table
+from support.tables.written_rows import commit, recount, rows_of, stored, write
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,7 @@ UUID = "[0-9a-f-]{36}"
 
 def _keyed(warehouse: Any, **options: str) -> tuple[Any, Any]:
     options = {"bucket": "1", "changelog-producer": "input", **{key.replace("_", "-"): v for key, v in options.items()}}
-    table = table_of(warehouse, "t", COLUMNS, **KEYED, options=options)
+    table = create_table(warehouse, "t", COLUMNS, **KEYED, options=options)
     (message,) = write(table, rows_of(COLUMNS, ROWS, [0, 0, 0]))
     return table, message
 
@@ -75,7 +76,7 @@ def test_files_are_called_and_encoded_as_the_table_says(
 
 
 def test_the_level_of_an_append_table_has_no_format_of_its_own(warehouse: Any) -> None:
-    table = table_of(warehouse, "t", COLUMNS, options={"file.format.per.level": "0:avro"})
+    table = create_table(warehouse, "t", COLUMNS, options={"file.format.per.level": "0:avro"})
     (message,) = write(table, rows_of(COLUMNS, ROWS))
     assert message.new_files[0].file_name.endswith(".parquet")
 
@@ -98,7 +99,7 @@ def test_the_level_of_an_append_table_has_no_format_of_its_own(warehouse: Any) -
 def test_statistics_are_those_of_the_mode(
     warehouse: Any, options: dict[str, str], told: list[str] | None, names: tuple[Any, ...] | None
 ) -> None:
-    table = table_of(warehouse, "t", COLUMNS, **KEYED, options={"bucket": "1", **options})
+    table = create_table(warehouse, "t", COLUMNS, **KEYED, options={"bucket": "1", **options})
     (message,) = commit(table, 1, rows_of(COLUMNS, ROWS, [0, 0, 0]))
     (file,) = message.new_files
     assert file.value_stats_cols == told
@@ -122,7 +123,7 @@ def test_statistics_are_those_of_the_mode(
 
 
 def test_an_unknown_mode_is_refused(warehouse: Any) -> None:
-    table = table_of(warehouse, "t", COLUMNS, options={"fields.v.stats-mode": "truncate(0)"})
+    table = create_table(warehouse, "t", COLUMNS, options={"fields.v.stats-mode": "truncate(0)"})
     with pytest.raises(StreamConfigError, match=r"'fields.v.stats-mode': expected none, counts, truncate\(n\) or full"):
         RecordWriter(table, "user", False)
 
@@ -185,7 +186,7 @@ def test_files_lie_where_the_table_says(warehouse: Any, tmp_path: Path, strategy
     else:
         home = tmp_path / "outside"
         options = {"data-file.external-paths": f"file://{home}", "data-file.external-paths.strategy": strategy}
-    table = table_of(warehouse, "t", COLUMNS, options=options)
+    table = create_table(warehouse, "t", COLUMNS, options=options)
     (message,) = commit(table, 1, rows_of(COLUMNS, ROWS))
     (file,) = message.new_files
     assert list((Path(str(table.table_path)) / home).rglob(file.file_name))
@@ -194,7 +195,7 @@ def test_files_lie_where_the_table_says(warehouse: Any, tmp_path: Path, strategy
 
 
 def test_a_file_ends_with_its_number_of_rows(warehouse: Any) -> None:
-    table = table_of(warehouse, "t", COLUMNS, options={"target-file-row-num": "2"})
+    table = create_table(warehouse, "t", COLUMNS, options={"target-file-row-num": "2"})
     (message,) = write(table, rows_of(COLUMNS, ROWS), rows_of(COLUMNS, ROWS))
     assert [file.row_count for file in message.new_files] == [2, 2, 2]
     assert [(file.min_sequence_number, file.max_sequence_number) for file in message.new_files] == [
@@ -205,7 +206,7 @@ def test_a_file_ends_with_its_number_of_rows(warehouse: Any) -> None:
 
 
 def test_files_of_tracked_rows_begin_with_the_number_that_the_commit_replaces(warehouse: Any) -> None:
-    table = table_of(warehouse, "t", COLUMNS, options={"row-tracking.enabled": "true", "target-file-size": "1 b"})
+    table = create_table(warehouse, "t", COLUMNS, options={"row-tracking.enabled": "true", "target-file-size": "1 b"})
     (message,) = write(table, rows_of(COLUMNS, ROWS))
     assert [(file.min_sequence_number, file.max_sequence_number) for file in message.new_files] == [(0, 0)] * 3
 
@@ -216,7 +217,7 @@ def test_many_partitions_stay_within_the_bound(warehouse: Any, keyed: bool, part
     schema = pa.schema([pa.field("p", pa.int32(), False), pa.field("id", pa.int64(), False), ("v", pa.string())])
     keys = {"primary_keys": ["p", "id"], "options": {"bucket": "2", "write-buffer-size": "32 kb"}}
     append = {"options": {"write-buffer-size": "32 kb"}}
-    table = table_of(warehouse, "t", schema, partition_keys=["p"], **(keys if keyed else append))
+    table = create_table(warehouse, "t", schema, partition_keys=["p"], **(keys if keyed else append))
     writer = RecordWriter(table, "user", False)
     rows = [(number % partitions, number, "x" * 100) for number in range(600)]
     batch = rows_of(schema, rows, [0] * len(rows) if keyed else None)
@@ -233,7 +234,7 @@ def test_many_partitions_stay_within_the_bound(warehouse: Any, keyed: bool, part
 
 def test_values_that_hardly_repeat_get_no_dictionary(warehouse: Any) -> None:
     columns = pa.schema([(name, pa.int64()) for name in ("few", "many", "null")] + [("list", pa.list_(pa.int64()))])
-    table = table_of(warehouse, "t", columns)
+    table = create_table(warehouse, "t", columns)
     numbers = range(20_000)
     rows = pa.record_batch(
         {

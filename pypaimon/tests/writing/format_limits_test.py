@@ -11,7 +11,8 @@ import pytest
 from pypaimon.streaming import stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.writing.record_writer import RecordWriter
-from support.tables.written_rows import rows_of, table_of
+from support.tables.handles import create_table
+from support.tables.written_rows import rows_of
 
 VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
 MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
@@ -36,7 +37,7 @@ MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
 def test_types_are_refused_before_the_first_row(
     warehouse: Any, format_: str, columns: list[tuple[str, pa.DataType]], message: str
 ) -> None:
-    table = table_of(warehouse, "t", pa.schema(columns), options={"file.format": format_})
+    table = create_table(warehouse, "t", pa.schema(columns), options={"file.format": format_})
     with pytest.raises(UnsupportedTableError, match=message):
         RecordWriter(table, "user", False)
 
@@ -52,7 +53,7 @@ def test_types_are_refused_before_the_first_row(
 )
 def test_values_are_refused_that_orc_would_spoil(warehouse: Any, kind: pa.DataType, value: Any, message: str) -> None:
     schema = pa.schema([("v", kind)])
-    table = table_of(warehouse, "t", schema, options={"file.format": "orc", "target-file-size": "1 b"})
+    table = create_table(warehouse, "t", schema, options={"file.format": "orc", "target-file-size": "1 b"})
     writer = RecordWriter(table, "user", False)
     writer.write(rows_of(schema, [(None,)]))
     with pytest.raises(UnsupportedTableError, match=message):
@@ -63,7 +64,7 @@ def test_values_are_refused_that_orc_would_spoil(warehouse: Any, kind: pa.DataTy
 
 def test_milliseconds_before_1970_are_written(warehouse: Any) -> None:
     schema = pa.schema([("v", MICROS)])
-    table = table_of(warehouse, "t", schema, options={"file.format": "orc"})
+    table = create_table(warehouse, "t", schema, options={"file.format": "orc"})
     writer = RecordWriter(table, "user", False)
     writer.write(rows_of(schema, [(-1_000,)]))
     assert len(writer.prepare()) == 1
@@ -72,7 +73,7 @@ def test_milliseconds_before_1970_are_written(warehouse: Any) -> None:
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
 def test_a_codec_that_a_format_lacks_is_refused(warehouse: Any, format_: str) -> None:
     schema = pa.schema([("v", pa.int32())])
-    table = table_of(warehouse, "t", schema, options={"file.format": format_, "file.compression": "lzo"})
+    table = create_table(warehouse, "t", schema, options={"file.format": format_, "file.compression": "lzo"})
     writer = RecordWriter(table, "user", False)
     writer.write(rows_of(schema, [(1,)]))
     with pytest.raises(StreamConfigError, match=r"'file\.compression' = 'lzo'"):
@@ -83,12 +84,12 @@ def test_a_codec_that_a_format_lacks_is_refused(warehouse: Any, format_: str) ->
 
 @pytest.mark.parametrize("format_", ["lance", "csv"])
 def test_another_format_is_refused(warehouse: Any, format_: str) -> None:
-    table = table_of(warehouse, "t", pa.schema([("v", pa.int32())]), options={"file.format": format_})
+    table = create_table(warehouse, "t", pa.schema([("v", pa.int32())]), options={"file.format": format_})
     with pytest.raises(UnsupportedTableError, match=f"'file.format' = '{format_}' is not written here"):
         RecordWriter(table, "user", False)
 
 
 def test_manifests_of_another_format_are_refused_before_the_first_row(warehouse: Any) -> None:
-    table = table_of(warehouse, "t", pa.schema([("v", pa.int32())]), options={"manifest.format": "orc"})
+    table = create_table(warehouse, "t", pa.schema([("v", pa.int32())]), options={"manifest.format": "orc"})
     with pytest.raises(UnsupportedTableError, match=r"'manifest\.format'"), stream_write_builder(table).open_sync():
         pytest.fail("the writer opens")

@@ -19,7 +19,9 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit import publishing
 from support.samples import SOAK, seeded
 from support.stores.s3_server import S3Server
-from support.tables.written_tables import Written, rows
+from support.tables.handles import batch_table
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table, rows
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
@@ -81,7 +83,7 @@ def without_pauses(table: Any) -> None:
     TableDirectory.of(table).store._common.sleep = lambda _: None
 
 
-def write_on(table: Written, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_on(table: Table, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two commits of a writer whose disk it is; the first one on another."""
     builder = table.writer()
     builder._table.file_io = OnDisk(disk)
@@ -107,13 +109,13 @@ def test_a_full_disk(
 ) -> None:
     """At any byte: of a data file, of a manifest, of the record of a commit, of the snapshot."""
     disk = Disk()
-    write_on(Written(tmp_path / "all", keyed=keyed), disk, monkeypatch)
+    write_on(key_value_table(tmp_path / "all", keyed=keyed), disk, monkeypatch)
     # The last file is the snapshot, of about a thousand bytes; others are a few bytes longer or shorter each time.
     size = disk.used - 300
     drawn: random.Random = seeded(request.node.name)
     lefts = range(0, size, 10) if SOAK else sorted({0, size - 1, *(drawn.randrange(size) for _ in range(10))})
     for left in lefts:
-        table = Written(tmp_path / str(left), keyed=keyed, **QUICK)
+        table = key_value_table(tmp_path / str(left), keyed=keyed, **QUICK)
         with pytest.raises(PaimonStreamError, match="no space is left: free some") as caught:
             write_on(table, Disk(left), monkeypatch)
         assert "may have been committed" not in str(caught.value)
@@ -165,8 +167,7 @@ def test_credentials_end(server: S3Server, status: int, request: pytest.FixtureR
             if not done:
                 writer.write(pa.table({"k": [1]}))
                 writer.commit()
-        builder = fresh.new_read_builder()
-        found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        found = batch_table(fresh)
         assert sorted(found["k"].to_pylist()) == [0, 1]
         if error is None:
             break

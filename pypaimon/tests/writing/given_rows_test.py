@@ -13,24 +13,18 @@ import pytest
 from pypaimon.streaming import BadRowError, StreamConfigError, stream_write_builder
 from pypaimon.streaming.writing import record_writer
 from support.stores.descriptors import descriptors
-from support.tables.written_rows import table_of
-from support.tables.written_tables import Written
+from support.tables.handles import batch_read, create_table
+from support.tables.written_tables import key_value_table
 
 pytestmark = pytest.mark.slow
 
 CASES = pa.schema([("a", pa.int32()), ("A", pa.int32())])
 
 
-def read(table: Any) -> list[dict[str, Any]]:
-    builder = table.new_read_builder()
-    found: list[dict[str, Any]] = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
-    return found
-
-
 @pytest.mark.parametrize("options", [{"primary_keys": ["k"], "options": {"bucket": "1"}}, {}], ids=["keyed", "append"])
 def test_memory_of_the_program_may_change_behind_a_write(warehouse: Any, options: dict[str, Any]) -> None:
     columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.float64())])
-    table = table_of(warehouse, "t", columns, **options)
+    table = create_table(warehouse, "t", columns, **options)
     keys, values = np.array([1, 2]), np.array([0.5, 1.5])
     frame = pandas.DataFrame({"k": [5, 6], "v": [4.5, 5.5]})
     with stream_write_builder(table).open_sync() as writer:
@@ -41,11 +35,11 @@ def test_memory_of_the_program_may_change_behind_a_write(warehouse: Any, options
         writer.write(frame)
         frame.loc[:, "k"] = 0
         writer.commit()
-    assert read(table) == [{"k": key, "v": key - 0.5} for key in range(1, 7)]
+    assert batch_read(table) == [{"k": key, "v": key - 0.5} for key in range(1, 7)]
 
 
 def test_little_of_a_large_table_does_not_keep_it_in_memory(tmp_path: Path) -> None:
-    table = Written(tmp_path, keyed=False)
+    table = key_value_table(tmp_path, keyed=False)
     before = pa.total_allocated_bytes()
     with table.writer().open_sync() as writer:
         for number in range(4):
@@ -59,19 +53,19 @@ def test_little_of_a_large_table_does_not_keep_it_in_memory(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("given", [["a"], ["A"], ["A", "a"]], ids="".join)
 def test_a_column_goes_to_the_one_of_its_name_and_to_no_other(warehouse: Any, given: list[str]) -> None:
-    table = table_of(warehouse, "t", CASES)
+    table = create_table(warehouse, "t", CASES)
     with stream_write_builder(table).open_sync() as writer:
         writer.write(pa.table({name: pa.array([ord(name)], pa.int32()) for name in given}))
         writer.commit()
-    assert read(table) == [{name: ord(name) if name in given else None for name in "aA"}]
+    assert batch_read(table) == [{name: ord(name) if name in given else None for name in "aA"}]
 
 
 def test_a_name_that_differs_in_case_only_is_taken_with_wider_numbers(warehouse: Any) -> None:
-    table = table_of(warehouse, "t", pa.schema([("id", pa.int32())]))
+    table = create_table(warehouse, "t", pa.schema([("id", pa.int32())]))
     with stream_write_builder(table).open_sync() as writer:
         writer.write(pandas.DataFrame({"ID": [7]}))
         writer.commit()
-    assert read(table) == [{"id": 7}]
+    assert batch_read(table) == [{"id": 7}]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +74,7 @@ def test_a_name_that_differs_in_case_only_is_taken_with_wider_numbers(warehouse:
     ids=["one name twice", "too large a number"],
 )
 def test_a_frame_that_is_no_table_is_refused_and_the_writer_goes_on(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    table = Written(tmp_path)
+    table = key_value_table(tmp_path)
     with table.writer().open_sync() as writer:
         with pytest.raises(StreamConfigError, match="the DataFrame is no table of Arrow"):
             writer.write(frame)
@@ -100,7 +94,7 @@ def test_years_that_python_has_not_are_refused_in_keys_and_the_writer_goes_on(
         "partition": {"partition_keys": ["at"]},
         "bucket key": {"options": {"bucket": "2", "bucket-key": "at"}},
     }
-    table = table_of(warehouse, "t", columns, **of_part[part])
+    table = create_table(warehouse, "t", columns, **of_part[part])
     number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
     late, soon = pa.array([2**31 - 1 if number == pa.int32() else 2**58], number).cast(kind), pa.array([5], kind)
     with stream_write_builder(table).open_sync() as writer:
@@ -115,10 +109,10 @@ def test_files_of_many_partitions_are_open_a_bounded_number_at_a_time(
 ) -> None:
     monkeypatch.setattr(record_writer, "_MOST_OPEN_FILES", 10)
     columns = pa.schema([("p", pa.int64()), ("n", pa.int64())])
-    table = table_of(warehouse, "t", columns, partition_keys=["p"])
+    table = create_table(warehouse, "t", columns, partition_keys=["p"])
     rows = pa.table({"p": [*range(120)] * 2, "n": range(240)}, schema=columns)
     with stream_write_builder(table).with_memory_limit(100).open_sync() as writer:
         with descriptors(30):
             writer.write(rows)
         writer.commit()
-    assert sorted(row["n"] for row in read(table)) == list(range(240))
+    assert sorted(row["n"] for row in batch_read(table)) == list(range(240))

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from support.repository import ROOT
-from support.tables.written_tables import Written
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table
 
 TOPIC = "inventory.public.orders"
 
@@ -61,7 +62,7 @@ def inserts(count: int) -> list[Message]:
     return found
 
 
-def run(example: ModuleType, table: Written, messages: list[Message], most: int) -> None:
+def run(example: ModuleType, table: Table, messages: list[Message], most: int) -> None:
     with table.writer("kafka").open_sync() as writer:
         offsets = example.noted_offsets(writer.committed_properties, TOPIC, [0, 1])
         with pytest.raises(Ended):
@@ -71,7 +72,7 @@ def run(example: ModuleType, table: Written, messages: list[Message], most: int)
 def test_each_message_is_written_once(example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example, "MOST_MESSAGES", 5)
     monkeypatch.setattr(example, "SECONDS", math.inf)
-    table = Written(tmp_path, keyed=False)
+    table = key_value_table(tmp_path, keyed=False)
     messages = inserts(40)
     for most in (1, 7, 13, 6, 40, 40):
         run(example, table, messages, most)
@@ -83,5 +84,6 @@ def test_each_message_is_written_once(example: ModuleType, tmp_path: Path, monke
 
 
 def test_errors_of_kafka_end_it(example: ModuleType, tmp_path: Path) -> None:
-    with Written(tmp_path, keyed=False).writer().open_sync() as writer, pytest.raises(RuntimeError, match="no leader"):
+    table = key_value_table(tmp_path, keyed=False)
+    with table.writer().open_sync() as writer, pytest.raises(RuntimeError, match="no leader"):
         example.take(writer, [Message(0, 0, None, "no leader")], {})

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.system_columns import SEQUENCE_NUMBER, VALUE_KIND
 from pypaimon.streaming.writing.write_state import WriteState
-from support.tables.written_rows import recount, rows_of, stored, table_of, write
+from support.tables.handles import create_table
+from support.tables.written_rows import recount, rows_of, stored, write
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +50,7 @@ def test_every_record_is_logged_in_order_and_the_data_are_merged(
 ) -> None:
     """Whatever the batches and the flushes between them."""
     given_ = {"bucket": "1", "changelog-producer": "input", "target-file-size": target, **options}
-    table = table_of(warehouse, f"t{next(_names)}", COLUMNS, primary_keys=["k"], options=given_)
+    table = create_table(warehouse, f"t{next(_names)}", COLUMNS, primary_keys=["k"], options=given_)
     retractions = merge_engine(table.table_schema).retractions
     batches = [[(kind if kind in (0, 2) or kind in retractions else 0, row) for kind, row in each] for each in batches]
     given_batches = [rows_of(COLUMNS, [row for _, row in each], [kind for kind, _ in each]) for each in batches]
@@ -81,7 +82,7 @@ def test_every_record_is_logged_in_order_and_the_data_are_merged(
 
 def test_an_overwrite_has_no_changelog(warehouse: Any) -> None:
     options = {"bucket": "1", "changelog-producer": "input"}
-    table = table_of(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
+    table = create_table(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
     (message,) = write(table, rows_of(COLUMNS, [("a", 1, 1, "x")], [0]), overwrite=True)
     assert not message.changelog_files
 
@@ -89,7 +90,7 @@ def test_an_overwrite_has_no_changelog(warehouse: Any) -> None:
 @pytest.mark.parametrize("producer", ["none", "lookup", "full-compaction"])
 def test_only_the_producer_input_logs(warehouse: Any, producer: str) -> None:
     options = {"bucket": "1", "changelog-producer": producer}
-    table = table_of(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
+    table = create_table(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
     (message,) = write(table, rows_of(COLUMNS, [("a", 1, 1, "x"), ("a", 2, 2, "y")], [0, 3]))
     assert not message.changelog_files
     (file,) = message.new_files
@@ -98,7 +99,7 @@ def test_only_the_producer_input_logs(warehouse: Any, producer: str) -> None:
 
 def test_a_thin_file_has_no_copies_of_the_key(warehouse: Any) -> None:
     options = {"bucket": "1", "data-file.thin-mode": "true"}
-    table = table_of(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
+    table = create_table(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
     (message,) = write(table, rows_of(COLUMNS, [("b", 1, 1, "x"), ("a", 2, 2, "y")], [0, 0]))
     (file,) = message.new_files
     assert stored(file.file_path).schema.names == [SEQUENCE_NUMBER, VALUE_KIND, *COLUMNS.names]
@@ -107,7 +108,7 @@ def test_a_thin_file_has_no_copies_of_the_key(warehouse: Any) -> None:
 
 def test_a_key_of_nanoseconds_is_told_exactly(warehouse: Any) -> None:
     schema = pa.schema([pa.field("k", pa.timestamp("ns"), False), pa.field("i", pa.int32(), False), ("v", pa.int64())])
-    table = table_of(warehouse, "t", schema, primary_keys=["k", "i"], options={"bucket": "1"})
+    table = create_table(warehouse, "t", schema, primary_keys=["k", "i"], options={"bucket": "1"})
     moments = [-1, 1_700_000_000_123_456_789]
     (message,) = write(table, rows_of(schema, [(moment, 7, 0) for moment in moments], [0, 0]))
     (file,) = message.new_files
@@ -128,7 +129,7 @@ def test_records_of_a_key_lie_in_the_order_of_the_sequence_fields(warehouse: Any
         "sequence.field": "s,v",
         "sequence.field.sort-order": order,
     }
-    table = table_of(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
+    table = create_table(warehouse, "t", COLUMNS, primary_keys=["k"], options=options)
     pairs = [(2, 1), (None, 2), (1, 3), (2, None), (1, 2), (1, 3)]
     (message,) = write(table, rows_of(COLUMNS, [("a", *pair, "") for pair in pairs], [0] * len(pairs)))
     (changelog,), (file,) = message.changelog_files, message.new_files

@@ -13,7 +13,8 @@ import pytest
 from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import CommitFailedError
-from support.tables.written_tables import Written, rows
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table, rows
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.slow
 class Renaming:
     """A writer that is about to rename its snapshot: it has written it beside, and has seen that there is none yet."""
 
-    def __init__(self, table: Written, number: int) -> None:
+    def __init__(self, table: Table, number: int) -> None:
         self.target = table.path / "snapshot" / f"snapshot-{number}"
         self.temporary = self.target.with_name(f".{self.target.name}.{uuid4()}.tmp")
         latest = table.snapshot(number - 1)
@@ -51,20 +52,20 @@ def around_the_link(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Written:
-    found = Written(tmp_path)
+def table(tmp_path: Path) -> Table:
+    found = key_value_table(tmp_path)
     commit(found, 1)
     return found
 
 
-def commit(table: Written, key: int, user: str = "writer") -> int | None:
+def commit(table: Table, key: int, user: str = "writer") -> int | None:
     with table.writer(user).open_sync() as writer:
         writer.write(rows(key))
         return writer.commit().snapshot
 
 
 def test_who_has_looked_before_our_link_and_renames_behind_it_fails(
-    table: Written, monkeypatch: pytest.MonkeyPatch
+    table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renaming = list[Renaming]()
     around_the_link(monkeypatch, lambda: renaming.append(Renaming(table, 2)), lambda: None)
@@ -74,7 +75,7 @@ def test_who_has_looked_before_our_link_and_renames_behind_it_fails(
     assert not list((table.path / "snapshot").glob(".*"))
 
 
-def test_a_link_that_was_replaced_at_once_is_no_commit(table: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_was_replaced_at_once_is_no_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     renaming = list[Renaming]()
 
     def replace() -> None:
@@ -89,7 +90,7 @@ def test_a_link_that_was_replaced_at_once_is_no_commit(table: Written, monkeypat
 
 
 def test_a_snapshot_whose_writer_died_is_safe_before_another_one_follows(
-    table: Written, monkeypatch: pytest.MonkeyPatch
+    table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer of snapshot 2 died behind its link, before it could see to the one that is about to rename."""
     renaming = list[Renaming]()
@@ -106,14 +107,14 @@ def test_a_snapshot_whose_writer_died_is_safe_before_another_one_follows(
     assert table.rows() == [(1, "v1"), (2, "v2"), (3, "v3")]
 
 
-def test_of_two_of_ours_one_is_first(table: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_of_ours_one_is_first(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one deletes what the second one wrote beside."""
     around_the_link(monkeypatch, lambda: commit(table, 3, "other"), lambda: None)
     assert commit(table, 2) == 3
     assert table.rows() == [(1, "v1"), (2, "v2"), (3, "v3")]
 
 
-def test_pypaimon_that_was_slower_is_told_so(table: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pypaimon_that_was_slower_is_told_so(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its look and its renaming."""
     exists = Path.exists
 
@@ -130,7 +131,7 @@ def test_pypaimon_that_was_slower_is_told_so(table: Written, monkeypatch: pytest
     assert Path.exists is exists and table.rows() == [(1, "v1"), (2, "v2")]
 
 
-def test_a_link_that_was_told_as_a_failure_is_safe_too(table: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_was_told_as_a_failure_is_safe_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a network file system may do it."""
     renaming = list[Renaming]()
 
@@ -143,7 +144,7 @@ def test_a_link_that_was_told_as_a_failure_is_safe_too(table: Written, monkeypat
     assert table.rows() == [(1, "v1"), (2, "v2")]
 
 
-def test_snapshots_of_its_own_are_listed_once(table: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_of_its_own_are_listed_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where thousands of snapshots are kept, a listing is what a commit costs most."""
     listed, listdir = list[str](), os.listdir
 
@@ -163,7 +164,7 @@ def test_snapshots_of_its_own_are_listed_once(table: Written, monkeypatch: pytes
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
 def test_a_file_system_without_links_is_named_at_once_and_nothing_stays(
-    table: Written, monkeypatch: pytest.MonkeyPatch, number: int
+    table: Table, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     asked = []
 

@@ -19,7 +19,8 @@ from pypaimon.streaming import (
 )
 from support.stores.lossy_store import SCHEME, LossyStore
 from support.stores.s3_server import S3Server
-from support.tables.written_tables import USER, Written, rows
+from support.tables.streamed_table import USER, Table
+from support.tables.written_tables import key_value_table, rows
 
 pytestmark = pytest.mark.server
 
@@ -54,24 +55,24 @@ class Unsafe(LossyStore):
 
 
 @pytest.fixture(params=["append", "keyed"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
-    return Written(tmp_path, keyed=request.param == "keyed", **{"commit.min-retry-wait": "1 ms"})
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    return key_value_table(tmp_path, keyed=request.param == "keyed", **{"commit.min-retry-wait": "1 ms"})
 
 
-def writer(table: Written, store: Unsafe, user: str = USER) -> StreamWriteBuilder:
+def writer(table: Table, store: Unsafe, user: str = USER) -> StreamWriteBuilder:
     """A builder on a handle as in an object store."""
     handle = table.handle()
     handle.file_io, handle.table_path = store, SCHEME + str(table.path)
     return stream_write_builder(handle).with_commit_user(user)
 
 
-def commit(table: Written, store: Unsafe, user: str, key: int) -> None:
+def commit(table: Table, store: Unsafe, user: str, key: int) -> None:
     with writer(table, store, user).open_sync() as opened:
         opened.write(rows(key))
         opened.commit()
 
 
-def test_an_open_writer_that_finds_commits_of_another_one_ends(table: Written) -> None:
+def test_an_open_writer_that_finds_commits_of_another_one_ends(table: Table) -> None:
     store = Unsafe()
     with writer(table, store).open_sync() as opened:
         opened.write(rows(1))
@@ -86,7 +87,7 @@ def test_an_open_writer_that_finds_commits_of_another_one_ends(table: Written) -
     assert [key for key, _ in table.rows()] == [1, 2] and len(table.data_files()) == 2
 
 
-def test_who_comes_second_ends(table: Written) -> None:
+def test_who_comes_second_ends(table: Table) -> None:
     """Another one commits between its look and its own publishing."""
     store = Unsafe()
     store.before_look.append(lambda: commit(table, Unsafe(), "other", 2))
@@ -100,7 +101,7 @@ def test_who_comes_second_ends(table: Written) -> None:
     assert [key for key, _ in table.rows()] == [2, 3]
 
 
-def test_who_was_replaced_finds_it_with_its_next_commit(table: Written) -> None:
+def test_who_was_replaced_finds_it_with_its_next_commit(table: Table) -> None:
     """Both found no snapshot of that id; nobody could have kept the later one from replacing the earlier."""
     slow = Unsafe()
     with writer(table, Unsafe()).open_sync() as fast:
@@ -114,7 +115,7 @@ def test_who_was_replaced_finds_it_with_its_next_commit(table: Written) -> None:
     assert [key for key, _ in table.rows()] == [2]
 
 
-def test_one_after_the_other_they_may_write(table: Written) -> None:
+def test_one_after_the_other_they_may_write(table: Table) -> None:
     store = Unsafe()
     for key in range(6):
         commit(table, store, USER if key % 2 else "other", key)

@@ -14,7 +14,8 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.writable_tables import check_writable
-from support.tables.written_rows import rows_of, table_of
+from support.tables.handles import create_table
+from support.tables.written_rows import rows_of
 
 COLUMNS = pa.schema([("f", pa.float64()), ("s", pa.string()), ("k", pa.int64()), ("n", pa.int64())])
 ROW = st.tuples(
@@ -36,7 +37,7 @@ def test_each_row_comes_once_with_its_partition_and_bucket_in_order(
     options = {"bucket": "3", "bucket-key": "k", "bucket-function.type": function} if function else {}
     name = f"db.t_{'_'.join(partition)}_{function}"
     if name not in _made(warehouse):
-        table_of(warehouse, name[3:], COLUMNS, partition_keys=partition, options=options)
+        create_table(warehouse, name[3:], COLUMNS, partition_keys=partition, options=options)
     table = warehouse.get_table(name)
     batch = rows_of(COLUMNS, [(*row, number) for number, row in enumerate(rows)])
     seen, places = [], set()
@@ -69,6 +70,6 @@ def _made(warehouse: Any) -> set[str]:
 )
 def test_other_bucket_functions_are_refused(warehouse: Any, function: str, key: str, message: str) -> None:
     options = {"bucket": "3", "bucket-key": key, "bucket-function.type": function}
-    table = table_of(warehouse, "t", COLUMNS, options=options)
+    table = create_table(warehouse, "t", COLUMNS, options=options)
     with pytest.raises(UnsupportedTableError, match=message):
         check_writable(table, "db.t", False)

@@ -9,12 +9,14 @@ import pytest
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import UnsupportedTableError
-from support.tables.written_tables import Written, changes, rows
+from support.tables.handles import current_files
+from support.tables.streamed_table import Table
+from support.tables.written_tables import changes, key_value_table, rows
 
 ORDERED = {"bucket": "1", "sequence.snapshot-ordering": "true", "write-only": "true"}
 
 
-def state(table: Written) -> list[tuple[int, str]]:
+def state(table: Table) -> list[tuple[int, str]]:
     """What it holds."""
     builder = stream_read_builder(table.handle()).with_start("latest-full").with_end(latest=True)
     with builder.new_streaming_scan() as scan:
@@ -24,7 +26,7 @@ def state(table: Written) -> list[tuple[int, str]]:
 
 
 def test_the_later_commit_is_the_newer_one_whoever_wrote_first(tmp_path: Path) -> None:
-    table = Written(tmp_path, **ORDERED)
+    table = key_value_table(tmp_path, **ORDERED)
     with table.writer("first").open_sync() as first, table.writer("second").open_sync() as second:
         for _ in range(5):
             second.write(rows(2, value="more"))
@@ -33,12 +35,12 @@ def test_the_later_commit_is_the_newer_one_whoever_wrote_first(tmp_path: Path) -
         second.commit()
         first.commit()
     assert state(table) == [(1, "first"), (2, "second2")]
-    files = [file for split in table.handle().new_read_builder().new_scan().plan().splits() for file in split.files]
+    files = current_files(table.handle())
     assert sorted((file.min_sequence_number, file.max_sequence_number) for file in files) == [(1, 1), (2, 2)]
 
 
 def test_more_than_fits_into_memory_is_refused_before_a_file_is_written(tmp_path: Path) -> None:
-    table = Written(tmp_path, **ORDERED)
+    table = key_value_table(tmp_path, **ORDERED)
     limited = stream_write_builder(table.handle()).with_memory_limit(200)
     with limited.open_sync() as writer, pytest.raises(UnsupportedTableError, match=r"snapshot-ordering'.* 200 bytes"):
         for _ in range(20):
@@ -47,7 +49,7 @@ def test_more_than_fits_into_memory_is_refused_before_a_file_is_written(tmp_path
 
 
 def test_rows_of_one_commit_under_two_schemas_are_refused(tmp_path: Path) -> None:
-    table = Written(tmp_path, **ORDERED)
+    table = key_value_table(tmp_path, **ORDERED)
     before, after = ({"k": 1, "v": "a"}, {"k": 1, "v": "b", "more": 1})
     records = [json.dumps({"op": "c", "before": None, "after": each}) for each in (before, after)]
     with table.writer().open_sync() as writer:
@@ -58,6 +60,6 @@ def test_rows_of_one_commit_under_two_schemas_are_refused(tmp_path: Path) -> Non
 
 
 def test_postponed_buckets_are_refused(tmp_path: Path) -> None:
-    table = Written(tmp_path, **{**ORDERED, "bucket": "-2"})
+    table = key_value_table(tmp_path, **{**ORDERED, "bucket": "-2"})
     with pytest.raises(UnsupportedTableError, match="postponed buckets"), table.writer().open_sync():
         pytest.fail("the writer opens")

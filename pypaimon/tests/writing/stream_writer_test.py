@@ -25,17 +25,19 @@ from pypaimon.streaming import (
     stream_write_builder,
 )
 from support.crash.crashing_file_io import MortalFileIO
-from support.tables.written_tables import Written, changes, rows
+from support.tables.handles import batch_table
+from support.tables.streamed_table import Table
+from support.tables.written_tables import changes, key_value_table, rows
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Written:
-    return Written(tmp_path)
+def table(tmp_path: Path) -> Table:
+    return key_value_table(tmp_path)
 
 
-def test_rows_are_visible_once_they_are_committed(table: Written) -> None:
+def test_rows_are_visible_once_they_are_committed(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1, 2))
         assert table.ids() == []
@@ -47,7 +49,7 @@ def test_rows_are_visible_once_they_are_committed(table: Written) -> None:
     assert table.rows() == [(2, "new"), (3, "v3")]
 
 
-def test_commits_are_counted_and_a_new_writer_goes_on(table: Written) -> None:
+def test_commits_are_counted_and_a_new_writer_goes_on(table: Table) -> None:
     for number in range(3):
         with table.writer().open_sync() as writer:
             assert writer.last_committed == (None if number == 0 else 2 * number - 1)
@@ -59,7 +61,7 @@ def test_commits_are_counted_and_a_new_writer_goes_on(table: Written) -> None:
     assert {table.snapshot(each)["commitUser"] for each in table.ids()} == {"writer"}
 
 
-def test_an_identifier_that_the_table_holds_is_not_committed_again(table: Written) -> None:
+def test_an_identifier_that_the_table_holds_is_not_committed_again(table: Table) -> None:
     for _ in range(2):
         with table.writer().open_sync() as writer:
             for identifier in (7, 9):
@@ -70,7 +72,7 @@ def test_an_identifier_that_the_table_holds_is_not_committed_again(table: Writte
     assert len(table.data_files()) == 2, "what was written again is deleted"
 
 
-def test_position_and_rows_are_one_commit(table: Written) -> None:
+def test_position_and_rows_are_one_commit(table: Table) -> None:
     position = Position("source", 7, "print")
     with table.writer().open_sync() as writer:
         assert writer.position is None
@@ -88,7 +90,7 @@ def test_position_and_rows_are_one_commit(table: Written) -> None:
     assert table.rows() == [(1, "v1"), (2, "v2")]
 
 
-def test_nothing_is_committed_of_nothing(table: Written) -> None:
+def test_nothing_is_committed_of_nothing(table: Table) -> None:
     with table.writer().open_sync() as writer:
         assert writer.commit().snapshot is None
         writer.write(rows())
@@ -98,7 +100,7 @@ def test_nothing_is_committed_of_nothing(table: Written) -> None:
 
 
 @pytest.mark.parametrize("leave", ["abort", "close", "error"])
-def test_what_is_not_committed_is_deleted(table: Written, leave: str) -> None:
+def test_what_is_not_committed_is_deleted(table: Table, leave: str) -> None:
     builder = table.writer().with_memory_limit(1)
     with pytest.raises(KeyError), builder.open_sync() as writer:
         writer.write(rows(1, 2, 3))
@@ -115,7 +117,7 @@ def test_what_is_not_committed_is_deleted(table: Written, leave: str) -> None:
     assert table.ids() == ([1] if leave == "abort" else [])
 
 
-def test_rows_beyond_the_memory_limit_are_in_files_and_later_ones_win(table: Written) -> None:
+def test_rows_beyond_the_memory_limit_are_in_files_and_later_ones_win(table: Table) -> None:
     with table.writer().with_memory_limit(1).open_sync() as writer:
         for value in "abc":
             writer.write(rows(1, 2, value=value))
@@ -126,7 +128,7 @@ def test_rows_beyond_the_memory_limit_are_in_files_and_later_ones_win(table: Wri
     assert table.rows() == [(1, "d1"), (2, "c2")]
 
 
-def test_later_commits_win_whoever_commits_between(table: Written) -> None:
+def test_later_commits_win_whoever_commits_between(table: Table) -> None:
     with table.writer().open_sync() as mine, table.writer("other").open_sync() as other:
         for number in range(6):
             writer = (mine, mine, other)[number % 3]
@@ -135,7 +137,7 @@ def test_later_commits_win_whoever_commits_between(table: Written) -> None:
             assert table.rows() == [(1, f"{number}1")]
 
 
-def test_later_commits_win_though_others_committed_while_rows_waited(table: Written) -> None:
+def test_later_commits_win_though_others_committed_while_rows_waited(table: Table) -> None:
     with table.writer().open_sync() as mine, table.writer("other").open_sync() as other:
         mine.write(rows(1, value="first"))
         for number in range(5):
@@ -147,7 +149,7 @@ def test_later_commits_win_though_others_committed_while_rows_waited(table: Writ
     assert table.rows() == [(1, "last1")]
 
 
-def test_a_commit_behind_one_of_its_own_asks_little_of_the_store(table: Written) -> None:
+def test_a_commit_behind_one_of_its_own_asks_little_of_the_store(table: Table) -> None:
     """Whether others committed, the table's identity, its last commit and its schemas: four requests beside the files
     and what the commit itself costs."""
     builder = table.writer()
@@ -176,20 +178,20 @@ def test_a_commit_behind_one_of_its_own_asks_little_of_the_store(table: Written)
     ],
     ids=["table", "record batch", "reader", "pandas", "polars", "dictionary", "large text", "other order"],
 )
-def test_what_it_takes(table: Written, make: Any) -> None:
+def test_what_it_takes(table: Table, make: Any) -> None:
     with table.writer().open_sync() as writer:
         writer.write(make(rows(1, 2)))
         writer.commit()
     assert table.rows() == [(1, "v1"), (2, "v2")]
 
 
-def test_it_takes_batches_of_a_stream_with_their_kinds(table: Written, tmp_path: Path) -> None:
+def test_it_takes_batches_of_a_stream_with_their_kinds(table: Table, tmp_path: Path) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1, 2))
         writer.commit()
         writer.write(changes(("-D", 1, "v1")))
         writer.commit()
-    copy = Written(tmp_path / "copy")
+    copy = key_value_table(tmp_path / "copy")
     source = table.builder().with_start("earliest").with_end(latest=True)
     with source.open_sync() as stream, copy.writer().open_sync() as writer:
         for batch in stream:
@@ -198,7 +200,7 @@ def test_it_takes_batches_of_a_stream_with_their_kinds(table: Written, tmp_path:
     assert copy.rows() == [(2, "v2")]
 
 
-def test_integers_of_other_libraries_are_narrowed_where_they_fit(table: Written) -> None:
+def test_integers_of_other_libraries_are_narrowed_where_they_fit(table: Table) -> None:
     small = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int8())])
     table.catalog.create_table("db.small", pypaimon_schema(small), False)
     handle = table.catalog.get_table("db.small")
@@ -207,8 +209,7 @@ def test_integers_of_other_libraries_are_narrowed_where_they_fit(table: Written)
         with pytest.raises(BadRowError, match="'v' holds a value out of the range of int8"):
             writer.write(pa.table({"k": [3, 4], "v": [1, 128]}))
         writer.commit()
-    builder = handle.new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    found = batch_table(handle)
     assert found.to_pydict() == {"k": [1, 2], "v": [3, -128]}
 
 
@@ -232,7 +233,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("which", BAD)
-def test_what_does_not_fit_is_refused_and_the_writer_goes_on(table: Written, which: str) -> None:
+def test_what_does_not_fit_is_refused_and_the_writer_goes_on(table: Table, which: str) -> None:
     bad, error, text = BAD[which]
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
@@ -243,7 +244,7 @@ def test_what_does_not_fit_is_refused_and_the_writer_goes_on(table: Written, whi
     assert table.rows() == [(1, "v1"), (2, "v2")]
 
 
-def test_of_a_table_with_a_bad_row_nothing_is_taken(table: Written) -> None:
+def test_of_a_table_with_a_bad_row_nothing_is_taken(table: Table) -> None:
     """Also where it comes in several record batches, of which the first ones fit."""
     bad = pa.concat_tables([changes(("+I", 5, "a")), changes(("+I", 6, "a")), changes(("*", 7, "a"))])
     with table.writer().open_sync() as writer:
@@ -254,7 +255,7 @@ def test_of_a_table_with_a_bad_row_nothing_is_taken(table: Written) -> None:
     assert table.rows() == [(1, "v1")]
 
 
-def test_a_bad_row_in_the_midst_of_a_reader_ends_the_writer(table: Written) -> None:
+def test_a_bad_row_in_the_midst_of_a_reader_ends_the_writer(table: Table) -> None:
     bad = pa.concat_tables([changes(("+I", 5, "a")), changes(("*", 7, "a"))])
     with table.writer().with_memory_limit(1).open_sync() as writer:
         writer.write(rows(1))
@@ -267,12 +268,12 @@ def test_a_bad_row_in_the_midst_of_a_reader_ends_the_writer(table: Written) -> N
 
 
 def test_kinds_that_the_merge_engine_cannot_take(tmp_path: Path) -> None:
-    table = Written(tmp_path, merge_engine="first-row")
+    table = key_value_table(tmp_path, merge_engine="first-row")
     with table.writer().open_sync() as writer, pytest.raises(BadRowError, match="first-row"):
         writer.write(changes(("-D", 1, "a")))
 
 
-def test_kinds_in_a_column_that_is_named(table: Written) -> None:
+def test_kinds_in_a_column_that_is_named(table: Table) -> None:
     named = changes(("+I", 1, "a"), ("-D", 1, "a"), ("+I", 2, "b")).rename_columns(["op", "k", "v"])
     with table.writer().with_row_kind_column("op").open_sync() as writer:
         writer.write(named)
@@ -280,7 +281,7 @@ def test_kinds_in_a_column_that_is_named(table: Written) -> None:
     assert table.rows() == [(2, "b")]
 
 
-def test_settings_that_cannot_work_are_refused(table: Written, tmp_path: Path) -> None:
+def test_settings_that_cannot_work_are_refused(table: Table, tmp_path: Path) -> None:
     builder = table.writer()
     for call in (lambda: builder.with_commit_user("a/b"), lambda: builder.with_memory_limit(0)):
         with pytest.raises(StreamConfigError):
@@ -291,7 +292,7 @@ def test_settings_that_cannot_work_are_refused(table: Written, tmp_path: Path) -
                 writer.commit(point)  # type: ignore[arg-type]
         with pytest.raises(StreamConfigError, match="properties"):
             writer.commit(properties={"pypaimon.source-position": "x"})
-    moving = Written(tmp_path / "moving", **{"bucket-function.type": "hive"})
+    moving = key_value_table(tmp_path / "moving", **{"bucket-function.type": "hive"})
     with pytest.raises(UnsupportedTableError, match="hive"):
         moving.writer().open_sync().__enter__()
 
@@ -299,7 +300,7 @@ def test_settings_that_cannot_work_are_refused(table: Written, tmp_path: Path) -
 # ---- what becomes of the table meanwhile ----
 
 
-def test_a_partition_that_is_divided_anew_meanwhile_ends_the_commit(table: Written) -> None:
+def test_a_partition_that_is_divided_anew_meanwhile_ends_the_commit(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
         writer.commit()
@@ -314,7 +315,7 @@ def test_a_partition_that_is_divided_anew_meanwhile_ends_the_commit(table: Writt
     assert table.rows() == [(7, "v7")]
 
 
-def test_a_partition_that_is_replaced_meanwhile_takes_more_rows(table: Written) -> None:
+def test_a_partition_that_is_replaced_meanwhile_takes_more_rows(table: Table) -> None:
     with table.writer().open_sync() as late:
         late.write(rows(1))
         with table.writer("other").with_overwrite().open_sync() as other:
@@ -324,7 +325,7 @@ def test_a_partition_that_is_replaced_meanwhile_takes_more_rows(table: Written) 
     assert table.rows() == [(1, "v1"), (7, "v7")]
 
 
-def test_overwrite_replaces(table: Written) -> None:
+def test_overwrite_replaces(table: Table) -> None:
     for key in (1, 2):
         with table.writer().with_overwrite().open_sync() as writer:
             writer.write(rows(key))
@@ -332,7 +333,7 @@ def test_overwrite_replaces(table: Written) -> None:
         assert table.rows() == [(key, f"v{key}")]
 
 
-def partitioned(table: Written) -> Any:
+def partitioned(table: Table) -> Any:
     """A table of days and values."""
     from pypaimon import Schema
 
@@ -346,7 +347,7 @@ def partitioned(table: Written) -> Any:
     [(None, [("a", 9), ("b", 2)]), ({"day": "b"}, None), ({"day": "a"}, [("a", 9), ("b", 2)])],
     ids=["those of its rows", "another one", "a given one"],
 )
-def test_overwrite_of_partitions(table: Written, partition: Any, left: Any) -> None:
+def test_overwrite_of_partitions(table: Table, partition: Any, left: Any) -> None:
     days = partitioned(table)
     with stream_write_builder(days).open_sync() as writer:
         writer.write(pa.table({"day": ["a", "b"], "value": [1, 2]}))
@@ -358,8 +359,7 @@ def test_overwrite_of_partitions(table: Written, partition: Any, left: Any) -> N
                 writer.commit()
         else:
             writer.commit()
-    builder = days.new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pydict()
+    found = batch_table(days).to_pydict()
     expected = left or [("a", 1), ("b", 2)]
     assert sorted(zip(found["day"], found["value"], strict=True)) == expected
     with pytest.raises(StreamConfigError, match="value is no partition column"):
@@ -369,7 +369,7 @@ def test_overwrite_of_partitions(table: Written, partition: Any, left: Any) -> N
 @pytest.mark.parametrize("is_named", [True, False])
 @pytest.mark.parametrize("error", [None, KeyError])
 def test_a_commit_user_that_nobody_chose_keeps_no_snapshots_behind_its_end(
-    table: Written, is_named: bool, error: type[Exception] | None
+    table: Table, is_named: bool, error: type[Exception] | None
 ) -> None:
     builder = table.writer() if is_named else stream_write_builder(table.handle())
     with pytest.raises(KeyError) if error else nullcontext(), builder.open_sync() as writer:
@@ -383,7 +383,7 @@ def test_a_commit_user_that_nobody_chose_keeps_no_snapshots_behind_its_end(
     assert table.rows() == [(1, "v1")]
 
 
-def test_a_watermark_is_noted_and_never_falls(table: Written) -> None:
+def test_a_watermark_is_noted_and_never_falls(table: Table) -> None:
     with table.writer().open_sync() as writer:
         for watermark in (5_000, 3_000):
             writer.commit(watermark=watermark)
@@ -392,7 +392,7 @@ def test_a_watermark_is_noted_and_never_falls(table: Written) -> None:
     assert [table.snapshot(each)["watermark"] for each in table.ids()] == [5_000, 5_000]
 
 
-def test_a_table_that_is_dropped_or_made_anew(table: Written) -> None:
+def test_a_table_that_is_dropped_or_made_anew(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
         table.drop()
@@ -404,7 +404,7 @@ def test_a_table_that_is_dropped_or_made_anew(table: Written) -> None:
     assert table.ids() == []
 
 
-def test_a_table_that_is_rolled_back(table: Written) -> None:
+def test_a_table_that_is_rolled_back(table: Table) -> None:
     with table.writer().open_sync() as writer:
         for key in (1, 2, 3):
             writer.write(rows(key))
@@ -420,7 +420,7 @@ def test_a_table_that_is_rolled_back(table: Written) -> None:
     assert table.rows() == [(1, "v1"), (5, "v5")]
 
 
-def test_a_table_that_is_altered_is_written_under_the_schema_of_the_writer(table: Written) -> None:
+def test_a_table_that_is_altered_is_written_under_the_schema_of_the_writer(table: Table) -> None:
     from pypaimon.schema.schema_change import SchemaChange
 
     with table.writer().open_sync() as writer:
@@ -432,7 +432,7 @@ def test_a_table_that_is_altered_is_written_under_the_schema_of_the_writer(table
     assert table.rows() == [(1, "v1"), (2, "v2")]
 
 
-def test_two_writers_of_one_commit_user(table: Written) -> None:
+def test_two_writers_of_one_commit_user(table: Table) -> None:
     with table.writer().open_sync() as first, table.writer().open_sync() as second:
         first.write(rows(1))
         first.commit(Position("source", 2))
@@ -444,7 +444,7 @@ def test_two_writers_of_one_commit_user(table: Written) -> None:
     assert table.rows() == [(1, "v1"), (3, "v3")]
 
 
-def test_the_snapshot_that_tells_the_position_is_kept(table: Written) -> None:
+def test_the_snapshot_that_tells_the_position_is_kept(table: Table) -> None:
     """Whatever others commit, and though a later commit was begun and died."""
     with table.writer().open_sync() as writer:
         writer.write(rows(1))
@@ -466,7 +466,7 @@ def test_the_snapshot_that_tells_the_position_is_kept(table: Written) -> None:
         assert writer.position == Position("source", 1)
 
 
-def test_snapshots_before_the_newest_commits_may_expire(table: Written) -> None:
+def test_snapshots_before_the_newest_commits_may_expire(table: Table) -> None:
     from pypaimon.streaming import ConsumerManager
 
     with table.writer().open_sync() as writer:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import StreamConfigError, StrictModeError, compact, stream_write_builder
 from pypaimon.streaming.writing.commit.strict_mode import LAST_SAFE_SNAPSHOT
+from support.tables.handles import sorted_rows
+from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
 
@@ -22,12 +23,8 @@ class Parts:
     """A table with a primary key, partitioned by `p`, in whose partition `a` two commits of another user lie."""
 
     def __init__(self, directory: Path) -> None:
-        catalog = CatalogFactory.create({"warehouse": str(directory)})
-        catalog.create_database("db", True)
-        schema = Schema.from_pyarrow_schema(COLUMNS, ["p"], ["p", "k"], {"bucket": "1"})
-        catalog.create_table("db.t", schema, False)
-        self.table = catalog.get_table("db.t")
-        self.path = Path(str(self.table.table_path))
+        made = Table(directory, columns=COLUMNS, primary_keys=["p", "k"], partition_keys=["p"], bucket="1")
+        self.table, self.path = made.handle(), made.path
         for key in range(2):
             self.append("a", key)
 
@@ -55,9 +52,7 @@ class Parts:
         return stream_write_builder(self.table.copy({LAST_SAFE_SNAPSHOT: str(last_safe)})).with_commit_user("ours")
 
     def rows(self) -> list[tuple[str, int]]:
-        builder = self.table.new_read_builder()
-        found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-        return sorted(zip(*(found[name].to_pylist() for name in ("p", "k")), strict=True))
+        return sorted_rows(self.table, ["p", "k"])
 
 
 def table_of(rows: list[tuple[str, int]]) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pypaimon.streaming.writing.upkeep import left_out
-from support.tables.written_tables import Written, rows
+from support.tables.written_tables import key_value_table, rows
 
 ASKED = {
     "snapshot.time-retained": "2 h",
@@ -26,7 +26,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 
 def test_writers_of_a_process_tell_once_what_they_do_not_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = Written(tmp_path, **ASKED)
+    table = key_value_table(tmp_path, **ASKED)
     for key in range(2):
         with table.writer().open_sync() as writer:
             writer.write(rows(key))
@@ -43,12 +43,12 @@ def test_writers_of_a_process_tell_once_what_they_do_not_do(tmp_path: Path, capl
 
 
 def test_of_a_write_only_table_java_leaves_the_upkeep_to_others_too(tmp_path: Path) -> None:
-    table = Written(tmp_path, **ASKED, **{"write-only": "true"})
+    table = key_value_table(tmp_path, **ASKED, **{"write-only": "true"})
     assert left_out(table.handle()) == "commit.callbacks (have Java commit)"
 
 
 def test_a_table_that_asks_for_nothing_is_told_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with Written(tmp_path).writer().open_sync() as writer:
+    with key_value_table(tmp_path).writer().open_sync() as writer:
         writer.write(rows(1))
         writer.commit()
     assert lines(caplog) == []

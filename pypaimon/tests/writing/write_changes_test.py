@@ -18,7 +18,9 @@ from pypaimon.streaming import (
     stream_write_builder,
 )
 from pypaimon.streaming.internals import AtomicType, DataField
-from support.tables.written_tables import Written
+from support.tables.handles import batch_read
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table
 
 
 def insert(**row: Any) -> bytes:
@@ -34,11 +36,11 @@ def delete(**row: Any) -> bytes:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Written:
-    return Written(tmp_path, **{"bucket": "1", "changelog-producer": "input"})
+def table(tmp_path: Path) -> Table:
+    return key_value_table(tmp_path, **{"bucket": "1", "changelog-producer": "input"})
 
 
-def changelog(table: Written) -> list[tuple[Any, ...]]:
+def changelog(table: Table) -> list[tuple[Any, ...]]:
     builder = stream_read_builder(table.handle()).with_start("earliest").with_end(latest=True)
     with builder.open_sync() as stream:
         return [tuple(row.values()) for batch in stream for row in batch.data.to_pylist()]
@@ -63,7 +65,7 @@ CHANGELOG = [
 ]
 
 
-def test_what_changed_there_changes_here(table: Written) -> None:
+def test_what_changed_there_changes_here(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write_changes(HISTORY, "debezium-json")
         writer.commit(properties={"offsets": "17"})
@@ -73,7 +75,7 @@ def test_what_changed_there_changes_here(table: Written) -> None:
         assert writer.committed_properties["offsets"] == "17"
 
 
-def test_the_same_with_asyncio(table: Written) -> None:
+def test_the_same_with_asyncio(table: Table) -> None:
     async def run() -> None:
         async with table.writer().open() as writer:
             await writer.write_changes(iter(HISTORY), "debezium-json")
@@ -83,7 +85,7 @@ def test_the_same_with_asyncio(table: Written) -> None:
     assert table.rows() == [(3, "b")]
 
 
-def test_nothing_of_a_call_is_taken_if_one_record_is_bad(table: Written) -> None:
+def test_nothing_of_a_call_is_taken_if_one_record_is_bad(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write_changes([insert(k=1, v="a")], "debezium-json")
         with pytest.raises(BadChangeError, match="record 2, column 'k'"):
@@ -100,7 +102,7 @@ def test_nothing_of_a_call_is_taken_if_one_record_is_bad(table: Written) -> None
     assert table.rows() == [(1, "a"), (3, "c")]
 
 
-def test_columns_are_added_in_the_midst_of_a_commit(table: Written) -> None:
+def test_columns_are_added_in_the_midst_of_a_commit(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write_changes([insert(k=1, v="a"), insert(k=2, v="b")], "debezium-json")
         writer.write_changes([insert(k=2, v="x", n=5), insert(k=4, v="d")], "debezium-json", on_new_column="add")
@@ -127,13 +129,12 @@ def test_types_are_made_wider_in_the_midst_of_a_commit(tmp_path: Path) -> None:
         with pytest.raises(BadChangeError, match="record 1, column 'id'"):
             writer.write_changes([insert(id=2**40, n=1, s="")], "debezium-json", on_new_column="add")
         writer.commit()
-    builder = catalog.get_table("db.t").new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
+    found = batch_read(catalog.get_table("db.t"))
     assert sorted(found, key=lambda row: row["id"]) == [{"id": 1, "n": 1, "s": "ab"}, {"id": 2, "n": 2**40, "s": "abc"}]
 
 
 def test_a_table_without_a_key_takes_inserts(tmp_path: Path) -> None:
-    table = Written(tmp_path, keyed=False)
+    table = key_value_table(tmp_path, keyed=False)
     with table.writer().open_sync() as writer:
         writer.write_changes([insert(k=1, v="a")], "debezium-json")
         with pytest.raises(BadChangeError, match="without a primary key"):
@@ -154,11 +155,10 @@ def test_kinds_go_into_the_column_that_the_table_names(tmp_path: Path) -> None:
     with stream_write_builder(catalog.get_table("db.t")).open_sync() as writer:
         writer.write_changes([insert(id=1), insert(id=2), delete(id=1)], "debezium-json")
         writer.commit()
-    builder = catalog.get_table("db.t").new_read_builder()
-    assert builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist() == [{"id": 2, "kind": "+I"}]
+    assert batch_read(catalog.get_table("db.t")) == [{"id": 2, "kind": "+I"}]
 
 
-def test_rows_behind_a_new_column_win_though_others_committed_meanwhile(table: Written) -> None:
+def test_rows_behind_a_new_column_win_though_others_committed_meanwhile(table: Table) -> None:
     with table.writer().open_sync() as writer:
         writer.write_changes([insert(k=1, v=str(number)) for number in range(9)], "debezium-json")
         with table.writer("other").open_sync() as other:

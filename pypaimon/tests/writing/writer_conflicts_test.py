@@ -27,17 +27,18 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.samples import SOAK, sample_seed
-from support.tables.written_tables import Written, rows
+from support.tables.streamed_table import Table
+from support.tables.written_tables import key_value_table, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-Between = Callable[[Written], object]
+Between = Callable[[Table], object]
 
 
 @pytest.fixture(params=["append", "keyed"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     """Four commits of another writer, each of one key."""
-    found = Written(tmp_path, keyed=request.param == "keyed", **{"num-sorted-run.compaction-trigger": "2"})
+    found = key_value_table(tmp_path, keyed=request.param == "keyed", **{"num-sorted-run.compaction-trigger": "2"})
     for key in range(4):
         other(key)(found)
     return found
@@ -46,7 +47,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
 def other(key: int) -> Between:
     """Another writer commits a row."""
 
-    def commit(table: Written) -> None:
+    def commit(table: Table) -> None:
         with table.writer("other").open_sync() as writer:
             writer.write(rows(key, value="other"))
             writer.commit()
@@ -54,12 +55,12 @@ def other(key: int) -> Between:
     return commit
 
 
-def compacted(table: Written) -> None:
+def compacted(table: Table) -> None:
     compact(table.handle(), full=True)
     assert table.snapshot(table.latest())["commitKind"] == "COMPACT"
 
 
-def truncated(table: Written) -> None:
+def truncated(table: Table) -> None:
     table.handle().new_batch_write_builder().new_commit().truncate_table()
 
 
@@ -67,7 +68,7 @@ def altered(*changes: SchemaChange) -> Between:
     return lambda table: table.catalog.alter_table(table.name, list(changes), False)
 
 
-def made_anew(table: Written) -> None:
+def made_anew(table: Table) -> None:
     table.drop()
     table.create()
 
@@ -87,17 +88,17 @@ STAGES = ["opened", "in memory", "in files", "committed"]
 """How far the writer has come: it is open; its rows wait in memory, or lie in files; it has committed before."""
 
 
-def opened(table: Written, stage: str) -> BlockingStreamWriter:
+def opened(table: Table, stage: str) -> BlockingStreamWriter:
     builder = table.writer().with_memory_limit(1) if stage == "in files" else table.writer()
     return builder.open_sync()
 
 
-def visible(table: Written) -> Counter[tuple[Any, ...]]:
+def visible(table: Table) -> Counter[tuple[Any, ...]]:
     """Key and value of the rows that the table holds, by pypaimon's batch read."""
     return Counter(row[:2] for row in table.rows())
 
 
-def behind(table: Written, state: Counter[tuple[Any, ...]], *keys: int) -> Counter[tuple[Any, ...]]:
+def behind(table: Table, state: Counter[tuple[Any, ...]], *keys: int) -> Counter[tuple[Any, ...]]:
     """A state with rows that the writer has added."""
     new = [(key, f"new{key}") for key in keys]
     if table.handle().is_primary_key_table:
@@ -113,7 +114,7 @@ def drawn(actions: Mapping[str, object], count: int) -> pytest.MarkDecorator:
 
 
 @drawn(GOES_ON, 8)
-def test_a_writer_goes_on_behind_it(table: Written, between: str, stage: str) -> None:
+def test_a_writer_goes_on_behind_it(table: Table, between: str, stage: str) -> None:
     with opened(table, stage) as writer:
         if stage == "committed":
             writer.write(rows(1, 5, value="new"))
@@ -140,7 +141,7 @@ def test_a_writer_goes_on_behind_it(table: Written, between: str, stage: str) ->
 @pytest.mark.parametrize("stage", STAGES)
 def test_two_writers_of_one_key(tmp_path: Path, stage: str) -> None:
     """The later commit wins, unless its rows were numbered before: then one of the two is there, as in Java."""
-    table = Written(tmp_path)
+    table = key_value_table(tmp_path)
     with opened(table, stage) as writer:
         if stage == "committed":
             writer.write(rows(1))
@@ -156,7 +157,7 @@ def test_two_writers_of_one_key(tmp_path: Path, stage: str) -> None:
     assert one == (1, "new1") or (stage == "in files" and one == (1, "other1"))
 
 
-def dropped(table: Written) -> None:
+def dropped(table: Table) -> None:
     table.drop()
 
 
@@ -173,7 +174,7 @@ ENDS: dict[str, tuple[Between, type[PaimonStreamError], str]] = {
 
 
 @drawn(ENDS, 5)
-def test_a_writer_ends(table: Written, between: str, stage: str) -> None:
+def test_a_writer_ends(table: Table, between: str, stage: str) -> None:
     act, kind, text = ENDS[between]
     before = set(table.data_files())
     with opened(table, stage) as writer:
@@ -199,7 +200,7 @@ def test_a_writer_ends(table: Written, between: str, stage: str) -> None:
         assert visible(table) == behind(table, state, 9)
 
 
-def live_files(table: Written) -> set[Path]:
+def live_files(table: Table) -> set[Path]:
     """Data files that some snapshot names."""
     directory, found = TableDirectory.of(table.handle()), set[str]()
     for snapshot in directory.snapshots.list_snapshots():
@@ -209,7 +210,7 @@ def live_files(table: Written) -> set[Path]:
     return {path for path in table.data_files() if path.name in found}
 
 
-def test_two_writers_of_one_commit_user(table: Written) -> None:
+def test_two_writers_of_one_commit_user(table: Table) -> None:
     """The second one is told, and nothing of it is left; under its own identifiers too."""
     for given in (None, 3):
         with table.writer().open_sync() as first, table.writer().open_sync() as second:
@@ -226,7 +227,7 @@ def test_two_writers_of_one_commit_user(table: Written) -> None:
 
 
 @pytest.mark.parametrize("before", [1, 2], ids=["it asks for the record", "it goes on without"])
-def test_a_second_writer_of_the_user_commits_behind_the_look_of_the_first(table: Written, before: int) -> None:
+def test_a_second_writer_of_the_user_commits_behind_the_look_of_the_first(table: Table, before: int) -> None:
     """A later identifier is published while this one is on its way."""
     with table.writer().open_sync() as first, table.writer().open_sync() as second:
         for identifier in range(before):

@@ -13,6 +13,7 @@ from pypaimon.streaming import TableChangedError, stream_write_builder
 from pypaimon.streaming.io.new_object import MOST_HELD
 from pypaimon.streaming.io.object_reads import SWITCH
 from support.stores.s3_server import S3Server
+from support.tables.handles import batch_read
 
 pytestmark = pytest.mark.server
 
@@ -74,8 +75,7 @@ def test_a_large_file_is_written_in_parts(server: S3Server, switch: str, monkeyp
         writer.write(row(1, value))
         writer.commit()
     assert sum(method == "POST" and "/bucket-0/" in path and "uploads" in path for method, path in asked) == 1
-    read = table.new_read_builder()
-    assert read.new_read().to_arrow(read.new_scan().plan().splits()).to_pylist() == row(1, value).to_pylist()
+    assert batch_read(table) == row(1, value).to_pylist()
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -23,8 +23,8 @@ from pypaimon.streaming.writing.indexes.hashes import hashes_of
 from pypaimon.streaming.writing.indexes.index_options import IndexedColumn
 from pypaimon.streaming.writing.indexes.keys import keys_of
 from support.java.indexes import COLUMN, JavaIndex, java_indexes
-from support.tables.written_rows import table_of
-from support.tables.written_tables import Written, rows
+from support.tables.handles import create_table, current_files
+from support.tables.written_tables import key_value_table, rows
 
 KINDS = ("bloom-filter", "bitmap", "bitmap-1")
 JAVAS = [each for each in java_indexes() if each.index in KINDS]
@@ -93,14 +93,14 @@ def test_a_container_holds_texts_as_java_writes_them() -> None:
 def test_files_without_a_match_are_not_read(warehouse: Any, threshold: str, embedded: bool, keyed: bool) -> None:
     columns = pa.schema([pa.field("k", pa.int64(), not keyed), *list(COLUMNS)[1:]])
     options = {**INDEXES, "file-index.in-manifest-threshold": threshold, "bucket": "1" if keyed else "-1"}
-    table = table_of(warehouse, "i", columns, primary_keys=["k"] if keyed else None, options=options)
+    table = create_table(warehouse, "i", columns, primary_keys=["k"] if keyed else None, options=options)
     with stream_write_builder(table).open_sync() as writer:
         for number in range(3):
             texts = [None, f"text {number}", "of all"]
             given = {"k": [3 * number + each for each in range(3)], "s": texts, "f": [0.0, number + 0.5, float("nan")]}
             writer.write(pa.table(given, schema=columns))
             writer.commit()
-    files = [file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files]
+    files = current_files(table)
     assert [bool(file.embedded_index) for file in files] == [embedded] * 3
     assert [file.extra_files for file in files] == [[] if embedded else [file.file_name + ".index"] for file in files]
     builder = stream_read_builder(table)
@@ -121,7 +121,7 @@ def test_compaction_keeps_them(warehouse: Any, threshold: str, keyed: bool) -> N
     columns = pa.schema([pa.field("k", pa.int64(), not keyed), *list(COLUMNS)[1:]])
     bucket = {"bucket": "1"} if keyed else {"bucket": "-1", "compaction.min.file-num": "2"}
     options = {**INDEXES, **bucket, "file-index.in-manifest-threshold": threshold}
-    table = table_of(warehouse, "i", columns, primary_keys=["k"] if keyed else None, options=options)
+    table = create_table(warehouse, "i", columns, primary_keys=["k"] if keyed else None, options=options)
     with stream_write_builder(table).open_sync() as writer:
         for number in range(3):
             writer.write(pa.table({"k": [number], "s": [f"text {number}"], "f": [0.5]}, schema=columns))
@@ -130,7 +130,7 @@ def test_compaction_keeps_them(warehouse: Any, threshold: str, keyed: bool) -> N
                 # The only file is moved to another level, as it is.
                 assert compact(table, full=True).snapshots
     assert compact(table, full=True).snapshots
-    (file,) = (file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files)
+    (file,) = current_files(table)
     directory = Path(file.file_path).parent
     data = file.embedded_index or (directory / file.extra_files[0]).read_bytes()
     assert {name: [each.kind for each in found] for name, found in index_parts(data).items()} == {
@@ -145,7 +145,7 @@ def test_compaction_keeps_them(warehouse: Any, threshold: str, keyed: bool) -> N
 
 def test_a_write_that_is_given_up_leaves_no_index(warehouse: Any) -> None:
     options = {**INDEXES, "file-index.in-manifest-threshold": "0 b", "target-file-row-num": "1"}
-    table = table_of(warehouse, "i", COLUMNS, options=options)
+    table = create_table(warehouse, "i", COLUMNS, options=options)
     with stream_write_builder(table).with_memory_limit(1).open_sync() as writer:
         writer.write(pa.table({"k": [1, 2], "s": ["a", "b"], "f": [0.0, 1.0]}, schema=COLUMNS))
         directory = Path(str(table.table_path)) / "bucket-0"
@@ -156,14 +156,14 @@ def test_a_write_that_is_given_up_leaves_no_index(warehouse: Any) -> None:
 
 def test_options_that_make_no_index_are_refused(warehouse: Any) -> None:
     for number, (key, value) in enumerate([("bloom-filter.k.fpp", "2"), ("bitmap.s.version", "3")]):
-        table = table_of(warehouse, f"i{number}", COLUMNS, options={**INDEXES, f"file-index.{key}": value})
+        table = create_table(warehouse, f"i{number}", COLUMNS, options={**INDEXES, f"file-index.{key}": value})
         with pytest.raises(StreamConfigError, match=r"'file-index\.b"), stream_write_builder(table).open_sync():
             pytest.fail("the writer opens")
 
 
 def test_a_writer_tells_once_which_indexes_it_does_not_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     indexes = {"file-index.bsi.columns": "k", "file-index.range-bitmap.columns": "k, v"}
-    table = Written(tmp_path, **indexes, **{"file-index.bitmap.columns": "v,m[x]"})
+    table = key_value_table(tmp_path, **indexes, **{"file-index.bitmap.columns": "v,m[x]"})
     with table.writer().open_sync() as writer:
         for key in range(2):
             writer.write(rows(key))

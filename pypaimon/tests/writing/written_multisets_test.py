@@ -13,7 +13,7 @@ from pypaimon import CatalogFactory
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.writing.row_layout import BadRowError, SchemaMismatchError
-from support.tables.written_rows import table_of
+from support.tables.handles import create_table
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ ROWS = [(1, [("a", 2), ("b", 1)], [[(7, 1)], []]), (2, None, None), (3, [], [Non
 def multisets(catalog: Any, **options: str) -> Any:
     """A table of (k, t MULTISET<STRING>, n ARRAY<MULTISET<BIGINT>>), with key k."""
     columns = pa.schema([pa.field("k", pa.int32(), False), ("t", pa.string()), ("n", pa.string())])
-    table = table_of(catalog, "m", columns, primary_keys=["k"], options={"bucket": "1", **options})
+    table = create_table(catalog, "m", columns, primary_keys=["k"], options={"bucket": "1", **options})
     path = Path(str(table.table_path)) / "schema" / "schema-0"
     # pypaimon makes no such columns.
     schema = json.loads(path.read_text())

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pypaimon.streaming import stream_write_builder
-from support.tables.written_rows import table_of
+from support.tables.handles import create_table
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def test_values_are_those_that_were_given_wherever_a_file_ends(warehouse: Any, f
     schema = pa.schema([given.schema.field("k").with_nullable(False), *list(given.schema)[1:]])
     options = {"file.format": format_, "target-file-row-num": "7"}
     keys: dict[str, Any] = {"primary_keys": ["k"], "options": {**options, "bucket": "1"}}
-    table = table_of(warehouse, "t", schema, **(keys if keyed else {"options": options}))
+    table = create_table(warehouse, "t", schema, **(keys if keyed else {"options": options}))
     with stream_write_builder(table).open_sync() as writer:
         writer.write(given.slice(3, 30))
         writer.write(given.slice(33))

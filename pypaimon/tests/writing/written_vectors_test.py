@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from pypaimon.streaming import stream_read_builder, stream_write_builder
 from pypaimon.streaming.compaction.compactor import compact
-from support.tables.written_rows import table_of
+from support.tables.handles import create_table, current_files
 
 VECTOR = pa.list_(pa.float32(), 2)
 COLUMNS = pa.schema(
@@ -29,12 +29,12 @@ def table(rows: list[Any]) -> pa.Table:
 
 
 def test_they_are_lists_in_parquet_files(warehouse: Any) -> None:
-    made = table_of(warehouse, "v", COLUMNS, primary_keys=["k"], options={"bucket": "1", "file.format": "parquet"})
+    made = create_table(warehouse, "v", COLUMNS, primary_keys=["k"], options={"bucket": "1", "file.format": "parquet"})
     with stream_write_builder(made).open_sync() as writer:
         for rows in (ROWS[1:], ROWS[:1]):
             writer.write(table(rows))
             writer.commit()
-    files = [file for split in made.new_read_builder().new_scan().plan().splits() for file in split.files]
+    files = current_files(made)
     schema = pq.read_schema(files[0].file_path)
     # Of vectors Arrow would write, and read, none that is null.
     assert schema.field("v").type == pa.list_(pa.field("element", pa.float32()))

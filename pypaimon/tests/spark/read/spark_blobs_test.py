@@ -11,14 +11,14 @@ from pyspark.sql import types as spark
 
 from support.corpus.cases import load
 from support.spark.driver import Driver, batch_tasks
-from support.tables.blob_tables import BlobTable
+from support.tables.blob_tables import blob_table
 
 
 @pytest.fixture
 def given(tmp_path: Path) -> dict[str, str]:
-    table = BlobTable(tmp_path)
-    table.write([(1, "a", b"x" * 1000), (2, "b", None)])
-    table.write([(3, "c", b"")])
+    table = blob_table(tmp_path)
+    table.commit([(1, "a", b"x" * 1000), (2, "b", None)])
+    table.commit([(3, "c", b"")])
     return {"warehouse": str(tmp_path), "table": "db.t"}
 
 

@@ -19,15 +19,16 @@ from pypaimon.filesystem.local_file_io import LocalFileIO
 
 from pypaimon.streaming import StreamReadBuilder, copy_stream_sync
 from support.crash.crash_reader import SteppingFileIO, Steps
-from support.tables.written_tables import Written, changes, rows
+from support.tables.streamed_table import Table
+from support.tables.written_tables import changes, key_value_table, rows
 
 COMMITS = 4
 
 
-def source(warehouse: Path, keyed: bool) -> Written:
+def source(warehouse: Path, keyed: bool) -> Table:
     """A table of some commits: of rows that are never the same, or of changes of a few keys."""
     options = {"changelog_producer": "input"} if keyed else {}
-    table = Written(warehouse, "source", keyed=keyed, **options)
+    table = key_value_table(warehouse, "source", keyed=keyed, **options)
     with table.writer("maker").open_sync() as writer:
         for number in range(COMMITS):
             writer.write(_changed(number) if keyed else rows(*range(10 * number, 10 * number + 3)))
@@ -76,7 +77,7 @@ class SteppingCopyIO(SteppingFileIO):
         return _Output(LocalFileIO.new_output_stream(self, path), self._step)
 
 
-def copied(table: Written, target: Written, at: int | None) -> int:
+def copied(table: Table, target: Table, at: int | None) -> int:
     """Copy until the end, or until death at a step; the number of steps."""
     step = Steps(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
     link = os.link
@@ -100,7 +101,7 @@ def copied(table: Written, target: Written, at: int | None) -> int:
     return step.count
 
 
-def life(table: Written, target: Written, report: Path, at: int | None) -> int:
+def life(table: Table, target: Table, report: Path, at: int | None) -> int:
     """One process from its start to its end or death: its steps; 0 if it died."""
     report.write_text("0")
     child = os.fork()
@@ -122,7 +123,7 @@ def lives(directory: Path, keyed: bool, deaths: list[int]) -> dict[str, Any]:
     directory.mkdir()
     table = source(directory / "warehouse", keyed)
     options = {"changelog_producer": "input"} if keyed else {}
-    target = Written(directory / "warehouse", "target", keyed=keyed, **options)
+    target = key_value_table(directory / "warehouse", "target", keyed=keyed, **options)
     steps = [life(table, target, directory / "steps", at) for at in (*deaths, None)]
     found = {
         "steps": steps,
@@ -137,7 +138,7 @@ def lives(directory: Path, keyed: bool, deaths: list[int]) -> dict[str, Any]:
     return found
 
 
-def _changelog(table: Written) -> list[list[Any]]:
+def _changelog(table: Table) -> list[list[Any]]:
     """The changes that the table has logged, in order of their commits; those of one commit sorted."""
     builder = table.builder().with_start("earliest").with_catch_up("replay").with_end(latest=True)
     with builder.open_sync() as stream:

@@ -22,7 +22,8 @@ import polars  # noqa: F401 - imported once, before the forks
 import pyarrow as pa
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from support.tables.written_tables import KEYED, USER, Written
+from support.tables.streamed_table import KEYED, USER, Table
+from support.tables.written_tables import key_value_table
 
 KEYS = 50
 """So many keys a table with a primary key has; each commit changes two of them."""
@@ -39,7 +40,7 @@ def rows_of(identifier: int, keyed: bool) -> pa.Table:
     return pa.table({"k": keys, "v": [str(identifier)] * 2}, schema=KEYED)
 
 
-def ours(table: Written, keyed: bool, noted: Path) -> Iterator[int]:
+def ours(table: Table, keyed: bool, noted: Path) -> Iterator[int]:
     """Commits of this library: where it goes on the table says."""
     with table.writer().open_sync() as writer:
         identifier = -1 if writer.last_committed is None else writer.last_committed
@@ -50,7 +51,7 @@ def ours(table: Written, keyed: bool, noted: Path) -> Iterator[int]:
             yield identifier
 
 
-def pypaimons(table: Written, keyed: bool, noted: Path) -> Iterator[int]:
+def pypaimons(table: Table, keyed: bool, noted: Path) -> Iterator[int]:
     """Commits of pypaimon's stream writer: where it goes on the program has to know, which notes what was committed."""
     builder = table.handle().new_stream_write_builder()
     builder.commit_user = USER
@@ -63,7 +64,7 @@ def pypaimons(table: Written, keyed: bool, noted: Path) -> Iterator[int]:
         yield identifier
 
 
-WRITERS: dict[str, Callable[[Written, bool, Path], Iterator[int]]] = {"ours": ours, "pypaimon": pypaimons}
+WRITERS: dict[str, Callable[[Table, bool, Path], Iterator[int]]] = {"ours": ours, "pypaimon": pypaimons}
 
 
 def life(commits: Callable[[], Iterator[int]], noted: Path, seconds: float | None, until: int | None = None) -> float:
@@ -96,7 +97,7 @@ def life(commits: Callable[[], Iterator[int]], noted: Path, seconds: float | Non
     return time.perf_counter() - began
 
 
-def found(table: Written, keyed: bool, noted: Path) -> dict[str, Any]:
+def found(table: Table, keyed: bool, noted: Path) -> dict[str, Any]:
     """What the table holds beside what was committed."""
     acknowledged = set(map(int, noted.read_text().split()))
     there = Counter(table.snapshot(each)["commitIdentifier"] for each in table.ids())
@@ -121,12 +122,12 @@ def found(table: Written, keyed: bool, noted: Path) -> dict[str, Any]:
     }
 
 
-def files(table: Written) -> list[str]:
+def files(table: Table) -> list[str]:
     """Files of the table, relative to it."""
     return [str(path.relative_to(table.path)) for path in table.path.rglob("*") if path.is_file()]
 
 
-def named(table: Written) -> set[str]:
+def named(table: Table) -> set[str]:
     """Files that a snapshot names, and what belongs to the table without one."""
     directory, names = TableDirectory.of(table.handle()), set[str]()
     for number in table.ids():
@@ -141,7 +142,7 @@ def named(table: Written) -> set[str]:
     return names
 
 
-def orphans(table: Written) -> list[str]:
+def orphans(table: Table) -> list[str]:
     """Files that nothing names."""
     kept = ("snapshot/LATEST", "snapshot/EARLIEST", "schema/schema-0")
     own = [f"consumer/{prefix}{USER}" for prefix in ("consumer-", "sink-")]
@@ -162,7 +163,7 @@ def main() -> None:
     """Arguments: a directory, `append` or `keyed`, who writes, how many are killed, a seed."""
     directory, kind, who, kills, seed = Path(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4]), sys.argv[5]
     keyed, drawn = kind == "keyed", random.Random(seed)
-    table, noted = Written(directory, keyed=keyed), directory / "noted"
+    table, noted = key_value_table(directory, keyed=keyed), directory / "noted"
     noted.touch()
 
     def commits() -> Iterator[int]:

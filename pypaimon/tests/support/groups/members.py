@@ -9,20 +9,21 @@ from collections.abc import Callable
 from typing import Any
 
 from pypaimon.streaming import GroupStreamBuilder, stream_read_builder
-from support.tables.written_tables import Written, rows
+from support.tables.streamed_table import Table
+from support.tables.written_tables import rows
 
 BUCKETS = 4
 SESSION = 2.0
 FOR_EVER = 120
 
 
-def write(table: Written, *keys: int) -> None:
+def write(table: Table, *keys: int) -> None:
     with table.writer().open_sync() as writer:
         writer.write(rows(*keys))
         writer.commit()
 
 
-def group(table: Written, **settings: Any) -> GroupStreamBuilder:
+def group(table: Table, **settings: Any) -> GroupStreamBuilder:
     """The group `etl`, which asks often."""
     builder = stream_read_builder(table.handle()).with_poll_interval_ms(20)
     return builder.with_group("etl", **{"session_timeout": SESSION, **settings})
@@ -33,7 +34,7 @@ def keys(batch: Any) -> list[int]:
     return found
 
 
-def waits_before(table: Written) -> set[int]:
+def waits_before(table: Table) -> set[int]:
     """Snapshots that members say they wait before."""
     found = set()
     for path in (table.path / "consumer" / "group-etl" / "1").glob("member-*"):

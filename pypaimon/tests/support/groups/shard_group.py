@@ -1,4 +1,4 @@
-"""Shards of one consumer id on a crafted append table, and what each of them has read for good."""
+"""Shards of one consumer id on a crafted append table, and the rows that each of them has read."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from support.models.table import KEY, Record, java_hash
 from support.tables.crafted_table import CraftedTable, WrittenFile
 
 SHARDS = 6
-"""Files of a commit by default, so that each of 1, 2, 3 or 6 shards has some."""
+"""The files of a commit by default. With 1, 2, 3 or 6 shards each shard has some."""
 
 
 class ShardedTable:
-    """A table without buckets, whose shards are told apart by the names of its files.
+    """The history of a `CraftedTable` without buckets, whose files have names that divide them among the shards.
 
     Attributes:
-        table: It.
-        written: By key, the snapshot that appended it.
+        table: The crafted table.
+        written: The snapshot that appended each key.
     """
 
     def __init__(self, warehouse: Path) -> None:
@@ -38,7 +38,7 @@ class ShardedTable:
         self.written: dict[int, int] = {}
 
     def append(self, files: int = SHARDS) -> int:
-        """One APPEND snapshot of so many files of a row each; its id."""
+        """Make an APPEND snapshot of `files` files with one row each, and return its id."""
         added = []
         for _ in range(files):
             key = len(self.written)
@@ -48,7 +48,7 @@ class ShardedTable:
         return self.table.commit("APPEND", added).id
 
     def compact(self, parts: int = SHARDS) -> int:
-        """One COMPACT snapshot: all files become so many new ones, with new names; its id."""
+        """Make a COMPACT snapshot that rewrites all files to `parts` new ones, and return its id."""
         live = [file for file in self.table.live if isinstance(file, WrittenFile)]
         records = [record for file in live for record in file.records]
         cut = [records[index::parts] for index in range(parts)]
@@ -56,26 +56,26 @@ class ShardedTable:
         return self.table.commit("COMPACT", added, live).id
 
     def _file(self, number: int, records: list[Record], compacted: bool = False) -> WrittenFile:
-        """A file that is shard `number mod n`'s, for 1, 2, 3 and 6 shards."""
+        """Write a file that belongs to shard `number mod n`, for n = 1, 2, 3 and 6."""
         while True:
             name = f"data-{uuid.uuid4()}-0.parquet"
             if abs(java_hash(name)) % SHARDS == number % SHARDS:
                 return self.table.file((None, 0), records, compacted=compacted, name=name)
 
     def expire(self, *, by_force: bool = False) -> None:
-        """Remove all snapshots but the latest, and those that consumers keep unless it is by force."""
+        """Remove all snapshots but the latest and, unless `by_force`, those that consumers keep."""
         keep = self.table.latest if by_force else min([self.table.latest, *self.table.consumers()])
         self.table.expire(max(keep, self.table.earliest))
 
     def builder(self, start: str | dict[str, Any] = "latest-full") -> StreamReadBuilder:
-        """A builder on a handle of its own."""
+        """A builder on a new handle."""
         handle = self.table.handle()
         TableDirectory.of(handle).store._common.sleep = lambda _: None
         builder = StreamReadBuilder(handle).with_prefetch(0)
         return builder.with_start(start) if isinstance(start, str) else builder.with_start(**start)
 
     def consumers(self) -> dict[str, int]:
-        """Next snapshot by consumer file."""
+        """The next snapshot of each consumer file."""
         return {info.name.text: info.next_snapshot for info in list_consumers(self.table.handle())}
 
 

@@ -18,6 +18,7 @@ from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitReport
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.tables.handles import batch_table
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 OTHER = -1
@@ -117,8 +118,7 @@ class World:
 
     def rows(self) -> list[tuple[int, int]]:
         """The rows of the latest snapshot."""
-        builder = self.table().new_read_builder()
-        data = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        data = batch_table(self.table())
         return sorted(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
     def check(self) -> None:

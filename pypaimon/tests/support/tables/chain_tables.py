@@ -1,4 +1,4 @@
-"""Chain tables, written branch by branch with pypaimon, and what the first plan of a stream of one must hold."""
+"""Chain tables that pypaimon writes branch by branch, and the rows of their first plan."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import Plan, PlanKind, StreamReadBuilder, StreamTableRead, stream_read_builder
-from support.tables.streamed_table import available, expire
+from support.tables.handles import option_names
+from support.tables.streamed_table import Table, available, expire
 
 SNAPSHOT, DELTA = "snap", "Delta"
 MERGED = {"chain_table__streaming__merge_snapshot": "true"}
@@ -36,16 +36,17 @@ Row = tuple[str, str, int, int, str]
 
 
 class ChainTable:
-    """`db.t` of (region, day, k, seq, v): chains of days, one for each region, unless options say otherwise.
+    """A `Table` `db.t` of (region, day, k, seq, v) with two branches, and the changes that were written to each.
+
+    Each region is a chain of days, unless options say otherwise.
 
     Attributes:
+        path: Its directory.
         written: Every change of each branch, in the order of the commits.
     """
 
     def __init__(self, warehouse: Path, **options: str) -> None:
-        self.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-        self.catalog.create_database("db", True)
-        named = {
+        chain = {
             "bucket": "2",
             "bucket-key": "k",
             "sequence.field": "seq",
@@ -55,32 +56,33 @@ class ChainTable:
             "chain-table.chain-partition-keys": "day",
             "scan.fallback-snapshot-branch": SNAPSHOT,
             "scan.fallback-delta-branch": DELTA,
-            **{key.replace("__", ".").replace("_", "-"): value for key, value in options.items()},
         }
-        schema = Schema.from_pyarrow_schema(
-            _COLUMNS, partition_keys=["region", "day"], primary_keys=["region", "day", "k"], options=named
+        self._table = Table(
+            warehouse,
+            columns=_COLUMNS,
+            primary_keys=["region", "day", "k"],
+            partition_keys=["region", "day"],
+            **(chain | option_names(options)),
         )
-        self.catalog.create_table("db.t", schema, False)
-        self.path = Path(str(self.catalog.get_table("db.t").table_path))
+        self.path = self._table.path
         self.written: dict[str, list[Change]] = {SNAPSHOT: [], DELTA: []}
         for branch in self.written:
             shutil.copytree(self.path / "schema", self.branch_path(branch) / "schema")
 
     def branch_path(self, branch: str) -> Path:
-        """Where the snapshots and schemas of a branch lie."""
+        """The directory of the snapshots and schemas of a branch."""
         return self.path / "branch" / f"branch-{branch}"
 
     def branch(self, branch: str) -> Any:
-        """A handle of a branch alone."""
-        return self.catalog.get_table(f"db.t$branch_{branch}")
+        """A handle of one branch."""
+        return self._table.catalog.get_table(f"{self._table.name}$branch_{branch}")
 
     def handle(self, **options: str) -> Any:
-        """A handle of the whole."""
-        named = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-        return self.catalog.get_table("db.t").copy(named)
+        """A handle of the whole table."""
+        return self._table.handle(**options)
 
     def builder(self, **options: str) -> StreamReadBuilder:
-        """A builder of a stream of the whole."""
+        """A builder of a stream of the whole table."""
         return stream_read_builder(self.handle(**options))
 
     def commit(self, branch: str, changes: Iterable[Change]) -> None:
@@ -88,7 +90,7 @@ class ChainTable:
         self.write(branch, changes, {"v": "v"})
 
     def write(self, branch: str, changes: Iterable[Change], names: dict[str, str]) -> None:
-        """As `commit`, where the columns of a branch are others: what `v` is called there, perhaps `extra`."""
+        """Commit changes to a branch with other columns: `names` has the name of `v` there, and perhaps `extra`."""
         rows = list(changes)
         kinds, regions, days, keys, sequences = map(list, zip(*rows, strict=True))
         columns = [regions, days, keys, sequences, [f"v{each}" for each in sequences], kinds]
@@ -96,17 +98,12 @@ class ChainTable:
         data = data.rename_columns([names["v"] if name == "v" else name for name in data.column_names])
         if "extra" in names:
             data = data.append_column("extra", pa.array(sequences, pa.int32()))
-        builder = self.branch(branch).new_batch_write_builder()
-        writer, commit = builder.new_write(), builder.new_commit()
-        writer.write_arrow(data)
-        commit.commit(writer.prepare_commit())
-        writer.close()
-        commit.close()
+        self._table.write(data, table=self.branch(branch))
         self.written[branch] += rows
 
     def alter(self, branch: str, *changes: SchemaChange) -> None:
-        """Change the schema of a branch alone."""
-        self.catalog.alter_table(f"db.t$branch_{branch}", list(changes), False)
+        """Change the schema of one branch."""
+        self._table.catalog.alter_table(f"{self._table.name}$branch_{branch}", list(changes), False)
 
     def latest(self, branch: str) -> dict[str, Any]:
         """The latest snapshot of a branch."""
@@ -117,14 +114,7 @@ class ChainTable:
 
     def expire(self, branch: str, keep_from: int) -> None:
         """Remove the snapshots of a branch before one, with their manifest lists."""
-        home = self.branch_path(branch)
-        lists = {path.name: path for path in (self.path / "manifest").iterdir()}
-        for file in (home / "snapshot").glob("snapshot-*"):
-            if int(file.name.removeprefix("snapshot-")) < keep_from:
-                snapshot = json.loads(file.read_text())
-                for kind in ("baseManifestList", "deltaManifestList"):
-                    lists[snapshot[kind]].unlink()
-        expire(home, keep_from)
+        expire(self.branch_path(branch), keep_from, self.path / "manifest")
 
     def first_plan(self, *, merged: bool = False, one_chain: bool = False) -> list[Row]:
         """The rows that the first plan must hold, sorted."""

@@ -1,4 +1,4 @@
-"""A table of keys and values that is copied elsewhere: its streams, and what a copy of it has to hold."""
+"""A table of keys and values that is copied elsewhere: its streams and its rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from pypaimon.streaming import BlockingBatch, Position, StreamReadBuilder
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from support.tables.handles import sorted_rows
 from support.tables.streamed_table import Table
 
 COLUMNS = ["k", "v"]
@@ -22,30 +23,28 @@ def keyed(home: Path, **options: str) -> Table:
 
 
 def changed(table: Table) -> None:
-    """Two commits more, of which the first has expired: whoever had not read it needs the state."""
+    """Make two more commits and expire the first, so that a reader that has not read it needs the state."""
     table.commit([("-D", 0, "v0"), ("+U", 1, "twice")])
     table.commit([("-D", 9, "v9"), ("+I", 20, "v20")])
     table.expire(table.latest())
 
 
 def stream(table: Table, **options: str) -> StreamReadBuilder:
-    """The table up to its latest snapshot, its state first."""
+    """A stream of the state that ends at the latest snapshot."""
     return table.builder(**options).with_projection(COLUMNS).with_end(latest=True)
 
 
 def at(table: Table, snapshot_id: int) -> Position:
-    """Before a snapshot."""
+    """The position before a snapshot."""
     return Position(TableDirectory.of(table.handle()).identity, snapshot_id)
 
 
 def batches(builder: StreamReadBuilder, **settings: Any) -> list[BlockingBatch]:
-    """All that a stream hands out."""
+    """All batches of a stream."""
     with builder.open_sync(**settings) as opened:
         return list(opened)
 
 
 def rows_of(table: Table) -> list[tuple[Any, ...]]:
-    """The rows of the table as pypaimon's own batch read gives them, sorted."""
-    builder = table.handle().new_read_builder().with_projection(COLUMNS)
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-    return sorted(zip(*(found[name].to_pylist() for name in COLUMNS), strict=True), key=str)
+    """The rows of the table without their kinds."""
+    return sorted_rows(table.handle(), COLUMNS)

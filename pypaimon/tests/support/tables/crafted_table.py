@@ -1,4 +1,4 @@
-"""Tables written file by file, as Java's writers, compactions and expiry leave them."""
+"""Tables that are written file by file, as Java's writers, compactions and expiry leave them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from pypaimon import CatalogFactory, Schema
 from pypaimon.data.timestamp import Timestamp
 from pypaimon.manifest.manifest_file_manager import ManifestFileManager
 from pypaimon.manifest.manifest_list_manager import ManifestListManager
@@ -24,8 +23,8 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.table.row.generic_row import GenericRow
 
 from support.models.table import ADDS, KEY, PARTITION, POSTPONED, Column, Commit, DataFile, Place, Record, TableColumns
+from support.tables.streamed_table import Table
 
-NAME = "db.t"
 KIND_CODES = {"+I": 0, "-U": 1, "+U": 2, "-D": 3}
 ADD, DELETE = 0, 1
 APPENDED, COMPACTED = 0, 1
@@ -33,7 +32,7 @@ APPENDED, COMPACTED = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class WrittenFile(DataFile):
-    """A file that lies there, with what its manifest entry says."""
+    """A file in the directory of a table, with the metadata of its manifest entry."""
 
     path: Path
     meta: DataFileMeta
@@ -45,27 +44,30 @@ class CraftedTable:
 
     Attributes:
         path: Its directory.
-        partitioned: Whether p is a partition column; else it is not there.
+        partitioned: Whether p is a partition column; otherwise the table has no p.
         keyed: Whether it has a primary key.
-        commits: All snapshots that there ever were, by id.
-        columns: Its columns now.
+        commits: All snapshots by id, the expired ones included.
+        columns: Its current columns.
         first_handle: A handle as old as the table.
-        unprotected: The snapshots before this one expired while no consumer kept any; and how many moments had been.
-        moments: Its earliest and latest snapshot, each time that one of them changed; 1 and 0 at first.
+        unprotected: The snapshots before this one expired while no consumer kept any, and the number of moments then.
+        moments: The earliest and the latest snapshot after each change of one of them; first 1 and 0.
     """
 
     def __init__(self, warehouse: Path, *, keyed: bool, partitioned: bool, buckets: int, options: dict[str, str]):
-        self._catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-        self._catalog.create_database("db", True)
         self.keyed, self.partitioned = keyed, partitioned
         self._buckets = buckets
         names = [*([PARTITION] if partitioned else []), KEY]
         fields = [pa.field(KEY, pa.int64(), nullable=not keyed)]
         fields += [pa.field(PARTITION, pa.string(), nullable=not keyed)] if partitioned else []
         fields += [pa.field("v", pa.string()), pa.field("n", pa.int32())]
-        keys = {"primary_keys": names} if keyed else {}
-        schema = Schema.from_pyarrow_schema(pa.schema(fields), partition_keys=names[:-1], options=options, **keys)
-        self._catalog.create_table(NAME, schema, False)
+        self._created = Table(
+            warehouse,
+            columns=pa.schema(fields),
+            primary_keys=names if keyed else (),
+            partition_keys=names[:-1],
+            **options,
+        )
+        self.path = self._created.path
         self.commits: dict[int, Commit] = {}
         self._lists: dict[int, dict[str, tuple[str, list[Any]]]] = {}
         self.moments = [(1, 0)]
@@ -77,17 +79,17 @@ class CraftedTable:
     # ---- what is there ----
 
     def handle(self) -> Any:
-        """A fresh handle, which shares no cache with others."""
-        return self._catalog.get_table(NAME)
+        """A new handle, which shares no cache with others."""
+        return self._created.handle()
 
     @property
     def latest(self) -> int:
-        """Id of the latest snapshot, 0 if there is none."""
+        """The id of the latest snapshot, or 0."""
         return max(self.commits, default=0)
 
     @property
     def earliest(self) -> int:
-        """Id of the earliest snapshot that is left, 1 if there never was one."""
+        """The id of the earliest snapshot that has not expired, or 1."""
         return min(self._lists, default=1)
 
     @property
@@ -96,12 +98,12 @@ class CraftedTable:
         return self.commits[self.latest].live if self.commits else ()
 
     def consumers(self) -> list[int]:
-        """The next snapshots of the consumers, first plans' fences among them."""
+        """The next snapshots of the consumers, including those that hold the start of a first plan."""
         found = (self.path / "consumer").glob("consumer-*")
         return [json.loads(file.read_text())["nextSnapshot"] for file in found]
 
     def start_of(self, consumer: str | None) -> tuple[str, int] | None:
-        """The start that the readers of a consumer id share: phase and snapshot; None if they have none (yet)."""
+        """Phase and snapshot of the start that the readers of a consumer id share; None: they have no start yet."""
         path = self.path / "consumer" / f"consumer-{consumer}.first-plan"
         position = json.loads(path.read_text())["start"]["position"] if path.exists() else None
         return None if position is None else (position["phase"], position["snapshot"])
@@ -109,11 +111,10 @@ class CraftedTable:
     # ---- schema ----
 
     def alter(self, *changes: SchemaChange) -> None:
-        """Change the schema; what is written from now on has the new one."""
+        """Change the schema of the next files."""
         if changes:
-            self._catalog.alter_table(NAME, list(changes), False)
+            self._created.catalog.alter_table(self._created.name, list(changes), False)
         self._table = self.handle()
-        self.path = Path(str(self._table.table_path))
         self._fields = self._table.table_schema.fields
         columns = tuple(Column(each.id, each.name, str(each.type).split()[0]) for each in self._fields)
         self.columns = TableColumns(self._table.table_schema.id, columns)
@@ -130,7 +131,7 @@ class CraftedTable:
         suffix: str = "parquet",
         name: str | None = None,
     ) -> WrittenFile:
-        """Write a data or changelog file, not yet committed; values of columns that are no more are left out."""
+        """Write a data or changelog file without a commit. Values of dropped columns are left out."""
         kept = tuple(
             replace(record, values={each.id: record.values.get(each.id) for each in self.columns.columns})
             for record in records
@@ -150,7 +151,7 @@ class CraftedTable:
 
     @staticmethod
     def upgraded(file: WrittenFile, level: int) -> WrittenFile:
-        """The same file at a higher level, as a compaction moves one that needs no rewriting."""
+        """The same file at a higher level, as a compaction moves a file that it need not rewrite."""
         return replace(file, level=level, meta=replace(file.meta, level=level))
 
     def _rows(self, records: Sequence[Record]) -> pa.Table:
@@ -212,8 +213,8 @@ class CraftedTable:
             added: Data files that it adds.
             removed: Data files that it removes.
             changelog: Its changelog files.
-            merges_manifests: Whether the manifests before it become one, of the files that are left.
-            recounted: By how much its total, and those from now on, differ from the totals before it: a repair.
+            merges_manifests: Merge the earlier manifests into one of the live files.
+            recounted: The difference that a repair makes to the total of this and of all later snapshots.
         """
         before, number = self.live, self.latest + 1
         gone = set(map(id, removed))
@@ -260,7 +261,7 @@ class CraftedTable:
     # ---- expiry ----
 
     def expire(self, keep_from: int) -> None:
-        """Remove the snapshots before one, and every file that no later one needs."""
+        """Remove the snapshots before one, and every file that no later snapshot needs."""
         if not self.consumers():
             self.unprotected = keep_from, len(self.moments)
         gone = [number for number in self._lists if number < keep_from]
@@ -275,7 +276,7 @@ class CraftedTable:
         self.moments.append((self.earliest, self.latest))
 
     def _needed(self, numbers: Iterable[int]) -> tuple[set[Path], set[Path]]:
-        """Data and changelog files of snapshots, and their manifests and lists of those."""
+        """The data and changelog files of snapshots, and their manifests and manifest lists."""
         files: set[Path] = set()
         meta: set[Path] = set()
         for number in numbers:

@@ -9,8 +9,9 @@ import pyarrow as pa
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import stream_read_builder, stream_write_builder
+from pypaimon.streaming import stream_read_builder
 from support.tables.databases import Database
+from support.tables.handles import write_by_stream
 
 
 def rows_of(database: Database, name: str) -> list[tuple[Any, ...]]:
@@ -29,10 +30,7 @@ def alter(database: Database, name: str, *changes: Any) -> None:
 
 
 def write(database: Database, name: str, **columns: list[Any]) -> None:
-    table = database.table(name)
-    with stream_write_builder(table).open_sync() as writer:
-        writer.write(pa.table(columns))
-        writer.commit()
+    write_by_stream(database.table(name), pa.table(columns))
 
 
 class DatabaseChanges:

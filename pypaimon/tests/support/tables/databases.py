@@ -1,4 +1,4 @@
-"""A real database for tests of streams over it: small tables, and what happens to them."""
+"""A database for tests of its streams: small tables, and what happens to them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import DatabaseStreamBuilder, stream_database, stream_write_builder
+from pypaimon.streaming import DatabaseStreamBuilder, stream_database
+from support.tables.handles import batch_read, catalog_with_database, create_table, option_names, write_by_stream
 
 COLUMNS = pa.schema([("k", pa.int64())])
 _KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False)])
@@ -20,34 +20,30 @@ class Database:
     """A database of a warehouse; its tables have a column `k`.
 
     Args:
-        warehouse: Its directory.
-        catalog: Of pypaimon, where it is another one than that of the directory.
-        name: Of the database.
+        warehouse: The directory of the warehouse.
+        catalog: pypaimon's catalog, if not one over the directory.
+        name: The name of the database.
     """
 
     def __init__(self, warehouse: Path, catalog: Any | None = None, name: str = "db") -> None:
         self.name = name
-        self.catalog = catalog or CatalogFactory.create({"warehouse": str(warehouse)})
-        self.catalog.create_database(name, True)
+        self.catalog = catalog_with_database(warehouse, name, catalog)
         self.home = warehouse / f"{name}.db"
 
     def create(self, name: str, *rows: int, keyed: bool = False, **options: str) -> None:
-        given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
         columns, keys = (_KEYED, ["k"]) if keyed else (COLUMNS, None)
-        schema = Schema.from_pyarrow_schema(columns, primary_keys=keys, options=given)
-        self.catalog.create_table(f"{self.name}.{name}", schema, False)
+        named = option_names(options)
+        create_table(self.catalog, name, columns, database=self.name, primary_keys=keys, options=named)
         made = time.time_ns() // 1_000_000
-        # Identities are times in milliseconds: which of two tables of one identity was renamed nobody can tell.
+        # The identity of a table is its time of creation in milliseconds. Two tables with the same one look alike after
+        # a rename.
         while time.time_ns() // 1_000_000 == made:
             pass
         if rows:
             self.write(name, *rows)
 
     def write(self, name: str, *rows: int) -> None:
-        table = self.catalog.get_table(f"{self.name}.{name}")
-        with stream_write_builder(table).open_sync() as writer:
-            writer.write(pa.table({"k": list(rows)}, schema=pa.schema([("k", pa.int64())])))
-            writer.commit()
+        write_by_stream(self.table(name), pa.table({"k": list(rows)}, schema=COLUMNS))
 
     def drop(self, name: str) -> None:
         self.catalog.drop_table(f"{self.name}.{name}", False)
@@ -56,20 +52,18 @@ class Database:
         self.catalog.rename_table(f"{self.name}.{name}", f"{self.name}.{new}")
 
     def copy(self, name: str, new: str) -> None:
-        """A table of the same content, quickly; it has the same identity."""
+        """Copy the files of a table. The copy has the same identity."""
         shutil.copytree(self.home / name, self.home / new)
 
     def table(self, name: str) -> Any:
         return self.catalog.get_table(f"{self.name}.{name}")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """What a table holds, by a batch read of pypaimon."""
-        builder = self.table(name).new_read_builder()
-        found: list[dict[str, Any]] = builder.new_read().to_arrow(builder.new_scan().plan().splits()).to_pylist()
-        return found
+        """The rows of a table, by pypaimon's batch read."""
+        return batch_read(self.table(name))
 
     def stream(self, catalog: Any | None = None, **arguments: Any) -> DatabaseStreamBuilder:
-        """Of all tables, asked for often."""
+        """A stream of all tables that polls often."""
         return (
             stream_database(catalog or self.catalog, self.name, **arguments)
             .with_poll_interval_ms(10)
@@ -78,14 +72,14 @@ class Database:
 
 
 class Doors:
-    """A catalog that does not show everything at once, and whose tables are read through files of the test.
+    """A catalog that hides tables from a listing and whose tables are read through a FileIO of the test.
 
     Args:
-        catalog: Of pypaimon.
-        files: What its tables are read through; None: as they are.
+        catalog: pypaimon's catalog.
+        files: The FileIO of its tables; None: their own.
 
     Attributes:
-        fail_once: What the next table that is asked for comes to; None: nothing.
+        fail_once: The next `get_table` raises this error; None: no error.
     """
 
     def __init__(self, catalog: Any, files: Any | None = None) -> None:
@@ -95,12 +89,12 @@ class Doors:
         self.fail_once: Exception | None = None
 
     def hide_once(self, name: str) -> None:
-        """Have one listing lack a table."""
+        """Leave a table out of the next listing."""
         self._hidden.append(name)
 
     @property
     def is_hidden(self) -> int:
-        """How many tables the next listing lacks."""
+        """The number of tables that the next listing leaves out."""
         return len(self._hidden)
 
     def list_tables(self, database: str) -> list[str]:

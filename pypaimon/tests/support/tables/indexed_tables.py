@@ -16,6 +16,7 @@ from pypaimon import CatalogFactory
 
 from support.java.live import LiveJava
 from support.repository import TESTS
+from support.tables.handles import EVOLUTION
 
 ARCHIVE = TESTS / "reading" / "java_indexed_tables.tar.xz"
 FIELDS = (
@@ -45,13 +46,12 @@ _INDEXES = _OF_TWO | {
 _EMBEDDED, _BESIDE = {"file-index.in-manifest-threshold": "1 mb"}, {"file-index.in-manifest-threshold": "0 b"}
 _LOOKUP = {"changelog-producer": "lookup"}
 _VECTORS = {"deletion-vectors.enabled": "true"}
-_EVOLUTION = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
 _KEYED = {"bucket": "1"}
 TABLES: dict[str, dict[str, str]] = {
     "append_embedded": _EMBEDDED,
     "append_beside": _BESIDE,
-    "evolution_embedded": _EMBEDDED | _EVOLUTION,
-    "evolution_beside": _BESIDE | _EVOLUTION,
+    "evolution_embedded": _EMBEDDED | EVOLUTION,
+    "evolution_beside": _BESIDE | EVOLUTION,
     "deduplicate_embedded": _EMBEDDED | _KEYED,
     "deduplicate_beside": _BESIDE | _KEYED,
     "partial_update_embedded": _EMBEDDED | _KEYED | _LOOKUP | {"merge-engine": "partial-update"},

@@ -1,4 +1,4 @@
-"""Live tables under test: streams that ask often, or when they are told to; rows as batch reads give them."""
+"""Live tables under test: streams that poll often or when a test says so, and checks of the rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_MS = 10
 
 
 class HeldClock(Clock):
-    """While it is held, who waits does so until it is let go, or woken. It is not at first."""
+    """A clock that a test can hold: waits then last until `let_go` or until they are woken."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -26,14 +26,14 @@ class HeldClock(Clock):
         self._waits = self._over = 0
 
     def hold(self) -> None:
-        """Hold it; returns as soon as somebody waits anew."""
+        """Hold it, and return when the next wait has begun."""
         with self._changed:
             self._is_held = True
             self._over = begun = self._waits
             assert self._changed.wait_for(lambda: self._waits > begun, 60)
 
     def let_go(self) -> None:
-        """Let waits last as long as they do."""
+        """Let waits take their usual time."""
         with self._changed:
             self._is_held = False
             self._changed.notify_all()
@@ -53,15 +53,8 @@ def often(table: Any, clock: Clock | None = None) -> StreamReadBuilder:
     return StreamReadBuilder(table, None, clock).with_poll_interval_ms(POLL_MS).with_on_schema_change("follow")
 
 
-def batch_read(table: Any) -> list[dict[str, Any]]:
-    """The rows of the latest snapshot, as pypaimon reads them."""
-    builder = table.new_read_builder()
-    found = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-    return [] if found is None else found.to_pylist()
-
-
 def in_order(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Rows that can be compared."""
+    """Rows in an order in which they can be compared."""
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
@@ -71,14 +64,14 @@ def live_threads() -> list[threading.Thread]:
 
 
 def assert_ended(threads: Iterable[threading.Thread]) -> None:
-    """Make sure that threads end."""
+    """Check that threads end."""
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
 
 
 def check(live: Any, table: Any, expected: list[dict[str, Any]]) -> None:
-    """Make sure that a live table has these rows in all ways."""
+    """Check that every way to read a live table gives these rows."""
     keys = table.primary_keys
     assert in_order(live.to_arrow().to_pylist()) == in_order(expected)
     assert len(live) == len(expected)
@@ -104,18 +97,18 @@ KEYS: dict[str, tuple[dict[str, pa.DataType], Callable[[Random], tuple[Any, ...]
     "double": ({"a": pa.float64()}, lambda random: (random.choice([0.5, -1.5, 1e300, random.randint(-3, 3) / 3]),)),
     "bytes": ({"a": pa.binary()}, lambda random: (bytes([random.randint(0, 5)]) * random.randint(0, 3),)),
 }
-"""Columns of a key, and what draws one."""
+"""The columns of a key, and a function that draws one."""
 _VALUES = {"number": pa.int64(), "money": pa.decimal128(20, 4), "list": pa.list_(pa.string())}
 
 
 def columns_of(kind: str) -> pa.Schema:
-    """Those of a key, and values."""
+    """The columns of a key, and some columns of values."""
     columns = KEYS[kind][0]
     return pa.schema([pa.field(name, each, nullable=name not in columns) for name, each in (columns | _VALUES).items()])
 
 
 def keyed_changes(kind: str, step: int, random: Random) -> list[tuple[str, dict[str, Any]]]:
-    """Some changes of a table of these columns; of one key perhaps several."""
+    """Some changes of a table with these columns, perhaps several of one key."""
     columns, draw = KEYS[kind]
     changes: list[tuple[str, dict[str, Any]]] = []
     for _ in range(random.randint(1, 20)):

@@ -16,6 +16,7 @@ from pypaimon.streaming.example_tables import (
     orders,
     write,
 )
+from support.tables.handles import batch_read
 from support.tables.streamed_table import expire
 
 __all__ = [
@@ -64,7 +65,5 @@ def expired_orders(catalog: Any) -> Any:
 
 
 def state_of(table: Any) -> dict[int, str]:
-    """The table as pypaimon's own batch read gives it."""
-    reader = table.new_read_builder().with_projection(["id", "status"])
-    rows = reader.new_read().to_arrow(reader.new_scan().plan().splits()).to_pylist()
-    return {row["id"]: row["status"] for row in rows}
+    """The status of each order."""
+    return {row["id"]: row["status"] for row in batch_read(table, ["id", "status"])}

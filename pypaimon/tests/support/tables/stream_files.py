@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from pypaimon import Schema
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.simple_stats import SimpleStats
 from pypaimon.table.row.generic_row import GenericRow
@@ -18,29 +17,14 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.reading.read import StreamRead, read_of
 from pypaimon.streaming.reading.read_layout import ReadSettings
-
-
-def create(catalog: Any, name: str, schema: pa.Schema, **arguments: Any) -> Any:
-    """A new table `db.<name>`."""
-    catalog.create_table(f"db.{name}", Schema.from_pyarrow_schema(schema, **arguments), False)
-    return catalog.get_table(f"db.{name}")
+from support.tables.handles import current_files, write_by_pypaimon
 
 
 def write(table: Any, rows: pa.Table) -> list[DataFileMeta]:
     """Commit rows with pypaimon; the new files."""
     known = {file.file_name for file in current_files(table)}
-    builder = table.new_batch_write_builder()
-    writer, commit = builder.new_write(), builder.new_commit()
-    writer.write_arrow(rows)
-    commit.commit(writer.prepare_commit())
-    writer.close()
-    commit.close()
+    write_by_pypaimon(table, rows)
     return [file for file in current_files(table) if file.file_name not in known]
-
-
-def current_files(table: Any) -> list[DataFileMeta]:
-    """The files of the latest snapshot, as pypaimon plans them."""
-    return [file for split in table.new_read_builder().new_scan().plan().splits() for file in split.files]
 
 
 def put(table: Any, name: str, rows: pa.Table, **changes: Any) -> DataFileMeta:

@@ -1,7 +1,8 @@
-"""Real tables for tests of streams, written by pypaimon, and what may happen to their directories."""
+"""The tables of the tests: made in a catalog of pypaimon, written by any writer, read by streams."""
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Iterable, Sequence
@@ -9,58 +10,109 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pypaimon import CatalogFactory, Schema
 
-from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, Plan, StreamReadBuilder, StreamTableRead
+from pypaimon.streaming import (
+    AsyncStreamingTableScan,
+    EndOfScan,
+    Plan,
+    StreamReadBuilder,
+    StreamTableRead,
+    StreamWriteBuilder,
+    stream_write_builder,
+)
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.stores.fault_file_io import SCHEME
+from support.tables.handles import (
+    Write,
+    catalog_with_database,
+    create_table,
+    option_names,
+    sorted_rows,
+    write_by_pypaimon,
+)
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.string())])
-_PRIMARY = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()), ("kind", pa.string())])
+KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+_WITH_KIND = KEYED.append(pa.field("kind", pa.string()))
+USER = "writer"
+"""The commit user of our writers."""
 
 Row = tuple[str, int, str]
 """Row kind, key, value."""
 
 
 class Table:
-    """A table `db.<name>` of (k, v); with a primary key `k` also `kind`, from which pypaimon takes the row kind.
+    """A table of any kind, and what happens to it: commits, expiry, rollbacks.
+
+    The columns are (k, v) by default. Commits are made by pypaimon's batch writer, by our stream writer (`writer`, or
+    `write` with `by`), or file by file (`support.tables.crafted_table`).
+
+    Args:
+        warehouse: Its directory; not used if `catalog` is given.
+        name: The table's name without its database.
+        primary_key: Make `k` the primary key, with a column `kind` from which pypaimon takes the row kind.
+        columns: Other columns.
+        primary_keys: The columns of the primary key.
+        partition_keys: The columns of the partition.
+        database: The database; it is created if it does not exist.
+        catalog: pypaimon's catalog, if not one over `warehouse`.
+        options: More options of the table, named as for `option_names`.
 
     Attributes:
-        catalog: Where it lies.
+        catalog: pypaimon's catalog.
         name: Its full name.
         path: Its directory.
+        primary_key: As given.
+        columns: Its columns, the one of the row kind included.
     """
 
     def __init__(
-        self, warehouse: Path, name: str = "t", *, primary_key: bool = False, catalog: Any = None, **options: str
+        self,
+        warehouse: Path,
+        name: str = "t",
+        *,
+        primary_key: bool = False,
+        columns: pa.Schema | None = None,
+        primary_keys: Sequence[str] = (),
+        partition_keys: Sequence[str] = (),
+        database: str = "db",
+        catalog: Any = None,
+        **options: str,
     ) -> None:
-        self.catalog = catalog or CatalogFactory.create({"warehouse": str(warehouse)})
-        self.catalog.create_database("db", True)
-        self.name = f"db.{name}"
         self.primary_key = primary_key
-        self.options = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+        self.options = option_names(options)
         if primary_key:
+            columns, primary_keys = _WITH_KIND, ["k"]
             self.options = {"bucket": "2", "rowkind.field": "kind", **self.options}
+        self.columns = COLUMNS if columns is None else columns
+        self._keys = {"primary_keys": list(primary_keys) or None, "partition_keys": list(partition_keys) or None}
+        self.catalog = catalog_with_database(warehouse, database, catalog)
+        self.name = f"{database}.{name}"
+        self._database = database
         self.create()
         self.path = Path(self.handle().table_path)
         self._writer = self.handle()
 
     def create(self) -> None:
-        """Create it, again after `drop`."""
-        keys = ["k"] if self.primary_key else None
-        columns = _PRIMARY if self.primary_key else COLUMNS
-        self.catalog.create_table(
-            self.name, Schema.from_pyarrow_schema(columns, primary_keys=keys, options=self.options), False
-        )
+        """Create it, or create it again after `drop`."""
+        name = self.name.removeprefix(f"{self._database}.")
+        create_table(self.catalog, name, self.columns, database=self._database, options=self.options, **self._keys)
 
     def drop(self) -> None:
-        """Remove it."""
+        """Drop it."""
         self.catalog.drop_table(self.name, False)
 
+    # ---- handles and streams ----
+
     def handle(self, file_io: Any = None, **options: str) -> Any:
-        """A fresh handle, which shares no cache with others; through a FileIO as in an object store."""
+        """A new handle, which shares no cache with others.
+
+        Args:
+            file_io: Read and write through this FileIO, as in an object store.
+            options: Dynamic options.
+        """
         table = self.catalog.get_table(self.name)
-        table = table.copy(options) if options else table
+        table = table.copy(option_names(options)) if options else table
         if file_io is not None:
             table.file_io, table.table_path = file_io, SCHEME + str(table.table_path)
         return table
@@ -68,51 +120,70 @@ class Table:
     def builder(
         self, file_io: Any = None, clock: Any = None, io_timeout: float = 60.0, **options: str
     ) -> StreamReadBuilder:
-        """A builder on a fresh handle whose retries do not pause."""
+        """A builder on a new handle whose retries do not pause."""
         handle = self.handle(file_io, **options)
         for timeout in (60.0, io_timeout):
             TableDirectory.of(handle, timeout).store._common.sleep = lambda _: None
         return StreamReadBuilder(handle, clock=clock).with_io_timeout(io_timeout)
 
+    def state_builder(self, file_io: Any = None, **options: str) -> StreamReadBuilder:
+        """A builder of a stream that reads the current state and ends."""
+        return self.builder(file_io, **options).with_start("latest-full").with_end(latest=True)
+
+    def writer(self, user: str = USER, **options: str) -> StreamWriteBuilder:
+        """A builder of our writers on a new handle."""
+        return stream_write_builder(self.handle(**options)).with_commit_user(user)
+
+    # ---- commits ----
+
     def commit(self, rows: Iterable[Any], *, overwrite: bool = False, table: Any = None) -> int:
-        """Commit keys, (key, value) or (kind, key, value); the id of the new snapshot."""
-        changes = [_row(each) for each in rows]
-        arrays = {"k": [key for _, key, _ in changes], "v": [value for _, _, value in changes]}
-        columns = COLUMNS
-        if self.primary_key:
-            arrays["kind"], columns = [kind for kind, _, _ in changes], _PRIMARY
-        self.write(pa.table(arrays, schema=columns), overwrite=overwrite, table=table)
+        """Commit rows and return the id of the new snapshot.
+
+        Args:
+            rows: Tuples of values, or of a row kind and values. In a table of (k, v) a key alone is enough.
+            overwrite: Replace the rows of the table.
+            table: Write through this handle.
+        """
+        self.write(self.arrow_rows(rows), overwrite=overwrite, table=table)
         return self.latest()
 
-    def write(self, rows: pa.Table, *, overwrite: bool = False, table: Any = None) -> None:
+    def write(
+        self, rows: pa.Table, *, overwrite: bool = False, table: Any = None, by: Write = write_by_pypaimon
+    ) -> None:
         """Commit an Arrow table."""
-        builder = (table or self._writer).new_batch_write_builder()
-        if overwrite:
-            builder = builder.overwrite()
-        writer, commit = builder.new_write(), builder.new_commit()
-        writer.write_arrow(rows)
-        commit.commit(writer.prepare_commit())
-        writer.close()
-        commit.close()
+        by(table or self._writer, rows, overwrite=overwrite)
 
     def commit_files(self, keys: Iterable[int]) -> None:
-        """One snapshot of an append table with a file for each key."""
-        builder = self._writer.new_batch_write_builder()
-        messages = []
-        for key in keys:
-            writer = builder.new_write()
-            writer.write_arrow(pa.table({"k": [key], "v": [f"v{key}"]}))
-            messages += writer.prepare_commit()
-            writer.close()
-        builder.new_commit().commit(messages)
+        """Commit one snapshot of an append table with a file for each key."""
+        self.write_files(self.arrow_rows([key]) for key in keys)
+
+    def write_files(self, files: Iterable[pa.Table]) -> None:
+        """Commit one snapshot of an append table with a file for each Arrow table."""
+        write_by_pypaimon(self._writer, *files)
+
+    def arrow_rows(self, rows: Iterable[Any]) -> pa.Table:
+        """Rows as `commit` takes them, as an Arrow table."""
+        kind = self.options.get("rowkind.field")
+        names = [name for name in self.columns.names if name != kind]
+        changes = [_change(row, len(names)) for row in rows]
+        columns = {name: [values[place] for _, values in changes] for place, name in enumerate(names)}
+        if kind is not None:
+            columns[kind] = [each for each, _ in changes]
+        return pa.table(columns, schema=self.columns)
+
+    # ---- what it holds ----
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Its rows in the order of `sorted_rows`."""
+        return sorted_rows(self.handle())
 
     def ids(self) -> list[int]:
-        """Ids of the snapshots that are there."""
+        """The ids of the snapshots that exist."""
         names = (path.name for path in (self.path / "snapshot").glob("snapshot-*"))
         return sorted(int(name.removeprefix("snapshot-")) for name in names)
 
     def latest(self) -> int:
-        """Id of the latest snapshot."""
+        """The id of the latest snapshot."""
         return self.ids()[-1]
 
     def snapshot(self, snapshot_id: int) -> dict[str, Any]:
@@ -121,11 +192,21 @@ class Table:
         return content
 
     def snapshot_path(self, snapshot_id: int) -> Path:
-        """Where a snapshot lies."""
+        """The file of a snapshot."""
         return self.path / "snapshot" / f"snapshot-{snapshot_id}"
 
+    def files(self, suffix: str) -> list[Path]:
+        """All files in its directory with a suffix."""
+        return sorted(self.path.rglob(f"*{suffix}"))
+
+    def data_files(self) -> list[Path]:
+        """All data files in its directory."""
+        return [path for path in self.files(".parquet") if path.parent.name.startswith("bucket")]
+
+    # ---- what happens to it ----
+
     def expire(self, keep_from: int) -> None:
-        """Remove snapshots before one, as expiry does."""
+        """Remove the snapshots before one, as expiry does."""
         expire(self.path, keep_from)
 
     def rollback(self, snapshot_id: int) -> None:
@@ -133,44 +214,46 @@ class Table:
         self.handle().rollback_to(snapshot_id)
 
     def copy(self, warehouse: Path) -> Table:
-        """The same table in another warehouse."""
+        """Copy its warehouse and return the copy of the table."""
         shutil.copytree(self.path.parents[1], warehouse)
-        other: Table = object.__new__(Table)
-        other.__dict__.update(self.__dict__)
-        other.catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+        other = copy.copy(self)
+        other.catalog = catalog_with_database(warehouse, self._database)
         other.path = Path(other.handle().table_path)
         other._writer = other.handle()
         return other
 
 
-def expire(path: Path, keep_from: int) -> None:
-    """Remove the snapshots of a table before one, as expiry does: their lists and snapshot files; their data lives on.
+def expire(path: Path, keep_from: int, manifests: Path | None = None) -> None:
+    """Remove the snapshots before one with their manifest lists, as expiry does. Data files stay.
 
     Args:
-        path: The table's directory.
-        keep_from: The earliest snapshot that is left.
+        path: The directory of the table or of a branch.
+        keep_from: The earliest snapshot that stays.
+        manifests: The directory of the manifests, if it is not in `path`.
     """
+    manifests = manifests or path / "manifest"
     for file in (path / "snapshot").glob("snapshot-*"):
         if int(file.name.removeprefix("snapshot-")) < keep_from:
             snapshot = json.loads(file.read_text())
             for kind in ("baseManifestList", "deltaManifestList", "changelogManifestList"):
                 if snapshot.get(kind):
-                    (path / "manifest" / snapshot[kind]).unlink(missing_ok=True)
+                    (manifests / snapshot[kind]).unlink(missing_ok=True)
             file.unlink()
     (path / "snapshot" / "EARLIEST").write_text(str(keep_from))
 
 
-def _row(value: Any) -> Row:
-    if isinstance(value, int):
-        return "+I", value, f"v{value}"
-    if len(value) == 2:
-        return "+I", value[0], value[1]
-    kind, key, text = value
-    return kind, key, text
+def _change(row: Any, width: int) -> tuple[str, tuple[Any, ...]]:
+    """The row kind and the values of a row that is given to `commit`."""
+    if isinstance(row, int):
+        return "+I", (row, f"v{row}")
+    if len(row) == width:
+        return "+I", tuple(row)
+    kind, *values = row
+    return kind, tuple(values)
 
 
 def rows(read: StreamTableRead, plan: Plan) -> list[Row]:
-    """The rows of a plan; +I where the read does not say."""
+    """The rows of a plan, with +I if the read has no row kinds."""
     table = read.to_arrow(plan.splits())
     kinds = table["_row_kind"].to_pylist() if "_row_kind" in table.column_names else ["+I"] * table.num_rows
     return list(zip(kinds, table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
@@ -193,5 +276,5 @@ def available(scan: AsyncStreamingTableScan) -> list[Plan]:
 
 
 def snapshots(plans: Sequence[Plan]) -> list[int]:
-    """Their snapshots."""
+    """The snapshots of plans."""
     return [plan.snapshot_id for plan in plans]

@@ -9,7 +9,6 @@ import fastavro
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from pypaimon import Schema
 
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_type
@@ -18,12 +17,6 @@ from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_on
 from pypaimon.streaming.writing.record_writer import RecordWriter
 
 KINDS = ("+I", "-U", "+U", "-D")
-
-
-def table_of(catalog: Any, name: str, schema: pa.Schema, **arguments: Any) -> Any:
-    """A new table in the database `db`."""
-    catalog.create_table(f"db.{name}", Schema.from_pyarrow_schema(schema, **arguments), False)
-    return catalog.get_table(f"db.{name}")
 
 
 def rows_of(schema: pa.Schema, rows: Sequence[Sequence[Any]], kinds: Sequence[int] | None = None) -> pa.RecordBatch:

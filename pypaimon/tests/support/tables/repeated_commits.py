@@ -1,4 +1,4 @@
-"""A table that grows by crafted commits, some thousands a second, and forgets what is old as expiry does."""
+"""Commits that are crafted file by file, some thousands a second, and expire as fast."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ import fastavro
 from support.tables.streamed_table import Table
 
 
-class GrowingTable(Table):
-    """Each commit has a snapshot, a manifest list and a manifest of its own; all add the same file of one row.
+class RepeatedCommits:
+    """Commits the latest snapshot of a table again and again, with a new manifest list and manifest each time.
+
+    All commits add the same file.
 
     Args:
-        warehouse: Where it is created.
-        keep: Snapshots that expiry leaves.
-        options: Of the table.
+        table: A table with one snapshot.
+        keep: The number of snapshots that expiry leaves.
     """
 
-    def __init__(self, warehouse: Path, keep: int, **options: str) -> None:
-        super().__init__(warehouse, **options)
-        self.commit([0])
+    def __init__(self, table: Table, keep: int) -> None:
+        self._table = table
         self._keep = keep
-        self._latest = self._earliest = self.latest()
-        self._snapshot = self.snapshot(self._latest)
+        self._latest = self._earliest = table.latest()
+        self._snapshot = table.snapshot(self._latest)
+        self._manifests = table.path / "manifest"
         with (self._manifests / self._snapshot["deltaManifestList"]).open("rb") as file:
             reader = fastavro.reader(file)
             self._schema: Any = reader.writer_schema
@@ -35,20 +36,17 @@ class GrowingTable(Table):
         self._manifest = (self._manifests / self._listed["_FILE_NAME"]).read_bytes()
         self._files: dict[int, list[Path]] = {}
 
-    @property
-    def _manifests(self) -> Path:
-        return self.path / "manifest"
-
-    def grow(self, count: int) -> None:
-        """Commit so many snapshots, then expire."""
+    def add(self, count: int) -> None:
+        """Make `count` commits, then expire old ones."""
         for _ in range(count):
             self._commit_next()
-        (self.path / "snapshot" / "LATEST").write_text(str(self._latest))
+        snapshots = self._table.path / "snapshot"
+        (snapshots / "LATEST").write_text(str(self._latest))
         while self._latest - self._earliest >= self._keep:
-            for path in (self.snapshot_path(self._earliest), *self._files.pop(self._earliest, ())):
+            for path in (self._table.snapshot_path(self._earliest), *self._files.pop(self._earliest, ())):
                 path.unlink()
             self._earliest += 1
-        (self.path / "snapshot" / "EARLIEST").write_text(str(self._earliest))
+        (snapshots / "EARLIEST").write_text(str(self._earliest))
 
     def _commit_next(self) -> None:
         self._latest += 1
@@ -68,6 +66,6 @@ class GrowingTable(Table):
             "deltaManifestList": listing.name,
             "deltaManifestListSize": len(out.getvalue()),
         }
-        temporary = self.path / "snapshot" / ".next"
+        temporary = self._table.path / "snapshot" / ".next"
         temporary.write_text(json.dumps(self._snapshot | changes))
-        temporary.rename(self.snapshot_path(self._latest))
+        temporary.rename(self._table.snapshot_path(self._latest))
