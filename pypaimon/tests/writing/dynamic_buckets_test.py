@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,23 @@ def test_two_writers_of_new_keys_cannot_both_commit(table: Written) -> None:
     check(table)
     assert table.rows() == [(1, "v1"), (2, "w2"), (3, "x3"), (4, "x4")]
     assert len(list((table.path / "index").iterdir())) == len({*_index_names(table)}), "those left out are deleted"
+
+
+@pytest.mark.parametrize("meanwhile", [(), (5, 6, 7, 1)])
+def test_buckets_hold_over_new_columns_in_one_commit(table: Written, meanwhile: tuple[int, ...]) -> None:
+    """Rows before and after a new column are one commit. It fails if another writer commits keys between them."""
+    with table.writer("one").open_sync() as one:
+        one.write(rows(1))
+        if meanwhile:
+            with table.writer("two").open_sync() as two:
+                two.write(rows(*meanwhile))
+                two.commit()
+        later = [{"op": "c", "after": {"k": key, "v": "w", "new": True}} for key in (1, 2)]
+        one.write_changes(later, "debezium-json", on_new_column="add")
+        with pytest.raises(WriterConflictError) if meanwhile else nullcontext():
+            one.commit()
+    check(table)
+    assert [key for key, *_ in table.rows()] == sorted(meanwhile or (1, 2))
 
 
 def test_an_overwrite_between_ends_the_commit(table: Written) -> None:
