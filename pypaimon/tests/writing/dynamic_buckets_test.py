@@ -228,6 +228,9 @@ def test_partitions_have_buckets_of_their_own(warehouse: Any) -> None:
     }  # fmt: skip
     rows_of_index = [(each["_PARTITION"], each["_BUCKET"]) for each in _state(table).index]
     assert len(rows_of_index) == len(set(rows_of_index)) == 3
+    with stream_write_builder(table).with_overwrite({"p": "a"}).open_sync() as writer:
+        writer.commit()
+    assert len(_state(table).index) == 2, "a partition that is gone has no index"
 
 
 def test_two_writers_of_other_partitions_do_not_meet(warehouse: Any) -> None:
