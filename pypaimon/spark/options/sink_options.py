@@ -111,7 +111,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         assume_committed=values.integer("assume-committed"),
         assume_missing=values.integer("assume-missing"),
         query_id=own.get("query-id"),
-        batch_id=values.integer("batch-id"),
+        batch_id=values.integer("batch-id", least=0),
     )
     _check(found)
     return found
@@ -126,5 +126,3 @@ def _check(options: SinkOptions) -> None:
         raise StreamConfigError("Options 'query-id' and 'batch-id' go together: give both, or none.")
     if options.query_id is not None and (not options.query_id or not options.query_id.replace("-", "").isalnum()):
         raise StreamConfigError(f"Option 'query-id' = '{options.query_id}': letters, digits and '-' only.")
-    if options.batch_id is not None and options.batch_id < 0:
-        raise StreamConfigError(f"Option 'batch-id' = '{options.batch_id}': give a number from 0.")

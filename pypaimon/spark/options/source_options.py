@@ -146,9 +146,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     start, start_tag = own.get("start"), own.get("start.tag")
     if start is not None and start_tag is not None:
         raise StreamConfigError("Options 'start' and 'start.tag' are both set; give one of them.")
-    parallelism = OptionValues(table_options).integer("scan.parallelism")
-    if parallelism is not None and parallelism < 1:
-        raise StreamConfigError(f"Option 'scan.parallelism' = '{parallelism}': give a number from 1.")
+    parallelism = OptionValues(table_options).integer("scan.parallelism", least=1)
     return SourceOptions(
         catalog=catalog,
         table_options=table_options,

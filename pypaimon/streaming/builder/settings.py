@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -13,7 +12,7 @@ from pypaimon.streaming.consumers.consumer_names import reader_name
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PaimonFollowUpScanner
 from pypaimon.streaming.model.position import Position
-from pypaimon.streaming.options.arguments import at_least, choice, typed
+from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds, typed
 from pypaimon.streaming.options.between import between_of_arguments
 from pypaimon.streaming.options.end import end_of_arguments
 from pypaimon.streaming.options.start import start_of_arguments
@@ -260,9 +259,8 @@ class BuilderSettings(ContentSettings):
         Waiting for a turn, pauses before a request is repeated, decoding and merging do not count. Files on a disk are
         limited where batches are read on a thread of ours (`open`, `open_sync`, `to_arrow_async`).
         """
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
-            raise StreamConfigError(f"with_io_timeout({seconds!r}): give a number of seconds above 0")
-        self._given = replace(self._given, io_timeout=float(seconds))
+        timeout = finite_seconds("with_io_timeout", seconds, above_zero=True)
+        self._given = replace(self._given, io_timeout=timeout)
         return self
 
     def with_on_expired(self: B, policy: Literal["fail", "earliest", "latest", "full"]) -> B:

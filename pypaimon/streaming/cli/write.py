@@ -62,7 +62,7 @@ class Every:
             return Every(rows=int(text))
         match = _SIZE.fullmatch(text)
         if match is None or not (size := int(float(match[1]) * _UNITS[match[2].lower()])):
-            raise click.UsageError(f"--commit-every {text!r}: give a number of rows, or a size as 64MB")
+            raise click.UsageError(f"--commit-every {text!r}: give a number of rows from 1, or a size as 64MB")
         return Every(size=size)
 
 

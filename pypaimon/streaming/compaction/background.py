@@ -17,6 +17,7 @@ from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.options.arguments import finite_seconds
 
 _LOG = StreamLog(__name__)
 
@@ -82,10 +83,8 @@ class Compactor:
         interval_seconds: float,
         on_report: Callable[[CompactionReport], object] | None = None,
     ) -> None:
-        if not 0 <= interval_seconds < float("inf"):
-            raise StreamConfigError(f"compactor: interval_seconds: expected seconds, got {interval_seconds!r}.")
         self._compaction = compaction
-        self._interval = interval_seconds
+        self._interval = finite_seconds("compactor: interval_seconds", interval_seconds)
         self._on_report = on_report
         self._stopped = threading.Event()
         self._ended: Future[None] = Future()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import groupby
-from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.options.arguments import finite_seconds
 
 
 class ChosenPartitions:
@@ -47,9 +47,7 @@ class ChosenPartitions:
             if not fields:
                 raise StreamConfigError(f"where {where!r}: the table has no partitions, leave it out.")
             self._where = parse_filter(where, fields)
-        if idle_seconds is not None and not 0 <= idle_seconds < inf:
-            raise StreamConfigError(f"idle_seconds: expected seconds, got {idle_seconds!r}.")
-        self._idle_millis = None if idle_seconds is None else 1000 * idle_seconds
+        self._idle_millis = None if idle_seconds is None else 1000 * finite_seconds("idle_seconds", idle_seconds)
 
     @property
     def by_time(self) -> bool:

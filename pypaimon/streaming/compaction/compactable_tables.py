@@ -20,7 +20,7 @@ from pypaimon.streaming.options.table_traits import (
     merge_engine_of,
 )
 from pypaimon.streaming.write_internals import FileStoreTable
-from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
+from pypaimon.streaming.writing.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.writing.files.file_options import FileOptions
 from pypaimon.streaming.writing.files.format_limits import check_format
 from pypaimon.streaming.writing.indexes.index_options import IndexOptions
@@ -64,7 +64,7 @@ def check_compactable(table: Any, name: str) -> None:
     for field in table.fields:
         if holds_blobs(field.type):
             raise UnsupportedTableError(f"Column '{field.name}' of {name} is {field.type}, which is not written here.")
-    ManifestOptions.of(table)
+    check_commit_options(table)
     found = CompactionOptions.of(table)
     if table.is_primary_key_table:
         _check_keyed(table, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.files.file_options import small_file_bytes, target_file_bytes
 
@@ -90,9 +89,7 @@ class CompactionOptions:
         options = OptionValues(table.options.options.to_map())
 
         def number(key: str, default: int, least: int, *aliases: str) -> int:
-            found = options.integer(key, *aliases)
-            if found is not None and found < least:
-                raise StreamConfigError(f"'{key}': expected at least {least}, got {found}.")
+            found = options.integer(key, *aliases, least=least)
             return default if found is None else found
 
         def size(key: str) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.work import Planner, Work
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.arguments import at_least
 
 Done = Callable[[Work, Replaced], None]
 
@@ -52,9 +52,7 @@ class Threads:
     commit_bytes = 2 << 30
 
     def __init__(self, count: int) -> None:
-        if count < 1:
-            raise StreamConfigError(f"threads: expected a number from 1 on, got {count!r}.")
-        self._count = count
+        self._count = at_least(1, "threads", count)
 
     def carry_out(self, table: Any, planner: Planner, work: Sequence[Work], done: Done) -> None:
         """See `Workers`."""

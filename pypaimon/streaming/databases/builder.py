@@ -19,7 +19,7 @@ from pypaimon.streaming.databases.position import DatabasePosition
 from pypaimon.streaming.databases.stream import BlockingDatabaseStream, DatabaseStream, OnEvent
 from pypaimon.streaming.databases.tables_of_database import Configure, TablesOfDatabase, matches
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.options.arguments import at_least, choice
+from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES
 
 
@@ -142,9 +142,7 @@ class DatabaseStreamBuilder:
 
     def with_discovery_interval(self, seconds: float) -> DatabaseStreamBuilder:
         """Seconds between two looks at which tables there are; 60 without this."""
-        if not seconds > 0:
-            raise StreamConfigError(f"with_discovery_interval: expected seconds, got {seconds!r}")
-        self._discovery_seconds = seconds
+        self._discovery_seconds = finite_seconds("with_discovery_interval", seconds, above_zero=True)
         return self
 
     def with_on_table_error(self, policy: Literal["park", "raise"]) -> DatabaseStreamBuilder:

@@ -13,7 +13,7 @@ from pypaimon.streaming.group_streams.group_settings import GroupSettings
 from pypaimon.streaming.group_streams.membership import Membership
 from pypaimon.streaming.group_streams.reader import GroupReader
 from pypaimon.streaming.group_streams.stream import BlockingGroupStream, GroupStream
-from pypaimon.streaming.options.arguments import at_least, choice
+from pypaimon.streaming.options.arguments import at_least, choice, finite_seconds
 from pypaimon.streaming.options.stream_options import DEFAULT_BATCH_BYTES, DEFAULT_READ_AHEAD_BYTES, CommitMode
 
 
@@ -81,9 +81,9 @@ def group_settings(
     check_consumer_id(group_id)
     if member is not None:
         check_consumer_id(member)
-    for name, seconds in (("session_timeout", session_timeout), ("max_hold", max_hold)):
-        if seconds is not None and not seconds > 0:
-            raise StreamConfigError(f"with_group: {name}: expected seconds, got {seconds!r}")
+    for name, value in (("session_timeout", session_timeout), ("max_hold", max_hold)):
+        if value is not None:
+            finite_seconds(f"with_group: {name}", value, above_zero=True)
     for name, call in callbacks.items():
         if call is not None and not callable(call):
             raise StreamConfigError(f"with_group: {name}: expected a function, got {call!r}")

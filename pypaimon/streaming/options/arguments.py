@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar, cast
@@ -55,6 +56,14 @@ def at_least(bound: int, what: str, value: Any) -> int:
     if cast(int, typed(int, what, value)) < bound:
         raise StreamConfigError(f"{what}: {value} is less than {bound}")
     return cast(int, value)
+
+
+def finite_seconds(what: str, value: Any, *, above_zero: bool = False) -> float:
+    """A finite number of seconds, from 0 on or above it."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < math.inf or (above_zero and not value):
+        raise StreamConfigError(f"{what}: expected seconds {'above' if above_zero else 'from'} 0, got {value!r}")
+    return float(value)
 
 
 def choice(kind: type[E], what: str, value: Any) -> E:

@@ -83,15 +83,19 @@ class OptionValues:
         except ValueError:
             raise _unreadable(key, value, "a number") from None
 
-    def integer(self, *keys: str) -> int | None:
-        """A whole number."""
+    def integer(self, *keys: str, least: int | None = None, most: int | None = None) -> int | None:
+        """A whole number, from `least` up to `most`."""
         value = self.text(*keys)
         if value is None:
             return None
         try:
-            return int(value.strip())
+            found = int(value.strip())
         except ValueError:
-            raise _unreadable(keys[0], value, "a whole number") from None
+            found = None
+        if found is None or (least is not None and found < least) or (most is not None and found > most):
+            bounds = (f" {word} {bound}" for word, bound in (("from", least), ("to", most)) if bound is not None)
+            raise _unreadable(keys[0], value, "a whole number" + "".join(bounds))
+        return found
 
     def one_of(self, key: str, allowed: tuple[str, ...], default: str) -> str:
         """One of the allowed words, in any case; `_` counts as `-`."""
@@ -116,9 +120,13 @@ class OptionValues:
                 return each
         raise _unreadable(key, value, "one of " + ", ".join(str(each.value) for each in kind))
 
-    def duration_millis(self, key: str) -> int | None:
+    def duration_millis(self, key: str, least: int = 0) -> int | None:
         """A duration such as `10 s`, `1 d` or `500 ms` (a bare number is milliseconds), in milliseconds."""
-        scaled = self._scaled(key, _DURATION_MILLIS, "ms", "a duration such as '10 s' or '1 d'")
+        bound = f" from {least} ms" if least else ""
+        wanted = f"a duration{bound} such as '10 s' or '1 d'"
+        scaled = self._scaled(key, _DURATION_MILLIS, "ms", wanted)
+        if scaled is not None and int(scaled) < least:
+            raise _unreadable(key, str(self.text(key)), wanted)
         return None if scaled is None else int(scaled)
 
     def size_bytes(self, key: str, default: int) -> int:

@@ -331,7 +331,7 @@ def options_of_table(schema: TableSchema) -> StreamOptions:
     """
     refuse_unknown_keys(schema)
     options = OptionValues(schema.options)
-    poll_interval_ms = options.duration_millis("continuous.discovery-interval")
+    poll_interval_ms = options.duration_millis("continuous.discovery-interval", least=1)
     max_unconfirmed = options.integer("scan.max-snapshot.count")
     return StreamOptions(
         start=start_of_options(options),

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
 
@@ -73,9 +73,7 @@ class StreamWriteBuilder:
         Raises:
             StreamConfigError: It is no positive number.
         """
-        if isinstance(bytes_held, bool) or not isinstance(bytes_held, int) or bytes_held < 1:
-            raise StreamConfigError(f"with_memory_limit: expected a number of bytes above 0, got {bytes_held!r}.")
-        self._settings = replace(self._settings, memory_limit=bytes_held)
+        self._settings = replace(self._settings, memory_limit=at_least(1, "with_memory_limit", bytes_held))
         return self
 
     def open(self) -> StreamWriter:

@@ -16,7 +16,7 @@ from pypaimon.streaming.options.table_traits import (
 )
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.blob_forms import blob_forms
-from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
+from pypaimon.streaming.writing.commit.snapshot_commit import check_commit_options
 from pypaimon.streaming.writing.dynamic_buckets.key_buckets import BucketRules
 from pypaimon.streaming.writing.indexes.file_index import FileIndex
 from pypaimon.streaming.writing.indexes.index_options import IndexOptions
@@ -35,9 +35,9 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
 
     Raises:
         UnsupportedTableError: The table's buckets, types, merge engine or manifests.
-        StreamConfigError: An option of its manifests, dynamic buckets or file indexes cannot be read.
+        StreamConfigError: An option of its commits, dynamic buckets or file indexes cannot be read.
     """
-    ManifestOptions.of(table)
+    check_commit_options(table)
     mode = table.bucket_mode()
     if mode == BucketMode.HASH_DYNAMIC:
         BucketRules.of(table)

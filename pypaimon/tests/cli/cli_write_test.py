@@ -378,7 +378,7 @@ def test_bad_input_is_told_in_a_line(
     [
         (["rows.dat"], "say what the input is"),
         (["nowhere.csv"], "nowhere.csv: No such file or directory"),
-        (["rows.csv", "--commit-every", "0"], "--commit-every '0': give a number of rows, or a size as 64MB"),
+        (["rows.csv", "--commit-every", "0"], "--commit-every '0': give a number of rows from 1, or a size as 64MB"),
         (["rows.csv", "--commit-every", "much"], "give a number of rows"),
         (["rows.csv", "--resume"], "--resume needs --commit-user"),
         (["rows.csv", "--time-zone", "Mars"], "there is no time zone 'Mars'"),

@@ -33,12 +33,7 @@ STEPS = st.lists(st.one_of(ROWS, ROWS, st.sampled_from(["due", "full"])), min_si
 
 
 class Followed:
-    """A table, and what its stream has told so far.
-
-    Attributes:
-        rows: The rows of the changes, applied one by one.
-        changes: How many there were.
-    """
+    """A table, and the changes that its compactions report."""
 
     def __init__(self, directory: str, options: dict[str, str]) -> None:
         catalog = CatalogFactory.create({"warehouse": directory})
@@ -64,7 +59,7 @@ class Followed:
         """The rows of all changes since the beginning, each of which must fit what is there."""
         rows: dict[int, tuple[Any, Any]] = {}
         taken: dict[int, tuple[Any, Any]] = {}
-        for row in self._read("earliest"):
+        for row in self.changes():
             key, values, kind = row["id"], (row["a"], row["b"]), row.get("_row_kind", "+I")
             if kind in ("-U", "-D"):
                 assert rows.pop(key) == values, row
@@ -76,6 +71,10 @@ class Followed:
             rows[key], taken = values, {}
         assert not taken
         return rows
+
+    def changes(self) -> list[dict[str, Any]]:
+        """All changes since the beginning."""
+        return self._read("earliest")
 
     def _read(self, start: str) -> list[dict[str, Any]]:
         with stream_read_builder(self.table).with_start(start).with_end(latest=True).open_sync() as stream:
@@ -114,6 +113,21 @@ def test_changes_give_the_rows(
             compact(followed.table, full=step == "full")
             # What waits on level 0 is in neither.
             assert followed.applied(updates_may_be_none=not deduplicate) == followed.rows()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_was_looked_up_is_reported_once(tmp_path: Path, engine: str) -> None:
+    """Records report what changes when they leave level 0. A full compaction of the levels above reports nothing."""
+    options = {**ENGINES[engine], "bucket": "1", "changelog-producer": "lookup"}
+    followed = Followed(str(tmp_path), options)
+    followed.write([(key, 1, 1, False) for key in range(500)])
+    compact(followed.table)
+    followed.write([(1, 2, 2, False), (500, 2, 2, False)])
+    compact(followed.table)
+    reported = followed.changes()
+    report = compact(followed.table, full=True)
+    assert report.compacted and followed.changes() == reported
+    assert followed.applied(updates_may_be_none=False) == followed.rows()
 
 
 def test_a_file_that_only_moves_tells_its_rows_too(tmp_path: Path) -> None:

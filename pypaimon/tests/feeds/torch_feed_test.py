@@ -203,6 +203,8 @@ def test_a_feed_that_travels_reads_from_its_start(table: FedTable) -> None:
         ({"fill_nulls": {"k": "x"}}, "does not fit column .k. of type int64"),
         ({"rank": 1}, "give both, or neither"),
         ({"rank": 2, "world_size": 2}, "from 0 to 1"),
+        ({"rank": -1, "world_size": 2}, "rank: -1 is less than 0"),
+        ({"rank": 0, "world_size": 0}, "world_size: 0 is less than 1"),
         ({"rank": 0, "world_size": 2}, "each find the start"),
     ],
 )

@@ -227,3 +227,17 @@ def test_a_value_of_an_older_sequence_goes_with_the_retraction_of_a_newer_one() 
         compare([records[:count]], [[]], engine, {"c": ("last_non_null_value", False)})
         ((_, row),) = merge_columns([records[:count]], TYPES, engine, [[]])
         assert row["c"] == left
+
+
+def test_the_first_value_may_come_with_an_older_sequence() -> None:
+    """Where the newest record of a key has none. Other keys of the batch do not matter."""
+    engine = PartialUpdate(
+        ("k",),
+        groups=(SequenceGroup(("h",), ("c",)),),
+        aggregates={"c": field_aggregate("first_non_null_value", "c", pa.int32(), OptionValues({}))},
+    )
+    steps = [(1, 5, None), (1, 3, 1), (2, 5, 4), (2, 3, 9)]
+    values = ({"k": key, "h": age, "c": value} for key, age, value in steps)
+    records = [Record(0, number, dict.fromkeys(TYPES) | each) for number, each in enumerate(values)]
+    compare([records], [[]], engine, {"c": ("first_non_null_value", False)})
+    assert [row["c"] for _, row in merge_columns([records], TYPES, engine, [[]])] == [1, 9]

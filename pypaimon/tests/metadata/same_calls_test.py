@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-def set_watermarks(table: Table, watermarks: list[int | None]) -> None:
-    for number, watermark in enumerate(watermarks, 1):
+def set_watermarks(table: Table, watermarks: list[int | None], first: int = 1) -> None:
+    for number, watermark in enumerate(watermarks, first):
         content = table.snapshot(number)
         content["watermark"] = -(2**63) if watermark is None else watermark
         table.snapshot_path(number).write_text(json.dumps(content))
@@ -52,6 +53,18 @@ def test_the_first_snapshot_with_a_watermark(table: Table, watermarks: list[int 
         first = next((i for i, each in enumerate(watermarks, 1) if each is not None and each >= wanted), None)
         found = ours.later_or_equal_watermark(wanted)
         assert (None if found is None else found.id) == first
+
+
+def test_the_first_snapshot_with_a_watermark_wherever_others_have_none(table: Table) -> None:
+    expire(table.path, keep_from=5)
+    for marked in product([True, False], repeat=4):
+        watermarks = [number if has else None for number, has in zip(range(5, 9), marked, strict=True)]
+        set_watermarks(table, watermarks, first=5)
+        ours, _ = both(table)
+        for wanted in range(4, 10):
+            found = ours.later_or_equal_watermark(wanted)
+            expected = next((each for each in watermarks if each is not None and each >= wanted), None)
+            assert (found and found.id) == expected
 
 
 def test_of_a_table_without_gaps_it_is_pypaimons(table: Table) -> None:

@@ -84,7 +84,7 @@ def test_what_they_mean() -> None:
         scan__bounded__watermark="17",
         streaming__read__snapshot__delay="2 min",
         continuous__discovery_interval="5s",
-        scan__max_snapshot__count="3",
+        scan__max_snapshot__count="1",
         scan__plan_sort_partition="TRUE",
         scan__bucket="4",
         source__split__target_size="1 mb",
@@ -94,7 +94,7 @@ def test_what_they_mean() -> None:
     assert found.end_watermark == 17
     assert found.delay_ms == 120_000
     assert found.poll_interval_ms == 5_000
-    assert found.max_unconfirmed == 3
+    assert found.max_unconfirmed == 1
     assert found.sort_partitions is True
     takes = found.bucket_filter
     assert takes is not None and [bucket for bucket in range(8) if takes(bucket)] == [4]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import _parse_datatype_json_string
 
+from pypaimon.spark.options.sink_options import parse_sink
 from pypaimon.spark.options.source_options import Admission, parse
 from pypaimon.spark.source import PaimonDataSource
 from pypaimon.streaming import StreamConfigError, UnsupportedTableError
@@ -33,7 +34,6 @@ def table(tmp_path: Path) -> Table:
         ({"maxrowspertriger": "1"}, "Did you mean 'maxRowsPerTrigger'"),
         ({"scan.snapshotid": "1"}, "Did you mean 'scan.snapshot-id'"),
         ({"maxrowspertrigger": "many"}, "'many' for key 'maxRowsPerTrigger'"),
-        ({"maxrowspertrigger": "0"}, "give a number from 1"),
         ({"maxrowspertrigger": "1", "read.stream.maxrowspertrigger": "2"}, "are both set, and differ"),
         ({"minrowspertrigger": "1"}, "Can't provide only one of read.stream.minRowsPerTrigger"),
         ({"minrowspertrigger": "9", "maxtriggerdelayms": "1", "maxrowspertrigger": "2"}, "swap them"),
@@ -44,13 +44,32 @@ def table(tmp_path: Path) -> Table:
         ({"columns": "a,,b"}, "give names with commas between"),
         ({"path": "/x"}, "'table' and 'path'"),
         ({"include-row-kind": "yes"}, "true or false"),
-        ({"scan.parallelism": "0"}, "give a number from 1"),
     ],
 )
 def test_bad_options_are_named(more: dict[str, str], message: str) -> None:
     with pytest.raises(StreamConfigError) as caught:
         parse({**PLACE, **more})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "least", "more"),
+    [
+        ("maxFilesPerTrigger", 1, {}),
+        ("maxBytesPerTrigger", 1, {}),
+        ("maxRowsPerTrigger", 1, {"minrowspertrigger": "1", "maxtriggerdelayms": "1"}),
+        ("minRowsPerTrigger", 1, {"maxrowspertrigger": "1", "maxtriggerdelayms": "1"}),
+        ("maxTriggerDelayMs", 1, {"minrowspertrigger": "1"}),
+        ("scan.parallelism", 1, {}),
+        ("batch-id", 0, {"query-id": "q"}),
+    ],
+)
+def test_the_least_number_is_taken_and_the_next_one_refused(key: str, least: int, more: dict[str, str]) -> None:
+    read = parse_sink if key == "batch-id" else parse
+    read({**PLACE, **more, key.lower(): str(least)})
+    with pytest.raises(StreamConfigError) as caught:
+        read({**PLACE, **more, key.lower(): str(least - 1)})
+    assert f"'{key}'" in str(caught.value) and f"number from {least}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

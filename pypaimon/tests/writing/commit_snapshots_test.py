@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 
+from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import CommitMessage
@@ -19,6 +20,7 @@ from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
+from pypaimon.streaming.writing.commit.strict_mode import LAST_SAFE_SNAPSHOT
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from support.crash.crashing_file_io import MortalFileIO
 from support.spark.sink_world import World, write
@@ -311,6 +313,14 @@ def test_manifests_that_cannot_be_written_are_refused_by_name(world: World, opti
         commit_once(table, "query", 0, write(world.table(), [(1, 1)], "query", False), overwrite=False,
                     assumption=Assumption())  # fmt: skip
     assert world.latest() == 0
+
+
+@pytest.mark.parametrize("key", ["manifest.merge-min-count", "commit.max-retries", LAST_SAFE_SNAPSHOT])
+def test_options_of_commits_are_read_before_a_file_is_written(world: World, key: str) -> None:
+    table = world.table().copy_without_time_travel({key: "many"})
+    for write_files in (lambda: stream_write_builder(table).open_sync().__enter__(), lambda: compact(table)):
+        with pytest.raises(StreamConfigError, match=key):
+            write_files()
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "zstd"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,23 @@ def test_two_writers_of_new_keys_cannot_both_commit(table: Table) -> None:
     assert len(list((table.path / "index").iterdir())) == len({*_index_names(table)}), "those left out are deleted"
 
 
+@pytest.mark.parametrize("meanwhile", [(), (5, 6, 7, 1)])
+def test_buckets_hold_over_new_columns_in_one_commit(table: Table, meanwhile: tuple[int, ...]) -> None:
+    """Rows before and after a new column are one commit. It fails if another writer commits keys between them."""
+    with table.writer("one").open_sync() as one:
+        one.write(rows(1))
+        if meanwhile:
+            with table.writer("two").open_sync() as two:
+                two.write(rows(*meanwhile))
+                two.commit()
+        later = [{"op": "c", "after": {"k": key, "v": "w", "new": True}} for key in (1, 2)]
+        one.write_changes(later, "debezium-json", on_new_column="add")
+        with pytest.raises(WriterConflictError) if meanwhile else nullcontext():
+            one.commit()
+    check(table)
+    assert [key for key, *_ in table.rows()] == sorted(meanwhile or (1, 2))
+
+
 def test_an_overwrite_between_ends_the_commit(table: Table) -> None:
     with table.writer("one").open_sync() as one:
         one.write(rows(1, 2))
@@ -212,6 +230,9 @@ def test_partitions_have_buckets_of_their_own(warehouse: Any) -> None:
     }  # fmt: skip
     rows_of_index = [(each["_PARTITION"], each["_BUCKET"]) for each in _state(table).index]
     assert len(rows_of_index) == len(set(rows_of_index)) == 3
+    with stream_write_builder(table).with_overwrite({"p": "a"}).open_sync() as writer:
+        writer.commit()
+    assert len(_state(table).index) == 2, "a partition that is gone has no index"
 
 
 def test_two_writers_of_other_partitions_do_not_meet(warehouse: Any) -> None:

@@ -86,6 +86,14 @@ def test_small_manifests_are_packed_until_they_are_full(sizes: list[int], groups
     assert _names(minor_merge([_meta(*each) for each in zip("abcde", sizes, strict=False)], OPTIONS)) == groups
 
 
+def test_where_options_are_0_every_commit_merges(tmp_path: Path) -> None:
+    options = ManifestOptions("zstandard", target_size=0, merge_min_count=0, full_merge_size=0)
+    metadata = Metadata.of(str(tmp_path), options)
+    for name in "abc":
+        metadata.commit([added(name)])
+    assert metadata.live() == ["a", "b", "c"]
+
+
 def test_all_small_ones_and_those_with_deletes_are_merged_once_they_are_large_together() -> None:
     manifests = [_meta("a", 5000), _meta("b", 5000, 1), _meta("c", 3000), _meta("d", 999)]
     assert full_merge(manifests, OPTIONS) is None

@@ -51,7 +51,7 @@ def merged_manifests(
 def full_merge(manifests: Sequence[Record], options: ManifestOptions) -> set[str] | None:
     """Names of the manifests that a full merge rewrites in any case; None: it is not time for one."""
     changing = [each for each in manifests if each["_NUM_DELETED_FILES"] or each["_FILE_SIZE"] < options.target_size]
-    if sum(each["_FILE_SIZE"] for each in changing) < options.full_merge_size:
+    if not changing or sum(each["_FILE_SIZE"] for each in changing) < options.full_merge_size:
         return None
     return {each["_FILE_NAME"] for each in changing}
 
@@ -67,7 +67,7 @@ def minor_merge(manifests: Sequence[Record], options: ManifestOptions) -> list[G
         if size >= options.target_size:
             groups.append(group)
             group, size = [], 0
-    if len(group) >= options.merge_min_count:
+    if group and len(group) >= options.merge_min_count:
         return [*groups, group]
     return [*groups, *([each] for each in group)]
 

@@ -30,6 +30,7 @@ from pypaimon.streaming.writing.commit.commit_ledger import BatchOrderError
 from pypaimon.streaming.writing.commit.commit_plan import Plan
 from pypaimon.streaming.writing.commit.conflicts import KeyIndexConflictError
 from pypaimon.streaming.writing.commit.file_changes import COMPACT
+from pypaimon.streaming.writing.commit.manifest_files import ManifestOptions
 from pypaimon.streaming.writing.commit.new_snapshot import CommitFacts
 from pypaimon.streaming.writing.commit.partition_statistics import partition_statistics
 from pypaimon.streaming.writing.commit.publishing import NotPublishedError, TakenError, publisher_of
@@ -93,13 +94,25 @@ class RetryOptions:
             millis = options.duration_millis(key)
             return default if millis is None else millis / 1000
 
-        retries = options.integer("commit.max-retries")
+        retries = options.integer("commit.max-retries", least=0)
         waits = seconds("commit.min-retry-wait", 0.01), seconds("commit.max-retry-wait", 10.0)
         return RetryOptions(10 if retries is None else retries, seconds("commit.timeout", float("inf")), *waits)
 
     def wait(self, retry: int) -> float:
         """Seconds before a retry: twice as long each time, and up to a fifth more, so that two do not keep step."""
         return float(min(self.shortest_wait * 2**retry, self.longest_wait) * (1 + random.random() / 5))
+
+
+def check_commit_options(table: Any) -> None:
+    """Read the options of a table's commits, for callers that are about to write files.
+
+    Raises:
+        UnsupportedTableError: Its manifests are not Avro files.
+        StreamConfigError: An option cannot be read, or is out of its range.
+    """
+    ManifestOptions.of(table)
+    RetryOptions.of(table)
+    StrictMode.of(table)
 
 
 class SnapshotCommit:

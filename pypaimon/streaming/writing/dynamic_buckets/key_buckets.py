@@ -45,9 +45,7 @@ class BucketRules:
         options = OptionValues(table.options.options.to_map())
 
         def number(key: str, default: int, lowest: int, greatest: int) -> int:
-            value = options.integer(key)
-            if value is not None and not (lowest <= value <= greatest):
-                raise StreamConfigError(f"'{key}': expected a number between {lowest} and {greatest}, got {value}.")
+            value = options.integer(key, least=lowest, most=greatest)
             return default if value is None else value
 
         target = number("dynamic-bucket.target-row-num", 2_000_000, 1, 2**63 - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.files.stats_modes import NONE, StatsModes
@@ -112,9 +112,7 @@ class FileOptions:
             options.text("changelog-file.prefix") or _CHANGELOG_PREFIX,
             options.text("changelog-file.stats-mode") or stats,
         )
-        rows = options.integer("target-file-row-num")
-        if rows is not None and rows < 1:
-            raise StreamConfigError(f"'target-file-row-num': expected at least 1, got {rows}.")
+        rows = options.integer("target-file-row-num", least=1)
         return FileOptions(
             data,
             changelog,

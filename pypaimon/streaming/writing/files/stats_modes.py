@@ -39,7 +39,7 @@ class StatsMode:
             return StatsMode(name != "NONE", name == "FULL")
         found = _TRUNCATE.fullmatch(name)
         if found is None or int(found[1]) < 1:
-            raise StreamConfigError(f"'{key}': expected none, counts, truncate(n) or full, got {text!r}.")
+            raise StreamConfigError(f"'{key}': expected none, counts, full or truncate(n) from 1, got {text!r}.")
         return StatsMode(True, True, int(found[1]))
 
 

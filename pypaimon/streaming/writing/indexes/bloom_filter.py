@@ -34,7 +34,9 @@ class BloomFilter:
         except ValueError:
             share = math.nan
         if items < 1 or not 0 < share < 1:
-            raise StreamConfigError(f"'file-index.bloom-filter': {items} items and fpp {text} make no filter.")
+            raise StreamConfigError(
+                f"'file-index.bloom-filter': expected items from 1 and fpp between 0 and 1, got {items} and {text}."
+            )
         bits = int(-items * math.log(share) / (math.log(2) * math.log(2)))
         size = bits + 8 - bits % 8
         self._functions = max(1, math.floor(size / items * math.log(2) + 0.5))

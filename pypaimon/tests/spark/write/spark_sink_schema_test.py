@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pypaimon import Schema
 from pypaimon.schema.data_types import AtomicType, DataField
 
 from pypaimon.spark.options.sink_options import parse_sink
+from pypaimon.spark.write.sink_table import prepare_sink_table
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.row_layout import (
@@ -123,6 +125,29 @@ def test_deletes_only_where_the_engine_takes_them() -> None:
 )
 def test_types(source: pa.DataType, target: pa.DataType, expected: bool) -> None:
     assert fits(source, target) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({"n": pa.int32(), "items": pa.list_(pa.int32())}, {}),
+        ({"n": pa.int16()}, {}),
+        ({"N": pa.int64()}, {"n": "BIGINT"}),
+        ({"n": pa.string()}, {}),
+        ({"items": pa.list_(pa.int64())}, {}),
+        ({"new": pa.float32()}, {"new": "FLOAT"}),
+    ],
+)
+def test_merging_schemas_widens_and_adds_and_does_nothing_else(
+    warehouse: Any, tmp_path: Path, given: dict[str, pa.DataType], changed: dict[str, str]
+) -> None:
+    columns = {"n": pa.int32(), "items": pa.list_(pa.int32())}
+    warehouse.create_table("db.t", Schema.from_pyarrow_schema(pa.schema(columns.items())), False)
+    options = {"warehouse": str(tmp_path / "warehouse"), "table": "db.t", "merge-schema": "true"}
+    table = prepare_sink_table(parse_sink(options), pa.schema(given.items()), overwrite=False)
+    before = {"n": "INT", "items": "ARRAY<INT>"}
+    assert {field.name: str(field.type) for field in table.fields} == {**before, **changed}
+    assert table.table_schema.id == bool(changed)
 
 
 def test_values_that_would_be_cut_are_refused() -> None:
