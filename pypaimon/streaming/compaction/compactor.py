@@ -27,6 +27,7 @@ from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
+from pypaimon.streaming.writing.upkeep import tell_of_upkeep
 
 _COMMIT_PARTS = 256
 """A commit is made once so many parts have been compacted, or as many bytes as suit the workers."""
@@ -129,7 +130,10 @@ class Compaction:
         # A schema that is asked for later is none that files of the snapshot are newer than.
         snapshot = directory.snapshots.get_latest_snapshot()
         table = under_latest_schema(self._table, directory)
-        check_compactable(table, table.identifier.get_full_name())
+        name = table.identifier.get_full_name()
+        check_compactable(table, name)
+        if not dry_run:
+            tell_of_upkeep(table, name)
         if snapshot is None:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)
