@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.writing.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
@@ -84,12 +84,11 @@ class InPlaceOf:
 
     Attributes:
         given: The new files.
-        partitions: Values by column, of partition columns that need not be all: every partition that has them is
-            replaced. None: the whole table. Empty: those that new files lie in.
+        replaced: Which partitions: those that have some values, `all`, or those of the new files (`written`).
     """
 
     given: Changes
-    partitions: Sequence[Mapping[str, Any]] | None
+    replaced: PartitionSpec | Literal["all", "written"]
     kind: str = OVERWRITE
     always: bool = True
     may_conflict: bool = False
@@ -103,25 +102,18 @@ class InPlaceOf:
 
     def _rows(self, state: TableState) -> set[bytes] | None:
         """Serialised rows of the partitions that are replaced; None: of all."""
-        if self.partitions is None:
+        if self.replaced == "all":
             return None
         new = {each.partition for each in self.given.files}
-        if not self.partitions:
+        if self.replaced == "written":
             return all_forms(new, state.directory.table.partition_keys_fields)
-        specs = self.partitions
-        replaced = state.partitions(lambda values: any(_matches(spec, values) for spec in specs))
-        for row in new:
-            if not any(_matches(spec, state.values_of(row)) for spec in specs):
-                raise StreamConfigError(
-                    f"Rows of partition {state.values_of(row)} would be written, and only {list(specs)} is to be "
-                    "overwritten. Name their partition too, or leave them out."
-                )
-        return replaced
+        for row in new - state.matching(new, self.replaced):
+            raise StreamConfigError(
+                f"Rows of partition {state.values_of(row)} would be written, and only {dict(self.replaced.given)} is "
+                "to be overwritten. Name their partition too, or leave them out."
+            )
+        return state.partitions(self.replaced)
 
 
 def _is_in(partition: bytes, rows: set[bytes] | None) -> bool:
     return rows is None or partition in rows
-
-
-def _matches(spec: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    return all(values.get(name) == value for name, value in spec.items())

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.metadata.index_manifests import index_records
 from pypaimon.streaming.metadata.manifest_tables import list_parser
@@ -66,9 +67,14 @@ class TableState:
         between = (self.directory.snapshots.try_get(number) for number in range(snapshot + 1, latest + 1))
         return any(each is None or each.commit_kind == OVERWRITE for each in between)
 
-    def partitions(self, wanted: Callable[[dict[str, Any]], bool]) -> set[bytes]:
-        """Serialised rows of the partitions that have files, and whose values by column are wanted."""
-        return {row for row in {each.partition for each in self.files(None)} if wanted(self.values_of(row))}
+    def partitions(self, spec: PartitionSpec) -> set[bytes]:
+        """Serialised rows of the partitions that have files and the values of a spec."""
+        return self.matching({each.partition for each in self.files(None)}, spec)
+
+    def matching(self, rows: Collection[bytes], spec: PartitionSpec) -> set[bytes]:
+        """Those of serialised rows of partitions that have the values of a spec."""
+        found = pa.array(list(rows), pa.binary())
+        return set(found.filter(spec.matches(found, self.directory.table.partition_keys_fields)).to_pylist())
 
     def values_of(self, row: bytes) -> dict[str, Any]:
         """Values by column of a serialised partition row."""
