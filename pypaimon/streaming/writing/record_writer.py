@@ -121,7 +121,7 @@ class RecordWriter:
             bucket.end_files()
         taken = [(self._places[key], bucket.take()) for key, bucket in self._buckets.items()]
         messages = [
-            CommitMessage(partition=partition, bucket=number, new_files=data, changelog_files=changelog)
+            CommitMessage(partition, number, data, changelog_files=changelog, total_buckets=self._table.total_buckets)
             for (partition, number), (data, changelog) in taken
             if data or changelog
         ]

@@ -45,7 +45,7 @@ class AsGiven:
         compaction: Whether they leave the rows as they are.
         always: Whether they leave a snapshot, also if there are none.
         key_indexes: Index files that must be those of their partitions still.
-        buckets_of: Snapshot by which rows were divided into a fixed number of buckets; None: that need not be checked.
+        buckets_of: Snapshot by which rows were divided into a fixed number of buckets, 0 for none; None: not known.
     """
 
     given: Changes
@@ -70,9 +70,8 @@ class AsGiven:
         """They; raises `CommitConflictError`, `KeyIndexConflictError` where it is about index files."""
         if self.key_indexes:
             check_key_indexes(state.index, self.key_indexes)
-        # Only what replaces rows can divide a partition anew.
-        if self.buckets_of is not None and state.was_overwritten_after(self.buckets_of):
-            check_bucket_counts([*state.files(self.given.partitions), *self.given.files])
+        if self.kind == APPEND and any(each.total_buckets > 0 for each in self.given.files):
+            check_bucket_counts([*state.files_since(self.buckets_of, self.given.partitions), *self.given.files])
         return self.given
 
 
@@ -95,6 +94,7 @@ class InPlaceOf:
 
     def changes(self, state: TableState) -> Changes:
         """The new files, and the end of those that are there."""
+        check_bucket_counts(self.given.files)
         rows = self._rows(state)
         deleted = [each.deleted() for each in state.files(rows)]
         index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in state.index if _is_in(each["_PARTITION"], rows)]

@@ -78,8 +78,8 @@ def commit_once(
         fresh: Whether no commit of these messages was ever tried, so that their files are deleted where this one is not
             tried either. Otherwise they stay then, for a snapshot may name them.
         key_indexes: The index files that decided the buckets of the rows; nothing is committed where others are there.
-        buckets_of: Snapshot by which rows were divided into a fixed number of buckets; nothing is committed where a
-            partition was divided anew since. None: that need not be checked.
+        buckets_of: Snapshot by which rows were divided into a fixed number of buckets, 0 for none; nothing is committed
+            where a partition has another number since. None: it is not known, so all files are looked at.
         check: Raises where this is not the table that it was. Not called where the snapshot of the session's last
             commit tells that.
 
