@@ -8,6 +8,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
@@ -36,8 +37,9 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
 
     Raises:
         UnsupportedTableError: The table's buckets, types, merge engine or manifests.
-        StreamConfigError: An option of its manifests, dynamic buckets or file indexes cannot be read.
+        StreamConfigError: An option of its manifests, dynamic buckets or file indexes cannot be read, or is misspelled.
     """
+    refuse_misspelled_keys(table.options.options.to_map())
     ManifestOptions.of(table)
     _check_partition_columns(table, name)
     if overwrite:
