@@ -26,8 +26,7 @@ _NANOS_PER_MILLI = 1_000_000
 class PartitionSpec:
     """Every partition that has the given values.
 
-    A partition is the same as another one where Java tells them apart by their values alone: null is null, NaN is NaN,
-    and 0.0 is not -0.0.
+    Values are equal where Java has one partition for them: null equals null, NaN equals NaN, and 0.0 is not -0.0.
 
     Attributes:
         given: The values as the caller gave them, by column.

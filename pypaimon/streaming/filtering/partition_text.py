@@ -38,14 +38,10 @@ _TIMESTAMP = re.compile(
 
 
 def from_text(text: str, kind: AtomicType) -> pa.Scalar:
-    """The value that a text says.
-
-    Args:
-        text: It.
-        kind: Type of the column.
+    """The value that a text names in a column of a type.
 
     Raises:
-        ValueError: It is not a value of the type; the message says what is expected.
+        ValueError: The text is not a value of the type; the message says what is expected.
     """
     read = _READERS.get(root(kind))
     if read is None:

@@ -1,8 +1,8 @@
 """Which keys of table options mean something here, and which ones are misspelled.
 
-Tables keep the options that older releases wrote, and those of engines, catalogs and users, which nobody here knows. So
-an unknown key passes, with two exceptions: it begins like an option of a stream, or it is spelled almost like one that
-is heeded here (`spelling`).
+Tables keep options of older releases, of engines, catalogs and users, which are not known here. So an unknown key
+passes, with two exceptions: a key that begins like an option of a stream, and a key that is spelled almost like one
+that means something here (`spelling`).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _READERS_SPELLINGS, _SPELLINGS = Spellings(HEEDED_BY_READERS), Spellings(HEEDED_
 
 
 def refuse_unknown_keys(schema: TableSchema) -> None:
-    """Refuse an option that is to be one of a reader but is none: a misspelled setting must not be ignored.
+    """Refuse a misspelled option of a table that is read: a setting must not be ignored.
 
     Raises:
         StreamConfigError: Names the key and the nearest known one.
@@ -113,7 +113,7 @@ def refuse_unknown_keys(schema: TableSchema) -> None:
 
 
 def refuse_misspelled_keys(keys: Iterable[str]) -> None:
-    """Refuse options of a table that is written or compacted and that are misspelled.
+    """Refuse a misspelled option of a table that is written or compacted.
 
     Raises:
         StreamConfigError: Names the key and the known one.

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from functools import lru_cache
 
 _SHORTEST = 8
-"""Letters of a key below which others are too much like it: users have options `paths` and `branches` of their own."""
+"""Shorter keys are not compared: users have options of their own that are called `paths` or `branches`."""
 _LONG_WORD = 8
 _SEPARATOR = re.compile(r"[.\-_]+")
 _NO_LETTER = re.compile(r"[^a-z0-9]")
@@ -18,9 +18,10 @@ _MOST_REMEMBERED = 4096
 class Spellings:
     """The known keys that an unknown one may be meant to be.
 
-    It is misspelled if its letters are those of a known key, whatever their case and what stands between them, or if it
-    has as many words, each of which is that of the known key or a misspelling of it: a letter more, less, another one,
-    or two that have changed places (two of these in words of eight letters or more). A word of any known key is none.
+    A key is misspelled if its letters are those of a known key, whatever their case and the separators between them. It
+    is also misspelled if it has as many words as a known key and each is the same word or one typo away from it (two in
+    a word of eight letters or more): a letter added, missing, replaced, or exchanged with the next one. A word that any
+    known key has is not a typo.
 
     Args:
         known: All known keys. Those of fields are without the name of the field, `fields.aggregate-function`.
@@ -36,7 +37,7 @@ class Spellings:
         self._meant = lru_cache(_MOST_REMEMBERED)(self._found)
 
     def meant_by(self, key: str) -> str | None:
-        """The known key that is meant by another one; None: it is known itself, or not like any."""
+        """The known key that a misspelled one means; None: the key is known, or not like any known key."""
         field, plain = _without_field(key)
         meant = None if plain in self._known else self._meant(plain)
         return meant if meant is None or field is None else f"fields.{field}.{meant.removeprefix('fields.')}"
@@ -74,7 +75,7 @@ def _letters(key: str) -> str:
 
 
 def _distance(one: str, other: str) -> int:
-    """How many letters have to be added, taken away, replaced, or exchanged with the next one."""
+    """How many letters must be added, removed, replaced, or exchanged with the next one."""
     before, row = list[int](), list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         last, before, row = before, row, [i]

@@ -16,7 +16,7 @@ STRICT, FORMATTER = "partition.timestamp-format.strict", "partition.timestamp-fo
 PATTERN = "partition.timestamp-pattern"
 
 _RANGES = {"y": (1, 9999), "u": (0, 9999), "M": (1, 12), "d": (1, 31), "H": (0, 23), "m": (0, 59), "s": (0, 59)}
-# Java resolves what this has read leniently, so that only the years have bounds.
+# Java takes any month, day and time that this matches, because it resolves them leniently.
 _DEFAULT = re.compile(
     r"-?\d{1,9}-(-?\d{1,2})-(-?\d{1,2})( -?\d{1,2}:-?\d{1,2}:-?\d{1,2}(\.\d{1,9})?)?", re.ASCII
 )  # fmt: skip
@@ -50,7 +50,7 @@ class PartitionTimes:
         is_asked = options.boolean(STRICT, False) and (pattern is not None or formatter is not None)
         if not is_asked or not table.partition_keys:
             return None
-        # Java takes values for what their `toString()` says, whatever the partitions are called.
+        # Java checks the `toString()` of the values, which legacy names are, whatever the partitions are called.
         paths = FilePaths(str(table.table_path), tuple(table.partition_keys_fields), legacy_names=True)
         return PartitionTimes(paths, pattern, formatter)
 

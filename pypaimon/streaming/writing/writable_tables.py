@@ -79,8 +79,9 @@ def _check_partition_columns(table: Any, name: str) -> None:
     for field in table.partition_keys_fields:
         if root(field.type) in ("BINARY", "VARBINARY"):
             raise UnsupportedTableError(
-                f"{name}: partition column '{field.name}' ({field.type}) cannot be written, for Java finds no file of "
-                "such a partition again. Create the table with 'partition.legacy-name' = 'false', or with a STRING."
+                f"{name}: partition column '{field.name}' ({field.type}) cannot be written, because Java does not find "
+                "the files of such a partition again. Create the table with 'partition.legacy-name' = 'false', or make "
+                "the column a STRING."
             )
 
 
@@ -89,8 +90,8 @@ def _check_chain(table: Any, name: str) -> None:
     delta = options.text("scan.fallback-delta-branch") or ""
     if options.boolean("chain-table.enabled", False) and str(table.current_branch()).lower() == delta.lower():
         raise UnsupportedTableError(
-            f"{name} is the delta branch of a chain table: with an overwrite of it Java empties the partitions of the "
-            "snapshot branch, which is not done here. Overwrite it with Java."
+            f"{name} is the delta branch of a chain table. Java empties the partitions of its snapshot branch when it "
+            "is overwritten, and this library does not. Overwrite it with Java."
         )
 
 

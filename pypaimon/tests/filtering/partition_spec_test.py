@@ -203,6 +203,26 @@ def test_names_of_other_columns_and_no_names_are_refused(tmp_path: Path) -> None
         )
 
 
+def test_some_columns_name_all_partitions_that_have_their_values(tmp_path: Path) -> None:
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("db", True)
+    columns = pa.schema([("day", pa.date32()), ("id", pa.int64()), ("hour", pa.int32())])
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, ["hour", "day"]), False)
+    table = catalog.get_table("db.t")
+    days = [dt.date(2024, 1, day) for day in (1, 1, 2, 2)]
+    with stream_write_builder(table).open_sync() as writer:
+        writer.write(pa.table({"day": days, "id": range(4), "hour": [7, 8, 7, 8]}, schema=columns))
+        writer.commit()
+    with stream_write_builder(table).with_overwrite({"day": "2024-01-01"}).open_sync() as writer:
+        writer.write(pa.table({"day": days[:1], "id": [9], "hour": [9]}, schema=columns))
+        writer.commit()
+        writer.write(pa.table({"day": days[2:3], "id": [9], "hour": [7]}, schema=columns))
+        with pytest.raises(StreamConfigError, match=r"only \{'day': '2024-01-01'\} is to be overwritten"):
+            writer.commit()
+    assert rows_of(table) == [2, 3, 9]
+    assert sum(each.files.rows for each in table_files(table, partition={"hour": 7}).buckets) == 1
+
+
 def test_overwriting_a_delta_branch_is_refused_and_no_other_branch(tmp_path: Path) -> None:
     chain = ChainTable(tmp_path)
     with pytest.raises(UnsupportedTableError, match="delta branch of a chain table"):
