@@ -49,7 +49,8 @@ def compact(
         spark: The session, classic or Spark Connect. Its executors need this package.
         options: Those of the sink: `table` and `warehouse`, or `path`; options of the table are laid over it.
         full: All of each bucket, and small files however few, not only what is due.
-        partition: Values of partition columns: only partitions that have these. None: all.
+        partition: Values of partition columns, all or some, as `with_overwrite` of a writer takes them: only partitions
+            that have these. None: all.
         where: A condition on partition columns: only partitions of which it is true.
         idle_seconds: Only partitions none of whose files is younger. None: all.
         dry_run: Write nothing; the report tells what would be compacted.

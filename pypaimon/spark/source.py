@@ -52,9 +52,9 @@ class PaimonDataSource(datasource.DataSource):
     def reader(self, schema: types.StructType) -> datasource.DataSourceReader:
         """The reader of a batch."""
         from pypaimon.spark.options.catalog_tables import of_catalog
-        from pypaimon.spark.read.batch_reader import batch_reader
+        from pypaimon.spark.read.batch_reader import PaimonBatchReader
 
-        return batch_reader(*of_catalog(self.options, schema))
+        return PaimonBatchReader(*of_catalog(self.options, schema))
 
     @readable
     def streamWriter(self, schema: types.StructType, overwrite: bool) -> datasource.DataSourceStreamArrowWriter:

@@ -14,23 +14,6 @@ _CATALOG_FAMILIES = (
 )  # fmt: skip
 _CATALOG_WORDS = ("user", "password", "name", "prefix")
 _TABLE_FAMILIES = ("fields.", "parquet.", "orc.", "avro.", "file-index.")
-# Java's options of tables that a reader may set and that pypaimon does not know.
-_JAVA_KEYS = (
-    "consumer-id",
-    "consumer.ignore-progress",
-    "consumer.expiration-time",
-    "consumer.mode",
-    "consumer.changelog-only",
-    "continuous.discovery-interval",
-    "log.scan",
-    "log.scan.timestamp-millis",
-    "table-read.sequence-number.enabled",
-    "changelog-producer",
-    "stream-scan-mode",
-    "chain-table.enabled",
-    "chain-table.chain-partition-keys",
-    "chain-table.streaming.merge-snapshot",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +122,9 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
 
 def _table_keys() -> Iterable[str]:
     from pypaimon.streaming.internals import CoreOptions
-    from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
+    from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 
-    return (*KNOWN_STREAM_KEYS, *_keys_of(CoreOptions), *_JAVA_KEYS)
+    return (*HEEDED_BY_READERS, *_keys_of(CoreOptions), "consumer.mode")
 
 
 def _catalog_keys() -> Iterable[str]:

@@ -33,7 +33,6 @@ _OWN = (
     "include-ordinal",
     "failOnDataLoss",
     "on-overwrite",
-    "push-filters",
     "read.changelog",
     *_LIMITS,
     *(_PAIMON_PREFIX + name for name in _LIMITS),
@@ -51,6 +50,7 @@ _ALIASES = {
     "ignoredeletes": "on-overwrite",
     "select": "columns",
     "where": "filter",
+    "push-filters": "filter",
     "database": "table",
     "dbtable": "table",
 }
@@ -105,7 +105,6 @@ class SourceOptions:
         admission: Bounds of a micro-batch.
         version: The option that names the snapshot whose schema is read with, and its value, or None.
         parallelism: Tasks to aim at, or None: the machine's processors.
-        push_filters: Whether Spark's filters prune a batch read; None: where the session allows it.
     """
 
     catalog: dict[str, str] = field(repr=False)
@@ -129,7 +128,6 @@ class SourceOptions:
     admission: Admission = field(default_factory=Admission)
     version: tuple[str, str] | None = None
     parallelism: int | None = None
-    push_filters: bool | None = None
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
@@ -169,7 +167,6 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         admission=_admission(own),
         version=next(((key, table_options[key]) for key in VERSION_KEYS if key in table_options), None),
         parallelism=parallelism,
-        push_filters=values.boolean("push-filters", False) if "push-filters" in own else None,
     )
 
 

@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Chosen(TypedDict):
     """Which partitions, as arguments of `compact`."""
 
-    partition: Mapping[str, str]
+    partition: Mapping[str, str] | None
     where: str | None
     idle_seconds: float | None
 
@@ -35,7 +35,7 @@ def partition_options(command: F) -> F:
         if idle is not None and age is None:
             raise click.UsageError(f"--idle {idle!r}: give a time as 90s, 5m, 2h, 1d")
         seconds = None if age is None else age.total_seconds()
-        chosen = Chosen(partition=pairs(partition, "--partition"), where=where, idle_seconds=seconds)
+        chosen = Chosen(partition=pairs(partition, "--partition") or None, where=where, idle_seconds=seconds)
         return command(*args, chosen=chosen, **kwargs)
 
     wrapped: Any = with_chosen

@@ -8,20 +8,11 @@ from difflib import get_close_matches
 import click
 
 from pypaimon.streaming.internals import ConfigOption, CoreOptions
-from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
+from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 
 _FAMILIES = ("fields.", "file-index.", "parquet.", "orc.", "avro.", "lance.", "vortex.", "mosaic.", "fs.")
 _OF_PYPAIMON = {each.key() for each in vars(CoreOptions).values() if isinstance(each, ConfigOption)}
-_BESIDE = """
-    aggregation.remove-record-on-delete chain-table.enabled chain-table.chain-partition-keys
-    chain-table.streaming.merge-snapshot consumer-id consumer.expiration-time consumer.ignore-progress
-    continuous.discovery-interval deduplicate.ignore-delete first-row.ignore-delete force-lookup
-    full-compaction.delta-commits log.scan log.scan.remove-normalize log.scan.timestamp-millis
-    num-sorted-run.compaction-trigger partial-update.ignore-delete partial-update.remove-record-on-delete
-    partial-update.remove-record-on-sequence-group pk-clustering-override rowkind.field sequence.snapshot-ordering
-    stream-scan-mode table-read.sequence-number.enabled
-"""
-_KNOWN = _OF_PYPAIMON | KNOWN_STREAM_KEYS | set(_BESIDE.split())
+_KNOWN = _OF_PYPAIMON | HEEDED_BY_READERS
 
 
 def refuse_unknown(keys: Iterable[str]) -> None:

@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveBucket, local_millis
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.filtering.filter_text import parse_filter
-from pypaimon.streaming.filtering.filters import mask
-from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
-from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.filtering.filters import conjunction
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec, partitions_where
 from pypaimon.streaming.options.arguments import finite_seconds
 
 
@@ -24,12 +22,13 @@ class ChosenPartitions:
 
     Args:
         table: pypaimon's table.
-        partition: Values by partition column, or texts of them; None: any.
+        partition: As `PartitionSpec.of` takes it; None: any.
         where: A condition on partition columns, in the words of `with_filter`; None: none.
         idle_seconds: Only partitions none of whose files is younger; None: any.
 
     Raises:
-        StreamConfigError: `partition` or `where` names no partition column, a value is none of it, or the time is none.
+        StreamConfigError: `partition` or `where` names no partition column, a value does not fit it, or the time is
+            not one.
     """
 
     def __init__(
@@ -39,14 +38,13 @@ class ChosenPartitions:
         where: str | None = None,
         idle_seconds: float | None = None,
     ) -> None:
-        fields = table.partition_keys_fields
-        self._equal = _values({field.name: field for field in fields}, partition or {})
-        self._schema = PyarrowFieldParser.from_paimon_schema(fields)
-        self._where = None
+        self._fields = table.partition_keys_fields
+        parts = [] if partition is None else [PartitionSpec.of(table.table_schema, partition, "partition").predicate]
         if where is not None:
-            if not fields:
+            if not self._fields:
                 raise StreamConfigError(f"where {where!r}: the table has no partitions, leave it out.")
-            self._where = parse_filter(where, fields)
+            parts.append(parse_filter(where, self._fields))
+        self._predicate = conjunction(parts)
         self._idle_millis = None if idle_seconds is None else 1000 * finite_seconds("idle_seconds", idle_seconds)
 
     @property
@@ -54,13 +52,11 @@ class ChosenPartitions:
         """Whether what is chosen changes without a commit."""
         return self._idle_millis is not None
 
-    def has(self, values: Mapping[str, Any]) -> bool:
-        """Whether a partition is chosen by its values, by column."""
-        if any(values[name] != value for name, value in self._equal.items()):
-            return False
-        if self._where is None:
-            return True
-        return bool(mask(self._where, pa.RecordBatch.from_pylist([dict(values)], schema=self._schema))[0].as_py())
+    def among(self, rows: pa.Array) -> pa.Array:
+        """Those of partitions, serialised rows, that are chosen by their values."""
+        if self._predicate is None:
+            return rows
+        return rows.filter(partitions_where(self._predicate, rows, self._fields))
 
     def idle(self, buckets: Iterable[LiveBucket]) -> Iterator[LiveBucket]:
         """Those of partitions that are idle.
@@ -76,31 +72,3 @@ class ChosenPartitions:
             partition = list(members)
             if max(file.made_millis for bucket in partition for file in bucket.files) <= newest:
                 yield from partition
-
-
-def _values(fields: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(given) - set(fields))
-    if unknown:
-        among = f"one of {', '.join(fields)}" if fields else "none, for the table has no partitions"
-        raise StreamConfigError(f"Partition column: expected {among}, got {', '.join(map(repr, unknown))}.")
-    return {name: _value(fields[name], value) for name, value in given.items()}
-
-
-def _value(field: Any, given: Any) -> Any:
-    if not isinstance(given, str):
-        if given is not None and not _is_of(arrow_type(field.type), given):
-            raise StreamConfigError(
-                f"Partition column '{field.name}' ({field.type}): expected a value of it, got {given!r}."
-            )
-        return given
-    try:
-        return cast(AtomicType("STRING"), field.type, exact=True)(pa.array([given]))[0].as_py()
-    except CastError as error:
-        raise StreamConfigError(f"Partition column '{field.name}' ({field.type}): {error}.") from error
-
-
-def _is_of(kind: pa.DataType, given: Any) -> bool:
-    try:
-        return bool(pa.array([given], kind)[0].as_py() == given)
-    except (TypeError, ValueError, OverflowError):
-        return False

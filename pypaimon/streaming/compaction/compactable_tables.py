@@ -12,6 +12,7 @@ from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.blob_types import holds_blobs
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
@@ -47,9 +48,10 @@ def check_compactable(table: Any, name: str) -> None:
 
     Raises:
         UnsupportedTableError: Its kind, an option, a type or a format.
-        StreamConfigError: An option cannot be read.
+        StreamConfigError: An option cannot be read, or is misspelled.
     """
     raw = table.options.options.to_map()
+    refuse_misspelled_keys(raw)
     options = OptionValues(raw)
     for key, why in _REFUSED_OPTIONS.items():
         if options.boolean(key, False):

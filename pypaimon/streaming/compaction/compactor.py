@@ -27,6 +27,7 @@ from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
+from pypaimon.streaming.writing.upkeep import tell_of_upkeep
 
 _COMMIT_PARTS = 256
 """A commit is made once so many parts have been compacted, or as many bytes as suit the workers."""
@@ -53,8 +54,8 @@ def compact(
     Args:
         table: pypaimon's table, as `catalog.get_table(...)` gives it.
         full: All of each bucket, and small files however few, not only what is due.
-        partition: Values of partition columns, all or some, or texts of them: only partitions that have these. None:
-            all.
+        partition: Values of partition columns, all or some, as `with_overwrite` of a writer takes them: only partitions
+            that have these. None: all.
         where: A condition on partition columns, in the words of `with_filter`: only partitions of which it is true.
         idle_seconds: Only partitions none of whose files is younger, by the local clock. None: all.
         threads: How many buckets, or parts of them, are compacted at the same time.
@@ -129,7 +130,10 @@ class Compaction:
         # A schema that is asked for later is none that files of the snapshot are newer than.
         snapshot = directory.snapshots.get_latest_snapshot()
         table = under_latest_schema(self._table, directory)
-        check_compactable(table, table.identifier.get_full_name())
+        name = table.identifier.get_full_name()
+        check_compactable(table, name)
+        if not dry_run:
+            tell_of_upkeep(table, name)
         if snapshot is None:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)
@@ -140,7 +144,7 @@ class Compaction:
         known, self._schema = self._schema, int(table.table_schema.id)
         if vectors or plans.by_time(full=self._full) or self._chosen.by_time or known != self._schema:
             self._live.forget()
-        buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.has))
+        buckets = self._chosen.idle(live_buckets(table, self._live.look(directory, snapshot), self._chosen.among))
         buckets = index.attached(_of_known_schemas(buckets, self._schema))
         work = list(plans.work(buckets, full=self._full))
         if dry_run:

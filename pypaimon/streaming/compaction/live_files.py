@@ -106,7 +106,7 @@ class LiveBucket:
 
 
 def live_buckets(
-    table: Any, entries: pa.Table, wanted: Callable[[dict[str, Any]], bool] | None = None
+    table: Any, entries: pa.Table, wanted: Callable[[pa.Array], pa.Array] | None = None
 ) -> Iterator[LiveBucket]:
     """The buckets that live entries of manifests lie in, in the order of their partitions.
 
@@ -115,16 +115,17 @@ def live_buckets(
     Args:
         table: pypaimon's table.
         entries: Rows of `ENTRY_SCHEMA`.
-        wanted: Whether the files of a partition are wanted, told by its values by column; None: all are.
+        wanted: Those of some partitions, serialised rows, whose files are wanted; None: all.
     """
     entries = entries.combine_chunks()
     schema = table.table_schema
     fields = {field.name: field for field in schema.fields}
     partition_fields = [fields[name] for name in schema.partition_keys]
-    values = {row: StoredRow(decode(row, partition_fields), row) for row in pc.unique(entries["partition"]).to_pylist()}
+    rows = pc.unique(entries["partition"].combine_chunks())
     if wanted is not None:
-        rows = [row for row, each in values.items() if wanted(dict(zip(schema.partition_keys, each, strict=True)))]
-        entries = entries.filter(pc.is_in(entries["partition"], value_set=pa.array(rows, pa.binary())))
+        rows = wanted(rows)
+        entries = entries.filter(pc.is_in(entries["partition"], value_set=rows))
+    values = {row: StoredRow(decode(row, partition_fields), row) for row in rows.to_pylist()}
     keys = [fields[name] for name in schema.primary_keys if name not in schema.partition_keys]
     paths = FilePaths.of(str(table.table_path), schema)
     order = pc.sort_indices(entries, [(name, "ascending") for name in _PLACE])

@@ -112,7 +112,7 @@ def table_files(
     snapshot = directory.snapshots.get_latest_snapshot()
     if snapshot is None:
         return TableFiles(name, None)
-    buckets = list(chosen.idle(live_buckets(table, LiveEntries().look(directory, snapshot), chosen.has)))
+    buckets = list(chosen.idle(live_buckets(table, LiveEntries().look(directory, snapshot), chosen.among)))
     try:
         check_compactable(table, name)
     except UnsupportedTableError as error:

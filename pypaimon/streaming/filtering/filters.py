@@ -173,6 +173,18 @@ def _equal(column: pa.Array, literal: Any) -> pa.Array:
     return pc.equal(column, bound.scalar)
 
 
+def _same_bits(column: pa.Array, literal: Any) -> pa.Array:
+    bits = float_bits(column)
+    return pc.equal(bits, float_bits(pa.array([literal], column.type))[0])
+
+
+def float_bits(column: pa.Array) -> pa.Array:
+    """Floats as their bits, by which zeros differ in their sign; other columns as they are."""
+    if pa.types.is_floating(column.type):
+        return column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    return column
+
+
 def _below(column: pa.Array, literal: Any, inclusive: bool) -> pa.Array:
     """Whether values lie below a literal, or equal it where `inclusive`; null for null."""
     bound = bound_of(literal, column.type)
@@ -253,6 +265,8 @@ def _pattern(function: Callable[..., pa.Array]) -> Callable[[pa.Array, list[Any]
 
 _TESTS: dict[str, Callable[[pa.Array, list[Any]], pa.Array]] = {
     "equal": lambda column, literals: _equal(column, literals[0]),
+    # Of partitions alone: Java tells those of 0.0 and -0.0 apart.
+    "sameBits": lambda column, literals: _same_bits(column, literals[0]),
     "notEqual": lambda column, literals: _not_equal(column, literals[0]),
     "lessThan": lambda column, literals: _below(column, literals[0], False),
     "lessOrEqual": lambda column, literals: _below(column, literals[0], True),

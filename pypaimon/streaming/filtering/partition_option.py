@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
-from pypaimon.streaming.internals import DataField, PyarrowFieldParser, TableSchema
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec, default_partition
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.options.option_values import OptionValues
 
 if TYPE_CHECKING:
     from pypaimon.streaming.filter_internals import Predicate
 
 _OPTION = "scan.partitions"
-_DEFAULT_NAME = "__DEFAULT_PARTITION__"
 
 
 def chosen_partitions(schema: TableSchema) -> Predicate | None:
@@ -36,8 +34,7 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
             f"Option '{_OPTION}' = '{value}': which partition is the greatest changes while a stream runs. Name the "
             "partitions, or remove the option and filter with with_filter(...)."
         )
-    default = options.text("partition.default-name") or _DEFAULT_NAME
-    parts = [_one(part, value, schema, default) for part in value.split(";") if part.strip()]
+    parts = [_one(part, value, schema) for part in value.split(";") if part.strip()]
     if not parts:
         raise _unreadable(value)
     from pypaimon.streaming.filter_internals import Predicate
@@ -45,32 +42,15 @@ def chosen_partitions(schema: TableSchema) -> Predicate | None:
     return parts[0] if len(parts) == 1 else Predicate("or", None, None, parts)
 
 
-def _one(part: str, value: str, schema: TableSchema, default: str) -> Predicate:
-    from pypaimon.streaming.filter_internals import Predicate
-
-    named: dict[str, str] = {}
+def _one(part: str, value: str, schema: TableSchema) -> Predicate:
+    named = dict.fromkeys(schema.partition_keys, default_partition(schema))
     for pair in part.split(","):
         key, equals, text = pair.partition("=")
-        if not equals or key.strip() not in schema.partition_keys:
-            raise _unreadable(value, f" Partition columns: {', '.join(schema.partition_keys)}.")
+        if not equals:
+            raise _unreadable(value)
         named[key.strip()] = text.strip()
-    leaves = []
-    for index, field in enumerate(schema.fields):
-        if field.name in schema.partition_keys:
-            text = named.get(field.name, default)
-            if text == default:
-                leaves.append(Predicate("isNull", index, field.name, None))
-            else:
-                leaves.append(Predicate("equal", index, field.name, [_literal(text, field, value)]))
-    return leaves[0] if len(leaves) == 1 else Predicate("and", None, None, leaves)
+    return PartitionSpec.of(schema, named, f"Option '{_OPTION}' = '{value}'").predicate
 
 
-def _literal(text: str, field: DataField, value: str) -> Any:
-    try:
-        return pa.scalar(text).cast(PyarrowFieldParser.from_paimon_type(field.type)).as_py()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _unreadable(value, f" '{text}' is no {field.type}.") from error
-
-
-def _unreadable(value: str, detail: str = "") -> StreamConfigError:
-    return StreamConfigError(f"Could not parse value '{value}' for key '{_OPTION}'. Set 'key=value,key=value'.{detail}")
+def _unreadable(value: str) -> StreamConfigError:
+    return StreamConfigError(f"Could not parse value '{value}' for key '{_OPTION}'. Set 'key=value,key=value'.")

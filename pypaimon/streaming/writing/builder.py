@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
@@ -55,11 +56,18 @@ class StreamWriteBuilder:
 
         Args:
             partition: Values of partition columns, all or some: every partition that has them is replaced, and rows of
-                others are refused by the commit. None: in a partitioned table the partitions that the rows lie in, else
-                the whole table; as Java's and pypaimon's, the option `dynamic-partition-overwrite` (`true` unless set)
-                decides: with `false` it is always the whole table.
+                others are refused by the commit. A value is one of the column's type, None for null, or a text, which
+                is read as Java reads names of partitions: `{"day": "2026-11-21"}`; the name of the default partition is
+                null. None: in a partitioned table the partitions that the rows lie in, else the whole table; as Java's
+                and pypaimon's, the option `dynamic-partition-overwrite` (`true` unless set) decides: with `false` it is
+                always the whole table.
+
+        Raises:
+            StreamConfigError: `partition` is empty, names no partition column, or a value does not fit its column.
         """
-        self._settings = replace(self._settings, overwrite=True if partition is None else [dict(partition)])
+        schema = self._table.table_schema
+        overwrite = True if partition is None else PartitionSpec.of(schema, partition, "with_overwrite")
+        self._settings = replace(self._settings, overwrite=overwrite)
         return self
 
     def with_row_kind_column(self, name: str) -> StreamWriteBuilder:

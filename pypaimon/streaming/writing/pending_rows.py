@@ -47,6 +47,7 @@ class PendingRows:
         self._layout: tuple[pa.Schema, pa.Schema, RowLayout] | None = None
         self._records: RecordWriter | None = None
         self._finished: list[Any] = []
+        self._buckets_of: int | None = None
 
     @property
     def has_rows(self) -> bool:
@@ -102,6 +103,8 @@ class PendingRows:
                 )
             replaces = self.overwrites is not False
             state = self._state.of(self.table, last, self._finished, replaces=replaces)
+            if self._buckets_of is None and self.table.bucket_mode() == BucketMode.HASH_FIXED:
+                self._buckets_of = self._state.base
             self._records = RecordWriter(
                 self.table_to_write,
                 self._settings.user,
@@ -132,14 +135,14 @@ class PendingRows:
 
     @property
     def buckets_of(self) -> int | None:
-        """The snapshot by which they were divided into a fixed number of buckets; None: they were not."""
-        is_fixed = self.table.bucket_mode() == BucketMode.HASH_FIXED
-        return self._state.base if is_fixed and self.has_rows else None
+        """The oldest snapshot by which some were divided into a fixed number of buckets; None: they were not."""
+        return self._buckets_of
 
     def taken(self) -> None:
         """The files belong to a commit now."""
         self._finished = []
         self._replaces = False
+        self._buckets_of = None
 
     def note_committed(self, snapshot: int, *, replaced: bool) -> None:
         """The commit came about; see `KnownState.note_committed`."""

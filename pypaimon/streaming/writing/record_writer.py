@@ -27,6 +27,7 @@ from pypaimon.streaming.writing.files.format_limits import check_format
 from pypaimon.streaming.writing.files.keyed_bucket import MOST_FLUSH_BYTES, KeyedBucket
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
 from pypaimon.streaming.writing.files.system_columns import Records
+from pypaimon.streaming.writing.partition_times import PartitionTimes
 from pypaimon.streaming.writing.routing import Router
 from pypaimon.streaming.writing.write_state import WriteState, write_state
 
@@ -75,6 +76,7 @@ class RecordWriter:
             check_format(format_, [field for field in table.fields if field.name not in self._blobs])
         self._engine = merge_engine(table.table_schema) if table.is_primary_key_table else None
         self._router = Router(table, assigner)
+        self._times = PartitionTimes.of(table)
         self._buckets: dict[tuple[Any, ...], _Bucket] = {}
         # Those that have files open.
         self._open: set[_Bucket] = set()
@@ -86,6 +88,7 @@ class RecordWriter:
         Raises:
             UnsupportedTableError: A partition cannot be written; or the rows of a commit do not fit into memory, of a
                 table with `sequence.snapshot-ordering`.
+            BadRowError: A partition does not say a time, of a table with `partition.timestamp-format.strict`.
             StoreError: A file cannot be written.
         """
         if self._flushes_once:
@@ -118,7 +121,7 @@ class RecordWriter:
             bucket.end_files()
         taken = [(self._places[key], bucket.take()) for key, bucket in self._buckets.items()]
         messages = [
-            CommitMessage(partition=partition, bucket=number, new_files=data, changelog_files=changelog)
+            CommitMessage(partition, number, data, changelog_files=changelog, total_buckets=self._table.total_buckets)
             for (partition, number), (data, changelog) in taken
             if data or changelog
         ]
@@ -179,7 +182,8 @@ class RecordWriter:
         key = (*map(_distinct, partition), bucket)
         found = self._buckets.get(key)
         if found is None:
-            self._check_overwrite(partition)
+            if self._times is not None:
+                self._times.check(partition)
             self._places[key] = (partition, bucket)
             found = self._buckets[key] = self._made(BucketFiles(self._table, self._options, partition, bucket))
         return found
@@ -200,14 +204,6 @@ class RecordWriter:
         changelog = not self._overwrite and changelog_producer_of(options) is ChangelogProducer.INPUT
         newest = merge_engine_of(options).keeps_newest
         return KeyedBucket(files, self._engine, newest, Records(keys, first), changelog)
-
-    def _check_overwrite(self, partition: tuple[Any, ...]) -> None:
-        by_partition = self._overwrite and self._table.options.dynamic_partition_overwrite()
-        if by_partition and any(value != value for value in partition):
-            raise UnsupportedTableError(
-                "A partition of NaN cannot be overwritten: pypaimon finds no rows of it to replace, since NaN is not "
-                "equal to itself. Overwrite it from Java's writers, or write null instead of NaN."
-            )
 
     def _last_sequence(self, partition: tuple[Any, ...]) -> int:
         """The sequence number after which those of new rows begin.

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pypaimon.streaming.filtering.filters import float_bits
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
 from pypaimon.streaming.writing.bucket_hash import BucketKeys, key_hashes
 from pypaimon.streaming.writing.dynamic_buckets.bucket_assigner import BucketAssigner
@@ -75,7 +76,7 @@ class _Partitions:
         self._columns = columns
         size = 1
         for column in columns:
-            encoded = _bits(column).dictionary_encode(null_encoding="encode")
+            encoded = float_bits(column).dictionary_encode(null_encoding="encode")
             size *= len(encoded.dictionary)
             self.codes = self.codes * len(encoded.dictionary) + encoded.indices.to_numpy()
             if size > _MOST_NUMBERS:
@@ -106,10 +107,3 @@ def _stable_order(codes: _Codes) -> _Codes:
     # Numpy sorts small integers without comparing them.
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
     return np.argsort(small, kind="stable")
-
-
-def _bits(column: pa.Array) -> pa.Array:
-    """Floats as their bits, so that zeros differ in their sign, as partitions do."""
-    if pa.types.is_floating(column.type):
-        return column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
-    return column

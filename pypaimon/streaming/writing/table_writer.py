@@ -34,7 +34,6 @@ from pypaimon.streaming.writing.writer_settings import (
     WriterClosedError,
     WriterConflictError,
     WriterSettings,
-    check_partitions,
     check_watermark,
 )
 
@@ -81,7 +80,6 @@ class TableWriter:
         self.name: str = table.identifier.get_full_name()
         self.user = settings.user
         check_writable(table, self.name, settings.overwrite is not False)
-        check_partitions(table, settings.overwrite)
         tell_of_unwritten(table, self.name)
         tell_of_upkeep(table, self.name)
         self._pending = PendingRows(table, settings)

@@ -1,4 +1,4 @@
-"""`tell_of_upkeep`: what Java does behind a commit, where a table's options ask for it, and this library does not."""
+"""`tell_of_upkeep`: what Java does after a commit, where a table's options ask for it, and this library does not."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pypaimon.streaming.options.option_values import OptionValues
 _LOG = StreamLog(__name__)
 
 _SNAPSHOTS, _CHANGELOGS = "run expire_snapshots", "run expire_changelogs"
+_TAGS, _OLD_TAGS = "run trigger_tag_automatic_creation", "run expire_tags"
+_DONE = "run mark_partition_done"
 _COMMIT = "have Java commit"
 _UPKEEP = {
     "snapshot.time-retained": _SNAPSHOTS,
@@ -20,8 +22,12 @@ _UPKEEP = {
     "changelog.time-retained": _CHANGELOGS,
     "changelog.num-retained.min": _CHANGELOGS,
     "changelog.num-retained.max": _CHANGELOGS,
-    "tag.automatic-creation": "run trigger_tag_automatic_creation",
-    "tag.default-time-retained": "run expire_tags",
+    "tag.automatic-creation": _TAGS,
+    "tag.automatic-completion": _TAGS,
+    "tag.callbacks": _TAGS,
+    "tag.create-success-file": _TAGS,
+    "tag.default-time-retained": _OLD_TAGS,
+    "tag.num-retained-max": _OLD_TAGS,
     "partition.expiration-time": "run expire_partitions",
     "consumer.expiration-time": "run paimon-stream consumers delete",
 }
@@ -31,9 +37,14 @@ _CALLBACKS = {
     "metadata.iceberg.storage": _COMMIT,
     "metastore.partitioned-table": _COMMIT,
     "metastore.tag-to-partition": _COMMIT,
+    "commit.custom-listeners": _COMMIT,
+    "visibility-callback.enabled": "have Java commit, which waits until the rows are visible",
+    "partition.idle-time-to-done": _DONE,
+    "partition.end-input-to-done": _DONE,
+    "partition.idle-time-to-report-statistic": _COMMIT,
 }
-"""What each commit of Java does."""
-_NOTHING = ("", "none", "disabled", "false")
+"""What each commit of Java, or of its engines, does."""
+_NOTHING = ("", "none", "disabled", "false", "0 s", "0s")
 
 _told: set[tuple[str, str]] = set()
 
@@ -49,7 +60,7 @@ def left_out(table: Any) -> str:
 
 
 def tell_of_upkeep(table: Any, name: str) -> None:
-    """Log, once in a process, what becomes of no commit here although a table's options ask for it.
+    """Log, once in a process, what no commit does here although a table's options ask for it.
 
     Args:
         table: pypaimon's table.
@@ -59,5 +70,5 @@ def tell_of_upkeep(table: Any, name: str) -> None:
     told = str(table.table_path), options
     if options and told not in _told:
         _told.add(told)
-        text = "behind commits to %(table)s a writer of Java would do more than is done here: %(options)s"
+        text = "after commits to %(table)s a writer of Java would do more than is done here: %(options)s"
         _LOG.warning("upkeep_left_out", text, table=name, options=options)

@@ -7,6 +7,8 @@ from typing import Any
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_schema
+from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
@@ -35,9 +37,13 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
 
     Raises:
         UnsupportedTableError: The table's buckets, types, merge engine or manifests.
-        StreamConfigError: An option of its commits, dynamic buckets or file indexes cannot be read.
+        StreamConfigError: An option of its commits, dynamic buckets or file indexes cannot be read, or is misspelled.
     """
+    refuse_misspelled_keys(table.options.options.to_map())
     check_commit_options(table)
+    _check_partition_columns(table, name)
+    if overwrite:
+        _check_chain(table, name)
     mode = table.bucket_mode()
     if mode == BucketMode.HASH_DYNAMIC:
         BucketRules.of(table)
@@ -65,6 +71,28 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
         RecordWriter(table, "check", overwrite)
     except (NotImplementedError, ValueError) as error:
         raise UnsupportedTableError(f"{name} cannot be written: {error}") from error
+
+
+def _check_partition_columns(table: Any, name: str) -> None:
+    if not OptionValues(table.options.options.to_map()).boolean("partition.legacy-name", True):
+        return
+    for field in table.partition_keys_fields:
+        if root(field.type) in ("BINARY", "VARBINARY"):
+            raise UnsupportedTableError(
+                f"{name}: partition column '{field.name}' ({field.type}) cannot be written, because Java does not find "
+                "the files of such a partition again. Create the table with 'partition.legacy-name' = 'false', or make "
+                "the column a STRING."
+            )
+
+
+def _check_chain(table: Any, name: str) -> None:
+    options = OptionValues(table.options.options.to_map())
+    delta = options.text("scan.fallback-delta-branch") or ""
+    if options.boolean("chain-table.enabled", False) and str(table.current_branch()).lower() == delta.lower():
+        raise UnsupportedTableError(
+            f"{name} is the delta branch of a chain table. Java empties the partitions of its snapshot branch when it "
+            "is overwritten, and this library does not. Overwrite it with Java."
+        )
 
 
 def _check_bucket_function(table: Any, name: str) -> None:

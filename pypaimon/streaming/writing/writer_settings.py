@@ -49,15 +49,6 @@ def kind_column(table: Any, given: str | None) -> str | None:
     return of_table or given
 
 
-def check_partitions(table: Any, overwrite: Overwrite) -> None:
-    """Raise StreamConfigError if partitions are named by other columns than those of the table."""
-    names = {name for partition in ([] if isinstance(overwrite, bool) else overwrite) for name in partition}
-    if unknown := sorted(names - set(table.partition_keys)):
-        raise StreamConfigError(
-            f"with_overwrite: {', '.join(unknown)} is no partition column; they are {table.partition_keys}."
-        )
-
-
 def check_watermark(watermark: int | None) -> None:
     """Raise StreamConfigError unless it is a number."""
     if watermark is not None and (isinstance(watermark, bool) or not isinstance(watermark, int)):

@@ -357,5 +357,5 @@ def test_a_table_without_a_snapshot_has_nothing_to_do(tmp_path: Path) -> None:
 
 def test_errors_are_those_of_this_library(tmp_path: Path) -> None:
     world = world_of(tmp_path, keyed=True)
-    with pytest.raises(PaimonStreamError, match="expected none"):
+    with pytest.raises(PaimonStreamError, match="the table has no partitions"):
         compact(world.table(), partition={"day": "2026-01-01"})

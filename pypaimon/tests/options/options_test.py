@@ -429,9 +429,9 @@ def test_only_the_partitions_of_the_option_are_read(tmp_path: Path, partitions: 
 @pytest.mark.parametrize(
     ("partitions", "error", "message"),
     [
-        ("value=1", StreamConfigError, "Partition columns: day"),
+        ("value=1", StreamConfigError, "'value' is not a partition column; the partition columns are day"),
         ("today", StreamConfigError, "'today' for key 'scan.partitions'"),
-        ("day=today", StreamConfigError, "'today' is no DATE"),
+        ("day=today", StreamConfigError, "invalid value 'today' of partition column 'day' (DATE): expected a date"),
         (" ; ", StreamConfigError, "Set 'key=value"),
         ("max_pt()", UnsupportedTableError, "Name the partitions"),
         ("day=MAX_TWO_PT()", UnsupportedTableError, "Name the partitions"),

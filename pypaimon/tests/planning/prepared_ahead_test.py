@@ -21,7 +21,7 @@ from pypaimon.streaming.options.stream_options import Limits, options_of_table
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits, SnapshotPlans
 from support.models.table import Record
 from support.stores.fault_file_io import SCHEME, FaultFileIO
-from support.tables.blob_tables import BlobTable, rows
+from support.tables.blob_tables import blob_table, rows
 from support.tables.crafted_table import CraftedTable
 
 pytestmark = pytest.mark.slow
@@ -116,11 +116,11 @@ def test_what_is_prepared_together_is_planned_as_if_alone(tmp_path: Path, read: 
 @pytest.mark.parametrize("limit", ["max_rows", "max_bytes", "max_splits"])
 def test_files_that_hold_columns_of_the_same_rows_stay_together(tmp_path: Path, limit: str) -> None:
     """With data evolution several files of a snapshot hold the columns of a row. No limit separates them."""
-    table = BlobTable(tmp_path)
+    table = blob_table(tmp_path)
     written = [{"id": number, "name": f"n{number}", "b": b"blob"} for number in range(6)]
     for first in range(0, 6, 2):
-        table.write([(row["id"], row["name"], row["b"]) for row in written[first : first + 2]])
-    assert rows(table.builder().with_start("earliest").with_limits(**{limit: 1})) == written
+        table.commit([(row["id"], row["name"], row["b"]) for row in written[first : first + 2]])
+    assert rows(table.state_builder().with_start("earliest").with_limits(**{limit: 1})) == written
 
 
 def test_a_damaged_manifest_is_told_in_its_turn(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def table(tmp_path: Path) -> Table:
     [
         ({"tabel": "db.t"}, "Unknown option 'tabel'. Did you mean 'table'"),
         ({"startingoffsets": "earliest"}, "Did you mean 'start'"),
+        ({"push-filters": "true"}, "Did you mean 'filter'"),
         ({"maxrowspertriger": "1"}, "Did you mean 'maxRowsPerTrigger'"),
         ({"scan.snapshotid": "1"}, "Did you mean 'scan.snapshot-id'"),
         ({"maxrowspertrigger": "many"}, "'many' for key 'maxRowsPerTrigger'"),

@@ -14,6 +14,7 @@ from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.write_internals import CommitMessage
 from pypaimon.streaming.writing.commit.compaction import commit_compaction
@@ -209,19 +210,23 @@ def held(table: Any) -> list[tuple[Any, ...]]:
     return sorted(zip(data["dt"].to_pylist(), data["v"].to_pylist(), strict=True), key=str)
 
 
+def spec(table: Any, value: str) -> PartitionSpec:
+    return PartitionSpec.of(table.table_schema, {"dt": value}, "overwrite")
+
+
 @pytest.mark.parametrize(
     ("overwrite", "expected"),
     [
         (False, [("a", 1), ("a", 2), ("b", 1), (None, 1)]),
         (True, [("a", 2), ("b", 1), (None, 1)]),
-        ([{"dt": "a"}], [("a", 2), ("b", 1), (None, 1)]),
-        ([{"dt": "a"}, {"dt": None}], [("a", 2), ("b", 1)]),
-        ([{}], [("a", 2)]),
+        ("a given one", [("a", 2), ("b", 1), (None, 1)]),
     ],
 )
 def test_an_overwrite_replaces_partitions(tmp_path: Path, overwrite: Any, expected: list[tuple[Any, int]]) -> None:
     table = days(tmp_path)
-    commit_batch(table, written(table, ("a", 2)), overwrite=overwrite)
+    commit_batch(
+        table, written(table, ("a", 2)), overwrite=overwrite if overwrite in (True, False) else spec(table, "a")
+    )
     assert held(table) == sorted(expected, key=str)
     found = TableDirectory.of(table).snapshots.get_latest_snapshot()
     assert found is not None and found.commit_kind == ("OVERWRITE" if overwrite else "APPEND")
@@ -237,7 +242,7 @@ def test_an_overwrite_of_the_whole_table_needs_no_partition(tmp_path: Path) -> N
 def test_rows_of_other_partitions_than_are_overwritten_are_refused(tmp_path: Path) -> None:
     table = days(tmp_path)
     with pytest.raises(StreamConfigError, match=r"only .*'dt': 'b'.* is to be overwritten"):
-        commit_batch(table, written(table, ("a", 2)), overwrite=[{"dt": "b"}])
+        commit_batch(table, written(table, ("a", 2)), overwrite=spec(table, "b"))
     assert held(table) == [("a", 1), ("b", 1), (None, 1)]
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.writing.files.statistics import ColumnBounds
 from pypaimon.streaming.writing.files.stats_modes import StatsMode
@@ -203,6 +203,22 @@ def test_a_file_ends_with_its_number_of_rows(warehouse: Any) -> None:
         (2, 3),
         (4, 5),
     ]
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup"])
+def test_a_changelog_file_ends_with_its_number_of_rows_too(warehouse: Any, producer: str) -> None:
+    """Whoever writes it; data files of a compaction do not, as in Java."""
+    options = {"bucket": "1", "changelog-producer": producer, "target-file-row-num": "3"}
+    schema = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())])
+    table = create_table(warehouse, "t", schema, primary_keys=["k"], options=options)
+    with stream_write_builder(table).open_sync() as writer:
+        writer.write(pa.table({"k": range(7), "v": range(7)}, schema=schema))
+        writer.commit()
+    assert compact(table, full=True).after.files == 1
+    path = Path(str(table.table_path))
+    assert sorted(pq.read_metadata(each).num_rows for each in path.rglob("changelog-*.parquet")) == [1, 3, 3]
+    with stream_read_builder(table).with_start("earliest").with_end(latest=True).open_sync() as stream:
+        assert [row["k"] for batch in stream for row in batch.data.to_pylist()] == list(range(7))
 
 
 def test_files_of_tracked_rows_begin_with_the_number_that_the_commit_replaces(warehouse: Any) -> None:

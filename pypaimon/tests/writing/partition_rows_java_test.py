@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+from pypaimon.streaming import StreamConfigError, compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import encoded_row
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit.table_state import TableState
-from support.java.live import LiveJava
+from pypaimon.streaming.writing.partition_times import FORMATTER, PATTERN, STRICT, PartitionTimes
+from pypaimon.streaming.writing.row_layout import BadRowError
+from support.java.live import JavaError, LiveJava
 
 pytestmark = pytest.mark.java
 
@@ -54,6 +61,111 @@ def rows_of(table: Any) -> pa.Table:
 def rows_in_java(java: LiveJava) -> int:
     reply = java.call("read", options={"scan.mode": "latest-full"})
     return sum(len(split["rows"]) for plan in reply["plans"] for split in plan["splits"])
+
+
+TEXTS: dict[str, tuple[list[Any], list[str], list[str]]] = {
+    "DATE": (
+        ["1969-12-31", "2024-02-29", None],
+        ["2024-02-29", "2024-2-29", "19782", "-1", "1969-12-31", "2024-01-01", "__DEFAULT_PARTITION__"],
+        ["soon", "2024-02-30", ""],
+    ),
+    "INT": ([7, -7, None], ["7", "+7", "-7", "007", "8", "__DEFAULT_PARTITION__"], ["7.0", " 7", "", "7_0"]),
+    "DECIMAL(10, 2)": (["1.50", "-0.01"], ["1.5", "1.50", "15e-1", "-.01", "+1.5", "9"], ["one", "", " 1.5"]),
+    "BOOLEAN": ([True, False], ["true", "T", "Yes", "1", "0", "FALSE"], ["on", " true", ""]),
+    "DOUBLE": ([0.0, -0.0, "NaN", 1.5], ["0", "-0.0", "NaN", "1.5", " 15e-1 ", "+1.5"], ["nan", "1_5", "", "inf"]),
+    "FLOAT": ([0.1, 0.5], ["0.1", "0.5", "5e-1"], ["0.10000000001", "x"]),
+    "TIMESTAMP(3)": (
+        ["2024-02-29T08:30:00", "2024-02-29T08:30:00.120", "2024-02-29T00:00:00"],
+        ["2024-02-29 08:30:00", "2024-2-29 8:30:0", "2024-02-29", "1709195400120", "2024-02-29 08:30:00.12"],
+        ["2024-02-29 08:30", "24-02-29", "2024-02-29 08:30:00Z"],
+    ),
+    "TIME(3)": (["08:30:00", "08:30:00.120"], ["08:30:00", "8:30", "8:30:0.12", "30600120", "08"], ["noon", ""]),
+    "STRING": (["a", "", "2024"], ["a", "", "2024", "b", "__DEFAULT_PARTITION__"], []),
+}
+"""Values of a partition column, texts that name partitions, and texts that Java refuses, by type."""
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_text_names_the_partition_that_java_overwrites_by_it(java: LiveJava, tmp_path: Path, kind: str) -> None:
+    values, texts, wrong = TEXTS[kind]
+    java.call("create", warehouse=str(tmp_path), fields=[["p", kind], ["k", "INT"]], partition_keys=["p"],
+              primary_keys=[], options={"bucket": "-1", "write-only": "true"})  # fmt: skip
+    rows = [["+I", value, number] for number, value in enumerate(values)]
+    static = {"options": {"dynamic-partition-overwrite": "false"}, "flushes": []}
+    table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
+    fields = table.partition_keys_fields
+    for text in texts:
+        java.call("write", flushes=[rows])
+        before = live_partitions(table)
+        named = PartitionSpec.of(table.table_schema, {"p": text}, "partition").matches(pa.array(before), fields)
+        java.call("overwrite", partition={"p": text}, **static)
+        assert live_partitions(table) == pa.array(before).filter(pc.invert(named)).to_pylist(), text
+    for text in wrong:
+        with pytest.raises(JavaError):
+            java.call("overwrite", partition={"p": text}, **static)
+        with pytest.raises(StreamConfigError):
+            PartitionSpec.of(table.table_schema, {"p": text}, "partition")
+
+
+def live_partitions(table: Any) -> list[bytes]:
+    directory = TableDirectory.of(table)
+    state = TableState(directory, directory.snapshots.get_latest_snapshot())
+    return sorted({each.partition for each in state.files(None)})
+
+
+FORMATTERS = [
+    (None, "$p"),
+    ("yyyyMMdd", None),
+    ("yyyy-MM-dd HH:mm:ss", None),
+    ("yyyy-M-d", None),
+    ("yyyy-MM-dd['T'HH[:mm[:ss[.SSS]]]]", None),
+    ("uuuu/MM/dd", "$p/01"),
+    ("yyMMdd", None),
+    ("yyyyMM", None),
+    ("yyyy-MM-dd HH:mm", "$p $q:00"),
+]
+TIMES = [
+    *("20240229", "2024-02-29", "2024-2-9", "2024-13-01", "2024-00-10", "2024-02-31", "2024-01-32", "202402290", "x"),
+    *("2024-02-29 08:30:00", "2024-02-29 24:30:00", "2024-02-29T08:30", "2024-02-29T08", "2024-02-29T08:30:00.120"),
+    *("2024/02", "240229", "0000-01-01", "", "2024-02-29 8:3:0.5", " 2024-02-29", "+2024-01-01", "-2024-01-01"),
+]
+
+
+@pytest.mark.parametrize(("formatter", "pattern"), FORMATTERS, ids=map(str, FORMATTERS))
+def test_only_partitions_that_java_takes_for_times_are_written(
+    java: LiveJava, tmp_path: Path, formatter: str | None, pattern: str | None
+) -> None:
+    options = {STRICT: "true", FORMATTER: formatter, PATTERN: pattern, "bucket": "-1"}
+    given = {key: value for key, value in options.items() if value is not None}
+    java.call("create", warehouse=str(tmp_path), fields=[["p", "STRING"], ["q", "INT"]], partition_keys=["p", "q"],
+              primary_keys=[], options=given)  # fmt: skip
+    table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
+    checked = PartitionTimes.of(table)
+    assert checked is not None
+    for text in [*TIMES, None]:
+        is_written = is_done(JavaError, partial(java.call, "write", flushes=[[["+I", text, 7]]]))
+        assert is_done(BadRowError, partial(checked.check, (text, 7))) is is_written, text
+
+
+def is_done(error: type[Exception], call: Callable[[], Any]) -> bool:
+    with suppress(error):
+        call()
+        return True
+    return False
+
+
+def test_a_writer_takes_no_partition_that_says_no_time(tmp_path: Path) -> None:
+    columns = pa.schema([("p", pa.string()), ("k", pa.int64())])
+    table = made(tmp_path, columns, **{STRICT: "true", FORMATTER: "yyyyMMdd"})
+    with stream_write_builder(table).open_sync() as writer:
+        writer.write(pa.table({"p": ["20240229"], "k": [1]}, schema=columns))
+        writer.commit()
+        with pytest.raises(BadRowError, match=r"'p': '2024-02-29'.*partition.timestamp-formatter"):
+            writer.write(pa.table({"p": ["2024-02-29"], "k": [2]}, schema=columns))
+            writer.commit()
+    with pytest.raises(UnsupportedTableError, match=r"'MMM', which is not checked here"):
+        stream_write_builder(table.copy({FORMATTER: "yyyy-MMM-dd"})).open_sync().__enter__()
+    assert rows_of(table.copy({STRICT: "false"})).num_rows == 1
 
 
 @pytest.mark.parametrize("keyed", [False, True])

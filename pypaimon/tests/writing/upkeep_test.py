@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pypaimon.streaming import compact
 from pypaimon.streaming.writing.upkeep import left_out
 from support.tables.written_tables import key_value_table, rows
 
@@ -45,6 +46,30 @@ def test_writers_of_a_process_tell_once_what_they_do_not_do(tmp_path: Path, capl
 def test_of_a_write_only_table_java_leaves_the_upkeep_to_others_too(tmp_path: Path) -> None:
     table = key_value_table(tmp_path, **ASKED, **{"write-only": "true"})
     assert left_out(table.handle()) == "commit.callbacks (have Java commit)"
+
+
+CALLED = {
+    "tag.callbacks": "org.example.TagCallback",
+    "visibility-callback.enabled": "true",
+    "commit.custom-listeners": "listener",
+    "partition.idle-time-to-done": "1 h",
+    "partition.end-input-to-done": "true",
+    "tag.create-success-file": "false",
+    "partition.idle-time-to-report-statistic": "0 s",
+}
+
+
+def test_what_is_called_after_a_commit_is_told_of_compactions_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = key_value_table(tmp_path, **CALLED)
+    for _ in range(2):
+        compact(table.handle())
+    ((line),) = lines(caplog)
+    assert [each.split(" (")[0] for each in line["options"].split("), ")] == [
+        "tag.callbacks", "commit.custom-listeners", "visibility-callback.enabled", "partition.idle-time-to-done",
+        "partition.end-input-to-done",
+    ]  # fmt: skip
 
 
 def test_a_table_that_asks_for_nothing_is_told_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row_encoding import all_forms
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.writing.commit.conflicts import KeyIndexes, check_bucket_counts, check_key_indexes
@@ -45,7 +45,7 @@ class AsGiven:
         compaction: Whether they leave the rows as they are.
         always: Whether they leave a snapshot, also if there are none.
         key_indexes: Index files that must be those of their partitions still.
-        buckets_of: Snapshot by which rows were divided into a fixed number of buckets; None: that need not be checked.
+        buckets_of: Snapshot by which rows were divided into a fixed number of buckets, 0 for none; None: not known.
     """
 
     given: Changes
@@ -70,9 +70,8 @@ class AsGiven:
         """They; raises `CommitConflictError`, `KeyIndexConflictError` where it is about index files."""
         if self.key_indexes:
             check_key_indexes(state.index, self.key_indexes)
-        # Only what replaces rows can divide a partition anew.
-        if self.buckets_of is not None and state.was_overwritten_after(self.buckets_of):
-            check_bucket_counts([*state.files(self.given.partitions), *self.given.files])
+        if self.kind == APPEND and any(each.total_buckets > 0 for each in self.given.files):
+            check_bucket_counts([*state.files_since(self.buckets_of, self.given.partitions), *self.given.files])
         return self.given
 
 
@@ -84,18 +83,18 @@ class InPlaceOf:
 
     Attributes:
         given: The new files.
-        partitions: Values by column, of partition columns that need not be all: every partition that has them is
-            replaced. None: the whole table. Empty: those that new files lie in.
+        replaced: Which partitions: those that have some values, `all`, or those of the new files (`written`).
     """
 
     given: Changes
-    partitions: Sequence[Mapping[str, Any]] | None
+    replaced: PartitionSpec | Literal["all", "written"]
     kind: str = OVERWRITE
     always: bool = True
     may_conflict: bool = False
 
     def changes(self, state: TableState) -> Changes:
         """The new files, and the end of those that are there."""
+        check_bucket_counts(self.given.files)
         rows = self._rows(state)
         deleted = [each.deleted() for each in state.files(rows)]
         index = [{**each, "_KIND": int(EntryKind.DELETE)} for each in state.index if _is_in(each["_PARTITION"], rows)]
@@ -103,25 +102,18 @@ class InPlaceOf:
 
     def _rows(self, state: TableState) -> set[bytes] | None:
         """Serialised rows of the partitions that are replaced; None: of all."""
-        if self.partitions is None:
+        if self.replaced == "all":
             return None
         new = {each.partition for each in self.given.files}
-        if not self.partitions:
+        if self.replaced == "written":
             return all_forms(new, state.directory.table.partition_keys_fields)
-        specs = self.partitions
-        replaced = state.partitions(lambda values: any(_matches(spec, values) for spec in specs))
-        for row in new:
-            if not any(_matches(spec, state.values_of(row)) for spec in specs):
-                raise StreamConfigError(
-                    f"Rows of partition {state.values_of(row)} would be written, and only {list(specs)} is to be "
-                    "overwritten. Name their partition too, or leave them out."
-                )
-        return replaced
+        for row in new - state.matching(new, self.replaced):
+            raise StreamConfigError(
+                f"Rows of partition {state.values_of(row)} would be written, and only {dict(self.replaced.given)} is "
+                "to be overwritten. Name their partition too, or leave them out."
+            )
+        return state.partitions(self.replaced)
 
 
 def _is_in(partition: bytes, rows: set[bytes] | None) -> bool:
     return rows is None or partition in rows
-
-
-def _matches(spec: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    return all(values.get(name) == value for name, value in spec.items())

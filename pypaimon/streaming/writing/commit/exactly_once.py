@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.io.conditional_writes import ChangedFileError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import Snapshot
@@ -30,7 +31,7 @@ from pypaimon.streaming.writing.commit.snapshot_commit import GaveUpError, Snaps
 from pypaimon.streaming.writing.commit.strict_mode import StrictMode
 
 _LOG = StreamLog(__name__)
-Overwrite: TypeAlias = bool | Sequence[Mapping[str, Any]]
+Overwrite: TypeAlias = bool | PartitionSpec
 _TRIES = 8
 # What Paimon takes for the identifier of a commit that has none.
 _UNNUMBERED = 2**63 - 1
@@ -64,7 +65,7 @@ def commit_once(
         identifier: Commit identifier.
         messages: pypaimon's commit messages of all that was written. Compact increments make a second snapshot.
         overwrite: Whether they replace what is there: whole partitions with `dynamic-partition-overwrite`, else
-            everything. Partitions by their values (`[{"dt": "2026-01-01"}]`): these, and no others are written.
+            everything. A spec: the partitions that have its values, and no others are written.
         assumption: Beats what would be `CommitUnknownError`.
         ordered: Whether identifiers grow, as those of a stream do. Otherwise any that is not in the table is committed,
             whatever was committed before.
@@ -77,8 +78,8 @@ def commit_once(
         fresh: Whether no commit of these messages was ever tried, so that their files are deleted where this one is not
             tried either. Otherwise they stay then, for a snapshot may name them.
         key_indexes: The index files that decided the buckets of the rows; nothing is committed where others are there.
-        buckets_of: Snapshot by which rows were divided into a fixed number of buckets; nothing is committed where a
-            partition was divided anew since. None: that need not be checked.
+        buckets_of: Snapshot by which rows were divided into a fixed number of buckets, 0 for none; nothing is committed
+            where a partition has another number since. None: it is not known, so all files are looked at.
         check: Raises where this is not the table that it was. Not called where the snapshot of the session's last
             commit tells that.
 
@@ -256,7 +257,7 @@ def _plan(
     if overwrite is not True:
         return InPlaceOf(changes, overwrite)
     by_partition = table.partition_keys and table.options.dynamic_partition_overwrite()
-    return InPlaceOf(changes, () if by_partition else None)
+    return InPlaceOf(changes, "written" if by_partition else "all")
 
 
 def _check_order(user: str, batch: int, status: CommitStatus, ordered: bool) -> None:

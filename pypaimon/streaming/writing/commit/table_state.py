@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.metadata.index_manifests import index_records
 from pypaimon.streaming.metadata.manifest_tables import list_parser
 from pypaimon.streaming.metadata.manifests import live
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
-from pypaimon.streaming.writing.commit.file_changes import OVERWRITE, FileChange, Record
+from pypaimon.streaming.writing.commit.file_changes import APPEND, OVERWRITE, FileChange, Record
 from pypaimon.streaming.writing.commit.manifest_merge import which_may_hold
 from pypaimon.streaming.writing.commit.manifest_records import changes_of
 
@@ -56,19 +57,42 @@ class TableState:
         if partitions is not None:
             fields = self.directory.table.partition_keys_fields
             wanted = which_may_hold(self.manifests, partitions, fields)
-            rows = pa.array(list(partitions), pa.binary())
-            return self._live(wanted, lambda found: found.filter(pc.is_in(found["partition"], value_set=rows)))
+            return self._live(wanted, _inside(partitions))
         return self._live(self.manifests, None)
 
-    def was_overwritten_after(self, snapshot: int) -> bool:
-        """Whether rows may have been replaced after a snapshot, up to the one of this state. Looks at each between."""
-        latest = 0 if self.snapshot is None else self.snapshot.id
-        between = (self.directory.snapshots.try_get(number) for number in range(snapshot + 1, latest + 1))
-        return any(each is None or each.commit_kind == OVERWRITE for each in between)
+    def files_since(self, known: int | None, partitions: Collection[bytes]) -> list[FileChange]:
+        """Files that say into how many buckets partitions are divided, unless a snapshot has told that already.
 
-    def partitions(self, wanted: Callable[[dict[str, Any]], bool]) -> set[bytes]:
-        """Serialised rows of the partitions that have files, and whose values by column are wanted."""
-        return {row for row in {each.partition for each in self.files(None)} if wanted(self.values_of(row))}
+        An OVERWRITE may divide a partition anew, and an APPEND may bring the first files of one.
+
+        Args:
+            known: Id of that snapshot, 0 for none; None: nothing is known.
+            partitions: Serialised rows.
+        """
+        if known is None:
+            return self.files(partitions)
+        latest = 0 if self.snapshot is None else self.snapshot.id
+        between = [self.directory.snapshots.try_get(number) for number in range(known + 1, latest + 1)]
+        if any(each is None or each.commit_kind == OVERWRITE for each in between):
+            return self.files(partitions)
+        lists = [each.delta_manifest_list for each in between if each is not None and each.commit_kind == APPEND]
+        if not lists:
+            return []
+        try:
+            manifests = pa.concat_tables(self.directory.manifests.manifest_lists(lists))
+            return changes_of(self.directory.manifests.entries(manifests, kept=_inside(partitions)))
+        except FileNotFoundError:
+            # It has expired with its snapshot meanwhile.
+            return self.files(partitions)
+
+    def partitions(self, spec: PartitionSpec) -> set[bytes]:
+        """Serialised rows of the partitions that have files and the values of a spec."""
+        return self.matching({each.partition for each in self.files(None)}, spec)
+
+    def matching(self, rows: Collection[bytes], spec: PartitionSpec) -> set[bytes]:
+        """Those of serialised rows of partitions that have the values of a spec."""
+        found = pa.array(list(rows), pa.binary())
+        return set(found.filter(spec.matches(found, self.directory.table.partition_keys_fields)).to_pylist())
 
     def values_of(self, row: bytes) -> dict[str, Any]:
         """Values by column of a serialised partition row."""
@@ -80,3 +104,9 @@ class TableState:
             return []
         table = list_parser().flattened([dict(each) for each in manifests])
         return changes_of(live(self.directory.manifests.entries(table, kept=kept)))
+
+
+def _inside(partitions: Collection[bytes]) -> Callable[[pa.Table], pa.Table]:
+    """Takes those of entries that lie in partitions."""
+    rows = pa.array(list(partitions), pa.binary())
+    return lambda found: found.filter(pc.is_in(found["partition"], value_set=rows))

@@ -32,6 +32,7 @@ class FileKind:
         suffix: What their names end with, behind the number.
         source: Where their records come from: `APPENDED`, or `COMPACTED`.
         indexes: Which file indexes they have; None: none.
+        target_rows: A file ends once it has this many rows; None: there is no such bound.
     """
 
     format: str
@@ -41,6 +42,7 @@ class FileKind:
     suffix: str
     source: int
     indexes: IndexOptions | None = None
+    target_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,6 @@ class FileOptions:
         changelog: Changelog files.
         zstd_level: Level of the codec zstd.
         target_bytes: A file ends once it has this many bytes.
-        target_rows: A file ends once it has this many rows; None: there is no such bound.
         thin: Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`).
         page_index: Whether Parquet files have a page index.
         level: The level that they belong to: 0 what is written, above it what is compacted.
@@ -62,7 +63,6 @@ class FileOptions:
     changelog: FileKind
     zstd_level: int
     target_bytes: int
-    target_rows: int | None
     thin: bool
     page_index: bool
     level: int = 0
@@ -71,10 +71,10 @@ class FileOptions:
     def of_compacted(table: Any, level: int) -> FileOptions:
         """Those of the files that a compaction makes for a level (0 for a table without levels).
 
-        Errors as `of`.
+        Of them only changelog files, which are new rows, end by their number of rows. Errors as `of`.
         """
         made = FileOptions.of(table, "", level)
-        return replace(made, data=replace(made.data, source=COMPACTED), target_rows=None)
+        return replace(made, data=replace(made.data, source=COMPACTED, target_rows=None))
 
     @staticmethod
     def of(table: Any, user: str, level: int = 0) -> FileOptions:
@@ -112,13 +112,11 @@ class FileOptions:
             options.text("changelog-file.prefix") or _CHANGELOG_PREFIX,
             options.text("changelog-file.stats-mode") or stats,
         )
-        rows = options.integer("target-file-row-num", least=1)
         return FileOptions(
             data,
             changelog,
             _zstd_level(options),
             target_file_bytes(options, keyed),
-            rows,
             keyed and options.boolean("data-file.thin-mode", False),
             options.boolean("parquet.write-page-index.enabled", True),
             level,
@@ -130,9 +128,9 @@ class FileOptions:
         made = FileOptions.of(table, "")
         options = OptionValues(table.options.options.to_map())
         stats = StatsModes({field.name: NONE for field in table.fields}, made.data.stats.dense)
-        data = replace(made.data, format="blob", compression="none", stats=stats, suffix=BLOB_FILE, indexes=None)
+        data = FileKind("blob", "none", made.data.prefix, stats, BLOB_FILE, made.data.source)
         target = options.size_bytes("blob.target-file-size", made.target_bytes)
-        return replace(made, data=data, target_bytes=target, target_rows=None)
+        return replace(made, data=data, target_bytes=target)
 
 
 def target_file_bytes(options: OptionValues, keyed: bool) -> int:
@@ -151,7 +149,8 @@ def _kind(
     codec = compression.strip().lower()
     between = f".{codec}" if options.boolean("file.suffix.include.compression", False) else ""
     modes = StatsModes.of(options, [field.name for field in table.fields], stats)
-    return FileKind(format_, codec, prefix, modes, f"{between}.{format_}", APPENDED)
+    rows = options.integer("target-file-row-num", least=1)
+    return FileKind(format_, codec, prefix, modes, f"{between}.{format_}", APPENDED, target_rows=rows)
 
 
 def _writer_prefix(prefix: str, user: str) -> str:

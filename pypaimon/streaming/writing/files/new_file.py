@@ -90,7 +90,7 @@ class NewFile:
     @property
     def rows_left(self) -> int | None:
         """How many rows it can still take; None: any number."""
-        most = self._files.options.target_rows
+        most = self._kind.target_rows
         return None if most is None else most - self.rows
 
     def write(self, data: pa.Table) -> None:
