@@ -233,6 +233,12 @@ def test_a_delete_that_removes_the_row_leaves_first_values_given(
     assert found == [("-D" if records[-1][0] == 3 else "+I", {"k": 1, "v": kept})]
 
 
+def test_a_retraction_takes_as_many_elements_as_it_holds() -> None:
+    lists = pa.list_(pa.int32())
+    assert aggregate("collect", lists, [[1, 2, 1], [1, 3], None, []], [0, 3, 3, 3]) == [2, 1]
+    assert aggregate("collect", lists, [[1, 2], [1, 3], [2]], [0, 0, 3], distinct="true") == [1, 3]
+
+
 def test_decimals_of_18_digits_may_outgrow_their_precision_as_in_java() -> None:
     nines = Decimal("99.99")
     assert aggregate("sum", pa.decimal128(4, 2), [nines, nines]) == Decimal("199.98")

@@ -65,12 +65,12 @@ class Bound:
 
 
 def reading(name: str, give: Callable[[Any, Any], object], *bound: Any) -> Bound:
-    """One of a builder of streams."""
+    """One of the settings of a stream."""
     return Bound(name, lambda table, value: give(stream_read_builder(table.handle()), value), *bound)
 
 
 def of_table(key: str, give: Callable[[Any], object], *bound: Any) -> Bound:
-    """One of a table's options, told by what reads it."""
+    """One of the options of a table, given to the code that reads it."""
     return Bound(key, lambda table, value: give(table.handle(**{key: str(value)})), *bound)
 
 
