@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from moto.server import DomainDispatcherApplication, create_backend_app
 from pyarrow.fs import S3FileSystem
 from pypaimon import CatalogFactory
-from werkzeug.serving import make_server
 
 ACCESS_KEY, SECRET_KEY = "an-access-key", "a-secret-key-that-nobody-may-see"
 BUCKET = "lake"
@@ -41,6 +39,10 @@ class S3Server:
     """
 
     def __init__(self) -> None:
+        # It takes a second of each worker that has no server.
+        from moto.server import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
         self.keys: dict[str, str | None] | None = None
         self.agents = ""
         self.heeds_conditions = True
