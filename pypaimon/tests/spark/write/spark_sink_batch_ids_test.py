@@ -24,9 +24,10 @@ from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.ledger_record import Record
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.samples import examples
 from support.spark.sink_world import World, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 SNAPSHOTS = 1001
 
@@ -72,7 +73,7 @@ def record_of(world: World) -> Path:
     return world.path / "consumer" / "sink-query"
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(24))
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=10), st.sets(st.integers(0, 9)))
 def test_named_batches_are_written_once_each_in_any_order(ids: list[int], expiries: set[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -21,7 +21,7 @@ from support.spark.sink_world import OTHER, World, applied, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-EXAMPLES = 500 if SOAK else 10
+EXAMPLES = 500 if SOAK else 5
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}
 
 
