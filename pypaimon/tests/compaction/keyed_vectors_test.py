@@ -187,7 +187,7 @@ def leveled(directory: Path, **options: str) -> Marked:
     marked = Marked(
         directory, {**VECTORS, "num-sorted-run.compaction-trigger": "9", "target-file-size": "1 b", **options}
     )
-    marked.write(upserts(*range(30), value=0))
+    marked.write(upserts(*range(12), value=0))
     marked.compact(full=True)
     marked.write([*upserts(3, 5, value=1), (7, None, None, True)])
     marked.compact()

@@ -26,7 +26,7 @@ from support.tables.streamed_table import available
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-SNAPSHOTS, POLLS = (10_000, 100_000) if SOAK else (192, 960)
+SNAPSHOTS, POLLS = (10_000, 100_000) if SOAK else (384, 1_920)
 EPOCHS = 16
 ROUND = 8
 """Snapshots between two times that the stream has caught up."""

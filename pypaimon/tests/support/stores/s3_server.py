@@ -40,7 +40,7 @@ class S3Server:
 
     def __init__(self) -> None:
         # It takes a second of each worker that has no server.
-        from moto.server import DomainDispatcherApplication, create_backend_app
+        from moto.server import create_backend_app
         from werkzeug.serving import make_server
 
         self.keys: dict[str, str | None] | None = None
@@ -54,7 +54,7 @@ class S3Server:
         self._lock = threading.Lock()
         self._comparing = threading.Lock()
         self._application: Application = self._compared
-        self._backend: Application = DomainDispatcherApplication(create_backend_app)
+        self._backend: Application = create_backend_app("s3")
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
