@@ -29,7 +29,7 @@ from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed, some
 from support.stores.postgres_server import postgres
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 KEYED, APPENDED = ("id",), ()
 
@@ -219,7 +219,7 @@ replicate(builder.with_end(latest=True), target)
 """
 
 
-@both
+@pytest.mark.parametrize("database", some("killed before a commit", ["SQLite", "Postgres"], 1), indirect=True)
 def test_whoever_is_killed_before_its_commit_goes_on_exactly_once(
     database: Database, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -7,16 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
 
 from pypaimon.streaming import StreamConfigError, stream_read_builder, stream_write_builder
 from pypaimon.streaming.batches.update_pairs import paired, pairs_unbroken
 from pypaimon.streaming.reading.read_layout import DEFAULT_BATCH_SIZE
+from support.samples import examples
 from support.tables.orders import COLUMNS, catalog, orders
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 ROWS = pa.schema([("_row_kind", pa.string()), ("id", pa.float64()), ("n", pa.int64())])
 RECORDS = st.lists(
@@ -47,11 +48,13 @@ def pairs(rows: pa.Table) -> list[tuple[str, int | None, int | None]]:
     return list(zip(found["_row_kind"].to_pylist(), *sides, strict=True))
 
 
+@settings(max_examples=examples(100))
 @given(RECORDS)
 def test_each_record_is_in_one_row_and_an_update_is_one(records: list[tuple[str, float]]) -> None:
     assert pairs(table(records)) == model(records)
 
 
+@settings(max_examples=examples(100))
 @given(RECORDS, st.lists(st.integers(1, 4), min_size=12, max_size=12))
 def test_pairs_do_not_depend_on_where_rows_are_cut(records: list[tuple[str, float]], cuts: list[int]) -> None:
     batches = []
@@ -101,10 +104,10 @@ def test_a_stream_cuts_no_update_in_two(tmp_path: Path) -> None:
     builder = stream_read_builder(tables.get_table("db.t")).with_start("earliest").with_end(latest=True)
     with builder.open_sync(batch_bytes=1) as stream:
         batches = list(stream)
-    told = [batch.update_pairs() for batch in batches]
+    told = pa.concat_tables(batch.update_pairs() for batch in batches)
     assert len(batches) > 1
-    assert [kind for each in told for kind in each["_row_kind"].to_pylist()] == ["+I", *kinds[2::2]]
-    assert sum(each["before"].null_count + each["after"].null_count for each in told) == 1
+    assert told["_row_kind"].combine_chunks().equals(pa.array(["+I", *kinds[2::2]]))
+    assert told["before"].null_count + told["after"].null_count == 1
 
 
 def test_without_kinds_rows_are_inserts_and_without_keys_they_are_refused(tmp_path: Path) -> None:

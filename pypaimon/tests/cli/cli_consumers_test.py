@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -119,8 +120,8 @@ def test_nothing_happens_without_a_yes(
     manager: ConsumerManager, program: Program, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = manager.consumers()
-    with program.start("consumers", command[0], "db.orders", *command[1:]) as running:
-        _, errors = running.communicate("n\n", timeout=600)
-    assert running.returncode == 130
-    assert "db.orders" in errors
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    found = program("consumers", command[0], "db.orders", *command[1:])
+    assert found.code == 130
+    assert "db.orders" in found.err
     assert manager.consumers() == before

@@ -200,10 +200,9 @@ def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_the_demo_is_a_command(program: Program) -> None:
-    command = [*PROGRAM, "demo", "--seconds", "0.5", "--interval", "0.1", "--plain"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "equal the table" in result.stdout
+    found = program.bare("demo", "--seconds", "0.5", "--interval", "0.1", "--plain")
+    assert (found.code, found.err) == (0, "")
+    assert "equal the table" in found.out
 
 
 def test_retry_does_all_of_it_again_while_what_fails_may_pass(

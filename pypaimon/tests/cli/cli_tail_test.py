@@ -7,6 +7,7 @@ import io
 import json
 import re
 import signal
+import sys
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -20,10 +21,11 @@ from pypaimon import Schema
 from pypaimon.streaming.cli.app import run
 from pypaimon.streaming.cli.settings import start_of
 from support.docs.cli_runs import Program
+from support.samples import some
 from support.tables.orders import CHANGES, ORDERS, append, catalog, change, create_orders, events, orders, write
 from support.tables.streamed_table import expire
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 ALL = [{"_row_kind": kind, "id": key, "status": status, "amount": amount} for _, kind, key, status, amount in CHANGES]
 
@@ -112,14 +114,12 @@ def test_a_table_spells_out_what_would_move_the_cursor(tables: Any, program: Pro
     assert row.endswith("x…")
 
 
-def test_prints_an_arrow_stream(tables: Any, program: Program) -> None:
+def test_prints_an_arrow_stream(tables: Any, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     orders(tables)
-    with program.start(
-        "tail", "db.orders", "--until-latest", "-f", "arrow", "--start", "2", "--columns", "id"
-    ) as running:
-        assert running.stdout is not None
-        content = running.stdout.buffer.read()
-    table = pa.ipc.open_stream(content).read_all()
+    content = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content))
+    assert program("tail", "db.orders", "--until-latest", "-f", "arrow", "--start", "2", "--columns", "id").code == 0
+    table = pa.ipc.open_stream(content.getvalue()).read_all()
     assert table.to_pydict() == {"_row_kind": ["-U", "+U", "-D"], "id": [1, 1, 2]}
 
 
@@ -247,7 +247,7 @@ def test_a_termination_saves_what_was_printed(tables: Any, program: Program) -> 
     assert [row["value"] for row in found.records] == [70, 71, 72]
 
 
-@pytest.mark.parametrize("form", ["json", "table"])
+@pytest.mark.parametrize("form", some("broken pipes", ["json", "table"], 1))
 def test_a_broken_pipe_ends_it_quietly(tables: Any, program: Program, form: str) -> None:
     table = events(tables)
     with program.start("tail", "db.events", "--format", form, "--poll", "0.05") as running:

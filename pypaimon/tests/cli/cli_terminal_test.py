@@ -16,9 +16,10 @@ from rich.console import Console
 
 from pypaimon.streaming.cli.catching_up import CatchingUp
 from support.docs.cli_runs import PROGRAM, Program
+from support.samples import some
 from support.tables.orders import catalog, change, create_orders
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 tail = import_module("pypaimon.streaming.cli.tail")
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TERM": "xterm", "COLUMNS": "200"}
@@ -55,7 +56,10 @@ def test_a_terminal_without_utf_8(table: Any, tmp_path: Path) -> None:
     assert b"Traceback" not in shown
 
 
-@pytest.mark.parametrize(("form", "text"), [("json", '"status":"\\u00fc"'), ("csv", "+I,1,ü")])
+FORMS = [("json", '"status":"\\u00fc"'), ("csv", "+I,1,ü")]
+
+
+@pytest.mark.parametrize(("form", "text"), some("pipes without UTF-8", FORMS, 1))
 def test_a_pipe_without_utf_8(table: Any, tmp_path: Path, form: str, text: str) -> None:
     found = subprocess.run(command(tmp_path, form), capture_output=True, env=ASCII, timeout=600, check=False)
     assert (found.returncode, found.stderr) == (0, b"")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ import pyarrow.parquet
 import pytest
 from pypaimon import CatalogFactory, Schema
 
-from support.docs.cli_runs import PROGRAM, Outcome, Program
+from support.docs.cli_runs import Outcome, Program
 from support.tables.handles import batch_read, batch_table
 
 pytestmark = pytest.mark.slow
@@ -122,13 +121,15 @@ def test_what_tail_prints_can_be_written_again(
     assert held(catalog, "copy") == held(catalog) == rows(*range(9)).to_pylist()
 
 
-def test_a_pipe_from_tail_as_programs(program: Program, catalog: Any, tmp_path: Path) -> None:
+def test_a_pipe_from_tail_as_a_program(
+    program: Program, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pa.parquet.write_table(rows(*range(9)), tmp_path / "rows.parquet")
     assert program("write", "db.t", str(tmp_path / "rows.parquet")).code == 0
-    where = ["--warehouse", str(tmp_path), "--format", "arrow"]
-    with subprocess.Popen([*PROGRAM, "tail", "db.t", "--until-latest", *where], stdout=subprocess.PIPE) as tail:
-        found = subprocess.run([*PROGRAM, "write", "db.copy", *where], stdin=tail.stdout, capture_output=True)
-    assert (tail.returncode, found.returncode, found.stderr.decode()) == (0, 0, "")
+    with program.start("tail", "db.t", "--until-latest", "--format", "arrow") as tail:
+        monkeypatch.setattr(sys, "stdin", tail.stdout)
+        found = program("write", "db.copy", "--format", "arrow")
+        assert (tail.wait(600), found.code, found.err) == (0, 0, "")
     assert held(catalog, "copy") == rows(*range(9)).to_pylist()
 
 

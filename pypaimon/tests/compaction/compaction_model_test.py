@@ -23,7 +23,7 @@ from support.samples import SOAK
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-EXAMPLES = 300 if SOAK else 3
+EXAMPLES = 300 if SOAK else 2
 BUDGET = settings(
     max_examples=EXAMPLES,
     deadline=None,

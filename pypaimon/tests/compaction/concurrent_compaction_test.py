@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 DUE = {"num-sorted-run.compaction-trigger": "2", "compaction.min.file-num": "2"}
 LAST = 60
-STEP = 1 if SOAK else 5
+STEP = 1 if SOAK else 9
 
 
 def world_of(directory: Path, *, keyed: bool) -> World:

@@ -187,7 +187,7 @@ def leveled(directory: Path, **options: str) -> Marked:
     marked = Marked(
         directory, {**VECTORS, "num-sorted-run.compaction-trigger": "9", "target-file-size": "1 b", **options}
     )
-    marked.write(upserts(*range(30), value=0))
+    marked.write(upserts(*range(12), value=0))
     marked.compact(full=True)
     marked.write([*upserts(3, 5, value=1), (7, None, None, True)])
     marked.compact()
@@ -234,7 +234,7 @@ def test_rows_that_are_marked_meanwhile_stay_gone(tmp_path: Path, force: str) ->
 
 
 def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
-    for steps in range(1 + sample_seed() % 9, 70, 9):
+    for steps in range(1 + sample_seed() % 19, 90, 19):
         marked = leveled(tmp_path / str(steps))
         marked.write(upserts(3, 4, 50, value=9))
         table = marked.table.copy({})
@@ -246,7 +246,7 @@ def test_a_process_dies_at_every_request(tmp_path: Path) -> None:
             marked.check()
             continue
         break
-    assert 9 < steps < 60
+    assert 19 < steps < 80
 
 
 def test_an_index_file_that_is_damaged_ends_the_compaction(tmp_path: Path) -> None:

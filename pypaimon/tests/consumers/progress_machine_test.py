@@ -402,7 +402,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
 TestProgress = ProgressMachine.TestCase
 TestProgress.settings = settings(
-    max_examples=2500 if SOAK else 30,
+    max_examples=2500 if SOAK else 10,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

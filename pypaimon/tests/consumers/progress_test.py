@@ -14,8 +14,9 @@ from pypaimon.streaming.consumers.progress import CommitMode
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.position import Position
 from support.groups.consumer_group import Group, at
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 @pytest.fixture
@@ -275,7 +276,7 @@ def test_a_seek_forgets_no_unconfirmed_plan_that_counts_as_one_with_later_ones(
     ),
     most=st.integers(1, 5),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_of_many_unconfirmed_plans_none_is_confirmed_too_early_and_the_last_confirms_all(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], most: int
 ) -> None:

@@ -25,7 +25,7 @@ from support.tables.databases import Database, Doors, keys
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-ONE_IN = 1 if SOAK else 40
+ONE_IN = 1 if SOAK else 80
 """Each line is in the sample of one in so many commits."""
 LONG = 60
 """Seconds after which a call counts as one that does not come back."""

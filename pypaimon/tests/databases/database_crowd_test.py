@@ -23,7 +23,7 @@ from support.tables.databases import Database, keys
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
-TABLES = 1000 if SOAK else 60
+TABLES = 1000 if SOAK else 30
 BUSY = 10
 MOST_THREADS = 48
 MOST_MEGABYTES = 300
@@ -106,14 +106,14 @@ def test_many_tables_cost_little_and_none_starves(tmp_path: Path) -> None:
 def test_a_table_that_is_far_behind_holds_up_no_other(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.create("far")
-    for number in range(40):
+    for number in range(20):
         database.write("far", number)
     for number in range(5):
         database.create(f"t{number}", number)
     builder = database.stream().with_start("earliest").for_each(lambda each: each.with_limits(max_splits=1))
     with builder.open_sync(read_ahead_bytes=1) as stream:
-        tables = [next(stream).table for _ in range(45)]
-    assert max(index for index, name in enumerate(tables) if name != "far") < 40
+        tables = [next(stream).table for _ in range(25)]
+    assert max(index for index, name in enumerate(tables) if name != "far") < 20
 
 
 @pytest.fixture(scope="module")

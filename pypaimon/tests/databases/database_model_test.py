@@ -29,7 +29,7 @@ STEPS = st.lists(
 
 @settings(
     deadline=None,
-    max_examples=400 if SOAK else 12,
+    max_examples=400 if SOAK else 6,
     suppress_health_check=list(HealthCheck),
 )
 @given(STEPS, st.sampled_from([None, "latest", "earliest", "latest-full"]), st.booleans())

@@ -27,7 +27,7 @@ from support.tables.databases import Database, keys
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
-SEEDS = 150 if SOAK else 3
+SEEDS = 150 if SOAK else 1
 NAMES = ("a", "b", "c", "d")
 
 

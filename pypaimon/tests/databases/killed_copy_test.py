@@ -21,7 +21,7 @@ from support.tables.databases import Database
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-KILLS, BETWEEN = (200, 10) if SOAK else (2, 2)
+KILLS, BETWEEN = (200, 10) if SOAK else (1, 1)
 MOST_CHANGES = 400
 
 

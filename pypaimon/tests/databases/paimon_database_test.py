@@ -26,7 +26,7 @@ from support.tables.databases import Database
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
-SEEDS = range(sample_seed(), sample_seed() + (60 if SOAK else 3))
+SEEDS = range(sample_seed(), sample_seed() + (60 if SOAK else 1))
 
 
 @pytest.fixture

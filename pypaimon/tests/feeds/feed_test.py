@@ -14,7 +14,7 @@ import pytest
 from pypaimon.streaming import StreamConfigError, StreamReadBuilder, TableChangedError, stream_read_builder
 from pypaimon.streaming.feeds.feed import Feed
 from pypaimon.streaming.feeds.share import Share
-from support.samples import SOAK, seeded
+from support.samples import SOAK, seeded, some
 from support.tables.fed_tables import KINDS, FedTable
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -58,7 +58,7 @@ def worked(
         reader.close()
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", some("kinds of feeds", sorted(KINDS), 5))
 @pytest.mark.parametrize("history", range(HISTORIES))
 def test_workers_read_every_row_once_wherever_they_stop(tmp_path: Path, kind: str, history: int) -> None:
     chance = seeded(f"feed {kind} {history}")

@@ -17,8 +17,9 @@ from pypaimon.data.timestamp import Timestamp
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filters import check, columns_of, mask, split_and
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 NAN = math.nan
 
@@ -145,7 +146,7 @@ def cases(draw: st.DrawFn) -> tuple[pa.DataType, list[Any], Predicate]:
     return kind, column, draw(trees)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_mask_is_the_evaluation_row_by_row(case: tuple[pa.DataType, list[Any], Predicate]) -> None:
     kind, values, predicate = case

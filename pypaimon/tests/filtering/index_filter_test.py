@@ -18,12 +18,13 @@ from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.filtering.indexes.container import IndexPart, index_parts
 from pypaimon.streaming.filtering.indexes.index_filter import IndexFilter
 from support.java.indexes import COLUMN, JavaIndex, java_indexes, schema_of
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 INDEXES = java_indexes()
 SMALL = [each for each in INDEXES if each.given is not None]
-SETTINGS = settings(max_examples=400, deadline=None)
+SETTINGS = settings(max_examples=examples(400), deadline=None)
 RANGES = ("lessThan", "lessOrEqual", "greaterThan", "greaterOrEqual", "between", "notBetween")
 NEGATED = ("notEqual", "notIn")
 DECIDED = {
@@ -208,7 +209,7 @@ def test_a_damaged_index_is_an_error_or_says_that_any_row_may_match(index: JavaI
             assert may_match(index, predicate, index.data[:end]) or not matches(index, predicate)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_a_changed_byte_ends_nothing(data: st.DataObject) -> None:
     number = data.draw(st.sampled_from([number for number, each in enumerate(INDEXES) if each.given is not None]))

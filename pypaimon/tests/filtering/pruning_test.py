@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 APPEND = schema(TYPES, partition=["p"])
 VALUE_COLUMNS = list(TYPES)
-SETTINGS = settings(max_examples=2000 if SOAK else 40, deadline=None)
+SETTINGS = settings(max_examples=2000 if SOAK else 20, deadline=None)
 
 
 def where(method: str, column: str, *literals: Any) -> Predicate:

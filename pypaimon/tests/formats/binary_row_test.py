@@ -17,7 +17,7 @@ from pypaimon.streaming.formats.binary_row import decode, decode_column, decode_
 from pypaimon.streaming.internals import AtomicType, DataField, GenericRow, GenericRowDeserializer, TableSchema
 from pypaimon.streaming.metadata.manifest_tables import manifest_parser
 from support.corpus.cases import ARCHIVES, unpack
-from support.samples import some
+from support.samples import examples, some
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -58,7 +58,7 @@ def _tables(draw: st.DrawFn) -> tuple[list[str], list[list[Any]]]:
 
 
 @given(_tables())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_pypaimon_serialises_comes_back(table: tuple[list[str], list[list[Any]]]) -> None:
     types, rows = table
     fields = _fields(*types)

@@ -19,7 +19,7 @@ from support.stores.s3_server import BUCKET, S3Server
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
-STEPS = 500 if SOAK else 10
+STEPS = 500 if SOAK else 6
 MOST = 8 if SOAK else 3
 STORES = ("local", "objects")
 """Each commit runs it on one of them."""

@@ -32,7 +32,7 @@ from support.tables.written_tables import key_value_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-ONE_IN = 1 if SOAK else 8
+ONE_IN = 1 if SOAK else 16
 
 
 def test_a_member_alone_reads_all_and_goes_on_where_it_has_confirmed(written: Table) -> None:

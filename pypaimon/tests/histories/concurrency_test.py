@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 STORES = ("s3", "s3_without_fast") if SOAK else (("s3", "s3_without_fast")[sample_seed() % 2],)
 """One of the two ways to an object store, both in the long form."""
 WRITERS = 2
-COMMITS = {"local": 12, "s3": 3}
+COMMITS = {"local": 6, "s3": 2}
 """Of each writer; many more in the long form."""
 BEFORE = 3
 """Commits before anybody reads."""

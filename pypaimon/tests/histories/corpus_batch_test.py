@@ -1,6 +1,6 @@
 """Batch ranges of Java's tables: ours gives the rows that Java gives, or an error where Java has one.
 
-One in 32 of each table as a stream and one in 96 by the source for Spark; in the long form all.
+One in 64 of each table as a stream and one in 192 by the source for Spark; in the long form all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from support.samples import SOAK, is_drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-ONE_IN, ONE_IN_BY_SPARK = (1, 1) if SOAK else (32, 96)
+ONE_IN, ONE_IN_BY_SPARK = (1, 1) if SOAK else (64, 192)
 CHAIN_TABLES = ("chain_table", "chain_table_dv")
 Reader = Callable[..., BatchOutcome]
 

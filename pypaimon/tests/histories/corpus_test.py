@@ -1,6 +1,6 @@
 """Reads of the golden corpus against Java, and against the scoreboard, which tells the truth and never goes back.
 
-A quarter of the tables, and a sample of their reads; in the long form, and in `make corpus`, all.
+A sixth of the tables, and a sample of their reads; in the long form, and in `make corpus`, all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from support.tables.orc_timestamps import refused_by_pyarrow
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 TABLES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive)]
-DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 4)
+DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 6)
 CASES = [pytest.param(*table, marks=refused_by_pyarrow if "types_append_orc" in table else ()) for table in DRAWN]
 
 

@@ -18,7 +18,7 @@ from support.stores.fault_file_io import FORBIDDEN, RESET, Call, Fault, FaultFil
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-EACH = 1 if SOAK else 64
+EACH = 1 if SOAK else 160
 """Of how many requests one goes wrong, beside those of each kind."""
 FAULTS: dict[str, Fault] = {
     "reset": failing(RESET),

@@ -171,7 +171,7 @@ def test_readers_see_what_the_model_says(kind: str) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         lambda: Histories(kind),
         settings=settings(
-            max_examples=10 * (1 + 40 * SOAK),
+            max_examples=400 if SOAK else 4,
             stateful_step_count=14,
             deadline=None,
             suppress_health_check=list(HealthCheck),

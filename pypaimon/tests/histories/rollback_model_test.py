@@ -245,7 +245,7 @@ def test_every_reader_sees_one_history() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Rollbacks,
         settings=settings(
-            max_examples=8 * (1 + 40 * SOAK),
+            max_examples=320 if SOAK else 5,
             stateful_step_count=9,
             deadline=None,
             suppress_health_check=list(HealthCheck),

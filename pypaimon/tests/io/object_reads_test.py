@@ -35,16 +35,20 @@ from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
+from support.samples import examples
 from support.stores.pyarrow_exit import ends_with_s3_in_flight
 from support.stores.request_time import FOR_EVER, let_pass
 from support.stores.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, methods
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 ROOT = f"s3://{BUCKET}/"
 TOKEN = "a-token-that-nobody-may-see"
 SHARED = settings(
-    deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    derandomize=True,
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

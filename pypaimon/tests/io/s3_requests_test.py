@@ -18,7 +18,7 @@ from support.stores.s3_server import S3Server, methods
 pytestmark = pytest.mark.server
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.float64())])
-BEHIND = 6
+BEHIND = 4
 
 
 class Site:
@@ -74,7 +74,7 @@ def test_an_idle_poll_is_one_request(site: Site, fast: bool) -> None:
 def test_a_new_snapshot_when_caught_up(site: Site, fast: bool) -> None:
     """The snapshot, the one before it once more, its manifest list, its manifest; the poll that finds nothing more."""
     with site.caught_up() as scan:
-        for _ in range(3):
+        for _ in range(2):
             site.commit(1)
 
             def step() -> None:
@@ -96,8 +96,8 @@ def test_each_snapshot_while_behind(site: Site, fast: bool) -> None:
                 assert scan.plan() is not None
 
         cost = site.cost(step)
-        # Beside: the hint, the snapshot before each of four windows, and the end of the last window.
-        least, beside = (3, 6) if fast else (6, 7)
+        # Beside: the hint, the snapshot before each of three windows, and the end of the last window.
+        least, beside = (3, 5) if fast else (6, 6)
         assert cost.total() == least * BEHIND + beside, cost
         assert set(cost) == ({"GET"} if fast else {"GET", "HEAD"})
 

@@ -32,7 +32,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
-from support.samples import seeded
+from support.samples import SOAK, seeded
 from support.stores.fault_file_io import RESET, Call, FaultFileIO, failing
 from support.tables.handles import batch_read
 from support.tables.live_tables import (
@@ -48,7 +48,7 @@ from support.tables.live_tables import (
 )
 from support.tables.streamed_table import Table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, producer: str) -> N
     with often(table.table).open_live_sync() as live:
         check(live, table.table, [])
         assert (live.snapshot_id, live.as_of) == (None, None)
-        for _ in range(14):
+        for _ in range(14 if SOAK else 6):
             if random.random() < 0.3:
                 changes.alter()
             changes.commit()
@@ -112,7 +112,7 @@ def test_keys_of_any_type(tmp_path: Path, kind: str) -> None:
     random = seeded(f"live keys {kind}")
     table = SmallTable(tmp_path, keys=tuple(KEYS[kind][0]), columns=columns_of(kind))
     with often(table.table).open_live_sync() as live:
-        for step in range(6):
+        for step in range(6 if SOAK else 3):
             live.wait_for(table.commit(*keyed_changes(kind, step, random)))
             check(live, table.table, batch_read(table.table))
 
@@ -178,7 +178,7 @@ def test_snapshots_without_rows_are_reached_too(table: SmallTable) -> None:
 
 def test_readers_see_whole_snapshots_only_also_where_limits_cut_plans(tmp_path: Path) -> None:
     table = SmallTable(tmp_path, options={"bucket": "4"})
-    count, steps = 40, 15
+    count, steps = 40, 15 if SOAK else 5
 
     def commit(step: int) -> int:
         return table.commit(*(("+U", {"id": number, "number": step}) for number in range(count)))
@@ -490,7 +490,7 @@ def test_whoever_asks_gets_answers_of_one_snapshot(tmp_path: Path, memory_limit:
 
             asked = [threads.submit(answers, ask) for ask in asks]
             try:
-                for _ in range(5):
+                for _ in range(5 if SOAK else 3):
                     gives, takes = random.sample(sorted(held), 2)
                     held[takes] += held[gives]
                     del held[gives]

@@ -18,9 +18,9 @@ from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.live_tables.key_hashes import comparable, hash_of_one, hashes_of
 from pypaimon.streaming.live_tables.live_rows import Moment
 from pypaimon.streaming.live_tables.memory_rows import MemoryRows
-from support.samples import seeded
+from support.samples import SOAK, seeded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 Draw = Callable[[Random], Any]
 VALUES = [pa.field("number", pa.int64()), pa.field("text", pa.string()), pa.field("list", pa.list_(pa.int32()))]
@@ -88,7 +88,7 @@ def test_rows_are_those_of_a_dict_after_each_change(kind: str) -> None:
     names = [f"k{number}" for number in range(len(kinds))]
     rows = MemoryRows(schema, names)
     expected: dict[Any, dict[str, Any]] = {}
-    for step in range(15):
+    for step in range(15 if SOAK else 6):
         changes = []
         for _ in range(random.choice([0, 1, 3, 40, 100])):
             key = tuple(draw(random) for _, draw in kinds)
@@ -196,7 +196,7 @@ def test_keys_whose_hash_would_be_that_of_a_free_slot_are_found() -> None:
 def histories(random: Random, keys: int) -> Iterator[tuple[pa.Table, Any]]:
     """Changes of many rows: some new, some of rows that are there, some deletes."""
     schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("more", pa.binary(24))])
-    for step in range(60):
+    for step in range(60 if SOAK else 30):
         count = random.choice([10, 500, 3000])
         rng = np.random.default_rng(random.randrange(2**32))
         ids = rng.integers(0, keys, count)
@@ -231,13 +231,13 @@ NARROW = pa.schema([(name, pa.int64()) for name in ("id", "a", "b", "c")] + [("d
 """37 bytes in a row."""
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if SOAK else 2))
 def test_memory_is_bounded_by_that_of_the_rows(seed: int) -> None:
     random = seeded(f"memory {seed}")
     rows = MemoryRows(NARROW, ["id"])
     live: list[int] = []
     begun = 0
-    for step in range(60):
+    for step in range(60 if SOAK else 30):
         count = random.randint(100, 2_000) if step else random.randint(18_000, 50_000)
         random.shuffle(live)
         kind = random.choice(["inserts", "updates", "deletes", "both"]) if step else "inserts"

@@ -21,7 +21,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.testing import SmallTable
 from pypaimon.streaming.testing.table_changes import TableChanges
-from support.samples import seeded
+from support.samples import SOAK, seeded
 from support.tables.handles import batch_read
 from support.tables.live_tables import (
     KEYS,
@@ -34,7 +34,7 @@ from support.tables.live_tables import (
     often,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_it_is_a_batch_read_at_each_snapshot(tmp_path: Path, place: Path, memory
     changes = TableChanges(table, True, random)
     changes.commit()
     with often(table.table).open_live_sync(memory_limit=memory_limit, directory=place) as live:
-        for _ in range(12):
+        for _ in range(12 if SOAK else 5):
             check(live, table.table, batch_read(table.table))
             if random.random() < 0.3:
                 changes.alter()
@@ -77,7 +77,7 @@ def test_keys_of_any_type(tmp_path: Path, place: Path, kind: str) -> None:
     random = seeded(f"live keys on disk {kind}")
     table = SmallTable(tmp_path, keys=tuple(KEYS[kind][0]), columns=columns_of(kind))
     with often(table.table).open_live_sync(memory_limit=0, directory=place) as live:
-        for step in range(4):
+        for step in range(4 if SOAK else 2):
             live.wait_for(table.commit(*keyed_changes(kind, step, random)))
             check(live, table.table, batch_read(table.table))
 
@@ -113,7 +113,7 @@ def test_columns_change_while_others_read(tmp_path: Path, place: Path) -> None:
         for thread in threads:
             thread.start()
         with live.duckdb() as before:
-            for step in range(6):
+            for step in range(6 if SOAK else 3):
                 old, new = (f"renamed_{step - 1}" if step else "name"), f"renamed_{step}"
                 table.alter(SchemaChange.rename_column(old, new))
                 table.alter(SchemaChange.add_column(f"added_{step}", AtomicType("STRING")))

@@ -7,15 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.merge.engines.deduplicate import Deduplicate
 from pypaimon.streaming.merge.engines.first_row import FirstRow
 from pypaimon.streaming.merge.level_changes import ChangeRule, merge_levels
 from pypaimon.streaming.model.system_columns import LEVEL, SEQUENCE_NUMBER, VALUE_KIND
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("v", pa.int64()), (SEQUENCE_NUMBER, pa.int64()), (VALUE_KIND, pa.int8()), (LEVEL, pa.int32())]
@@ -97,6 +98,7 @@ def changed(before: Record | None, after: Record, deduplicate: bool) -> list[tup
     return [(*before[:3], 1), (*after[:3], 2)]
 
 
+@settings(max_examples=examples(160))
 @given(buckets(), st.booleans())
 def test_lookup(bucket: Any, deduplicate: bool) -> None:
     rule = ChangeRule(OUTPUT, by_lookup=True, compared=("k", "v") if deduplicate else None)
@@ -115,6 +117,7 @@ def test_lookup(bucket: Any, deduplicate: bool) -> None:
     assert (records, changes) == (expected, told)
 
 
+@settings(max_examples=examples(160))
 @given(buckets(), st.booleans())
 def test_full_compaction(bucket: Any, deduplicate: bool) -> None:
     rule = ChangeRule(TOP, by_lookup=False, compared=("k", "v") if deduplicate else None)
@@ -130,6 +133,7 @@ def test_full_compaction(bucket: Any, deduplicate: bool) -> None:
     assert (records, changes) == (expected, told)
 
 
+@settings(max_examples=examples(160))
 @given(buckets())
 def test_first_row(bucket: Any) -> None:
     inserts = {

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from support.models.aggregation import DELETES, Case, Function, Refused, aggregate, check, engine_of, unless_null
 from support.models.merging import Record, java_key, merge_columns
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 Value = Any
 CONTEXT = Context(prec=100)
@@ -203,7 +204,7 @@ def in_order(value: Any) -> Any:
 
 @pytest.mark.parametrize("case", CASES)
 @given(data=st.data(), deletes=DELETES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_function(case: str, deletes: str, data: st.DataObject) -> None:
     check(Case(*CASES[case]), deletes, data, in_order)
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from support.models.aggregation import Case, Function, check, unless_null
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 ITEM = pa.struct([("id", pa.int32()), ("seq", pa.int32()), ("v", pa.string())])
 TIMED = pa.struct([("v", pa.int32()), ("ts", pa.string())])
@@ -149,6 +150,6 @@ def text(item: Any) -> str:
 
 @pytest.mark.parametrize("case", CASES)
 @given(data=st.data(), deletes=st.sampled_from(["retract", "ignore", "none"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_function(case: str, deletes: str, data: st.DataObject) -> None:
     check(Case(*CASES[case]), deletes, data, in_order)

@@ -23,8 +23,9 @@ from support.models.merging import (
     merge_rows,
     sorted_runs_of,
 )
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 # Few values, so that they meet; those whose order is easily wrong among them.
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "aa", "b", "é", "￮", "😀", "x" * 9, "x" * 40])
@@ -89,7 +90,7 @@ def test_keys_of_every_type(kind: str, data: st.DataObject, keep_deletes: bool) 
     names=st.lists(st.sampled_from(sorted(KEYS)), min_size=2, max_size=4, unique=True),
     nulls=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_composite_keys(data: st.DataObject, names: list[str], nulls: bool) -> None:
     values = {name: st.none() | KEYS[name][1] if nulls else KEYS[name][1] for name in names}
     runs, cuts = data.draw(sorted_runs_of(values, VALUES))
@@ -103,7 +104,7 @@ def test_composite_keys(data: st.DataObject, names: list[str], nulls: bool) -> N
     ascending=st.booleans(),
     names=st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=2, unique=True),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_sequence_fields_of_every_type(data: st.DataObject, ascending: bool, names: list[str]) -> None:
     fields = {name: st.none() | KEYS[name][1] for name in names}
     runs, cuts = data.draw(sorted_runs_of({"k": st.integers(0, 3)}, VALUES | fields))
@@ -113,7 +114,7 @@ def test_sequence_fields_of_every_type(data: st.DataObject, ascending: bool, nam
 
 
 @given(runs=sorted_runs_of({"k": st.integers(0, 5)}, VALUES), keep_deletes=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_ignore_delete(runs: tuple[list[list[Record]], list[list[int]]], keep_deletes: bool) -> None:
     records, cuts = runs
     types = {"k": pa.int32(), **VALUE_TYPES}
@@ -137,7 +138,7 @@ def test_a_run_of_one_key_over_many_batches_stays_together() -> None:
 
 
 @given(runs=sorted_runs_of({"k": TEXTS}, VALUES), limit=st.sampled_from([1, 100, 1000]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_large_chunks_are_cut(runs: tuple[list[list[Record]], list[list[int]]], limit: int) -> None:
     records, cuts = runs
     with pytest.MonkeyPatch.context() as patch:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from pypaimon.streaming.merge import differing_rows, net_changes
 from support.models.merging import KIND_NAMES, Record, comparable, java_key, to_batches
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 TYPES = {
     "k": pa.string(),
@@ -50,7 +51,7 @@ def batches(state: dict[str, Any], cuts: list[int], kinds: Mapping[str, int] = M
 
 
 @given(before=STATES, after=STATES, cuts=st.tuples(CUTS, CUTS), kept=st.booleans(), only_n=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_net_changes(
     before: dict[str, Any], after: dict[str, Any], cuts: tuple[list[int], list[int]], kept: bool, only_n: bool
 ) -> None:
@@ -74,7 +75,7 @@ def test_net_changes(
 
 
 @given(before=STATES, after=STATES, kinds=st.tuples(KINDS, KINDS), cuts=st.tuples(CUTS, CUTS), kept=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_differing_rows(
     before: dict[str, Any],
     after: dict[str, Any],

@@ -14,8 +14,9 @@ from pypaimon.streaming.merge import PartialUpdate, SequenceGroup
 from pypaimon.streaming.merge.functions.registry import field_aggregate
 from pypaimon.streaming.options.option_values import OptionValues
 from support.models.merging import Record, java_key, merge_columns, merge_rows, sorted_runs_of
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 TYPES = {
     "k": pa.int32(),
@@ -158,7 +159,7 @@ def by_rows(engine: PartialUpdate, functions: dict[str, tuple[str, bool]]) -> An
     removes=st.sampled_from(["", "g", "h", "gh"]),
     deletes=st.booleans(),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_sequence_groups(
     data: st.DataObject,
     runs: tuple[list[list[Record]], list[list[int]]],
@@ -193,7 +194,7 @@ def test_sequence_groups(
     runs=sorted_runs_of({"k": st.integers(0, 2)}, VALUES, max_runs=3, max_size=8),
     mode=st.sampled_from(["ignore", "remove", "refuse"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_rows_that_fill_up(runs: tuple[list[list[Record]], list[list[int]]], mode: str) -> None:
     engine = PartialUpdate(("k",), ignore_delete=mode == "ignore", remove_on_delete=mode == "remove")
     compare(*runs, engine, {})

@@ -23,11 +23,12 @@ from pypaimon.streaming.errors import CorruptTableError, StoreError, Unsupported
 from pypaimon.streaming.merge import MOST_RUNS, Deduplicate, merge_batches, merge_engine, stages
 from pypaimon.streaming.model.plan import SplitMode
 from support.models.merging import Record, comparable, merge_columns, merge_rows, sorted_runs_of
+from support.samples import examples
 from support.stores.fault_file_io import SCHEME, Call, FaultFileIO
 from support.tables.handles import create_table
 from support.tables.stream_files import put, reader, records, split
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 KEYED = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
 TYPES = {"k": pa.int64(), "v": pa.string()}
@@ -61,7 +62,7 @@ def joined(records: list[Record]) -> tuple[int, dict[str, Any]]:
     most=st.integers(2, 4),
     memory=st.sampled_from([0, 200, 1 << 20]),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_stages_change_nothing(runs: tuple[list[list[Record]], list[list[int]]], most: int, memory: int) -> None:
     """Also where the order of records of equal age decides: it is that of the runs."""
     found, cuts = runs

@@ -36,7 +36,7 @@ from pypaimon.streaming.metadata.manifest_tables import (
 )
 from pypaimon.streaming.metadata.manifests import ManifestReader, live
 from support.corpus.cases import ARCHIVES, unpack
-from support.samples import SOAK, is_drawn, seeded
+from support.samples import SOAK, examples, is_drawn, seeded
 from support.tables.handles import current_files
 from support.tables.manifest_files import avro, decoder, entry_record
 
@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 __all__ = ["decoder"]
 
-ONE_IN = 1 if SOAK else 8
+ONE_IN = 1 if SOAK else 20
 """Each manifest and snapshot of the corpus is in the sample of one in so many commits."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -227,7 +227,7 @@ _OPTIONAL = st.fixed_dictionaries(
 
 @pytest.mark.usefixtures("decoder")
 @given(st.lists(_OPTIONAL, max_size=5))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nulls_and_lists(changes: list[dict[str, Any]]) -> None:
     data = avro(
         MANIFEST_ENTRY_SCHEMA, [entry_record(f"f{i}", **change) for i, change in enumerate(changes)], "zstandard"

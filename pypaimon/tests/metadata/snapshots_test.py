@@ -323,7 +323,7 @@ def test_hints_are_held_against_the_store_and_not_against_what_is_cached(table: 
     assert latest is not None and (latest.id, latest.uuid) == (4, "new")
 
 
-@pytest.mark.parametrize("archive", some("archives of ranges", ARCHIVES, 2))
+@pytest.mark.parametrize("archive", some("archives of ranges", ARCHIVES, 1))
 def test_the_range_is_that_of_the_files_in_every_scenario(archive: str) -> None:
     for name in scenario_names(archive):
         scenario = load(archive, name)

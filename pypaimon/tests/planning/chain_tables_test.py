@@ -19,7 +19,7 @@ from pypaimon.streaming import (
     StoreError,
     stream_read_builder,
 )
-from support.samples import sample_seed
+from support.samples import SOAK, sample_seed
 from support.tables.chain_tables import (
     DELTA,
     MERGED,
@@ -35,7 +35,7 @@ from support.tables.chain_tables import (
 )
 from support.tables.streamed_table import available
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_stream_goes_on_anywhere_in_its_first_plan(chain: ChainTable, options:
     assert plan is not None and plan.snapshot_id == 4
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(6 if SOAK else 2))
 def test_random_histories_have_the_first_plan_of_the_model(tmp_path: Path, number: int) -> None:
     """Chosen by partition and bucket, filtered, sharded, cut and gone on with: always the same rows."""
     random = Random(f"{sample_seed()} {number}")

@@ -15,11 +15,12 @@ import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, Plan, StreamReadBuilder, TableChangedError
 from pypaimon.streaming.options.stream_options import CatchUp, Limits
+from support.samples import every
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.tables.planner_drive import EARLIEST, Drive
 from support.tables.streamed_table import Table, available, keys
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 KINDS: dict[str, dict[str, Any]] = {
     "append": {},
@@ -46,7 +47,7 @@ def polled(scan: AsyncStreamingTableScan, times: int = 20) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 2])
-@pytest.mark.parametrize("more", [0, 1, 20])
+@pytest.mark.parametrize("more", [0, 1, 12])
 @pytest.mark.parametrize("prefetch", [0, 4])
 def test_a_rollback_with_equal_counts_that_new_commits_overtook_is_found_before_a_row(
     table: Table, kept: int, more: int, prefetch: int
@@ -175,7 +176,8 @@ def test_a_rollback_in_the_midst_of_any_request_mixes_no_histories(
     assert seen(("", 0)) == histories.old
     asked = Counter(name for name in file_io.names() if not name.startswith("manifest"))
     outcomes = []
-    for when in ((name, time) for name, times in sorted(asked.items()) for time in range(1, times + 1)):
+    requests = [(name, time) for name, times in sorted(asked.items()) for time in range(1, times + 1)]
+    for when in every(3, requests):
         found = seen(when)
         outcomes.append(found)
         assert found in (histories.old[: len(found)], histories.new[: len(found)]), (when, found)

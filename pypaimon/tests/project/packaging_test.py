@@ -62,20 +62,23 @@ class Environment:
     def python(self, code: str, **env: str) -> str:
         return run(self.path / "bin" / "python", "-c", code, cwd=self.empty, env=env).strip()
 
-    def pip(self, command: str, *arguments: str | Path) -> None:
-        pip = (sys.executable, "-m", "pip", "--python", self.path / "bin" / "python")
-        run(*pip, command, "--quiet", *arguments, cwd=self.empty)
-
     def install(self, *what: str | Path) -> None:
+        self._pip("install", *what, only_pip="--no-compile")
+
+    def uninstall(self) -> None:
+        self._pip("uninstall", "pypaimon-streaming", only_pip="--yes")
+
+    def _pip(self, command: str, *arguments: str | Path, only_pip: str) -> None:
         """By uv, in a tenth of pip's time, if it is there and its settings tell an index."""
         python = self.path / "bin" / "python"
-        by_uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, *what)
+        by_uv = (sys.executable, "-m", "uv", "pip", command, "--quiet", "--python", python, *arguments)
         if subprocess.run(by_uv, cwd=self.empty, capture_output=True, timeout=900).returncode:
-            self.pip("install", "--no-compile", *what)
+            pip = (sys.executable, "-m", "pip", "--python", python)
+            run(*pip, command, "--quiet", only_pip, *arguments, cwd=self.empty)
 
     @contextmanager
     def without_wheel(self) -> Iterator[None]:
-        self.pip("uninstall", "--yes", "pypaimon-streaming")
+        self.uninstall()
         yield
         self.install("--no-deps", self.wheel)
 
@@ -223,7 +226,7 @@ def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: 
     """Beside another site-packages it is not found, the documented limit: both distributions must lie in one."""
     with environment.without_wheel():
         environment.check_that_pypaimon_is_whole()
-        environment.pip("install", "--no-compile", "--no-deps", "--target", tmp_path, environment.wheel)
+        environment.install("--no-deps", "--target", tmp_path, environment.wheel)
         code = "try:\n import pypaimon.streaming\nexcept ModuleNotFoundError as error:\n print(error)"
         assert environment.python(code, PYTHONPATH=str(tmp_path)) == "No module named 'pypaimon.streaming'"
 
@@ -231,7 +234,7 @@ def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: 
 def test_an_editable_install_works_and_leaves_pypaimon_whole(environment: Environment) -> None:
     environment.install("setuptools>=77", "setuptools-scm>=8")
     with environment.without_wheel():
-        environment.pip("install", "--no-deps", "--no-build-isolation", "--editable", ROOT)
+        environment.install("--no-deps", "--no-build-isolation", "--editable", ROOT)
         assert Path(environment.python(IMPORT_ALL)) == ROOT / "pypaimon" / "streaming" / "__init__.py"
-        environment.pip("uninstall", "--yes", "pypaimon-streaming")
+        environment.uninstall()
         environment.check_that_pypaimon_is_whole()

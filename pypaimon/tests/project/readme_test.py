@@ -50,6 +50,7 @@ def test_its_picture_is_one_of_the_demo() -> None:
         assert not re.search(r"url\((?!#)|href", drawing), "nothing is loaded from elsewhere"
 
 
+@pytest.mark.nightly
 def test_its_quick_start_prints_the_state_of_a_table(warehouse: Any, tmp_path: Path) -> None:
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "status": ["placed", "paid"]})
     warehouse.create_table(

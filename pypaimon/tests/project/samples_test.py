@@ -58,3 +58,11 @@ def test_some_keep_their_order_and_the_long_form_takes_all(monkeypatch: pytest.M
     assert len(drawn) == 6
     monkeypatch.setattr(samples, "SOAK", True)
     assert samples.some("letters", "abcd", 2) == list("abcd")
+
+
+def test_sweeps_keep_their_ends_and_properties_a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert samples.every(3, range(1, 9)) == [1, 4, 7, 8]
+    assert samples.every(3, [5]) == [5] and samples.every(3, []) == []
+    assert (samples.examples(100), samples.examples(2)) == (25, 1)
+    monkeypatch.setattr(samples, "SOAK", True)
+    assert (list(samples.every(3, range(4))), samples.examples(100)) == ([0, 1, 2, 3], 100)

@@ -18,14 +18,15 @@ from pypaimon.streaming import stream_read_builder
 from pypaimon.streaming.files.row_id_groups import row_id_groups
 from pypaimon.streaming.filter_internals import Predicate
 from pypaimon.streaming.logs import FIELDS as LOGGED
+from support.samples import examples
 from support.stores.counting_file_io import CountingFileIO
 from support.stores.fault_file_io import SCHEME
 from support.tables.indexed_tables import FIELDS, TABLES, tables
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 METHODS = ("equal", "in", "notEqual", "notIn", "lessThan", "greaterOrEqual", "between", "isNull", "isNotNull")
-SETTINGS = settings(max_examples=40, deadline=None)
+SETTINGS = settings(max_examples=examples(60), deadline=None)
 NAMES = [name for name, _ in FIELDS]
 READS = {"read": {}, "unread": {"file-index.read.enabled": "false"}}
 

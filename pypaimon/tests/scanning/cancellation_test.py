@@ -22,12 +22,13 @@ import pytest
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StoreError, StreamConfigError, StreamReadBuilder
 from pypaimon.streaming.io.io_pool import IOPool
 from support.crash.child_process import first_lines, run
+from support.samples import some
 from support.stores.fault_file_io import RESET, FaultFileIO, failing
 from support.stores.request_time import hang
 from support.stores.virtual_clock import VirtualClock
 from support.tables.streamed_table import Table, available, keys, snapshots
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 PATIENCE = 120
 """Seconds after which what should have happened will not; how busy the machine is must not show."""
@@ -685,7 +686,7 @@ def test_ctrl_c_interrupts_a_blocking_loop_and_loses_nothing(table: Table, tmp_p
         assert (output.strip(), errors, process.returncode) == ("[5]", "", 0)
 
 
-@pytest.mark.parametrize("face", ["sync", "async"])
+@pytest.mark.parametrize("face", some("programs that are stopped", ["sync", "async"], 1))
 def test_stop_in_a_sigterm_handler_finishes_the_plan_in_hand_and_saves_it(
     table: Table, tmp_path: Path, face: str
 ) -> None:

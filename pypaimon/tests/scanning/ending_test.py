@@ -15,11 +15,12 @@ import pytest
 
 from pypaimon.streaming import AsyncStreamingTableScan, EndOfScan, StreamReadBuilder
 from support.crash.child_process import first_lines, run
+from support.samples import some
 from support.stores.fault_file_io import Call, FaultFileIO
 from support.stores.hanging_snapshots import Hanging
 from support.tables.streamed_table import Table, available, snapshots
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 NEVER = 3600.0
 """Seconds that a request may take: none is given up while a test runs."""
@@ -231,7 +232,7 @@ def saved_through(scan: AsyncStreamingTableScan, next_snapshot: int) -> None:
         threading.Event().wait(0.005)
 
 
-@pytest.mark.parametrize("face", ["sync", "async"])
+@pytest.mark.parametrize("face", some("programs that hang", ["sync", "async"], 1))
 def test_a_program_that_is_told_to_stop_ends_though_a_request_hangs(table: Table, tmp_path: Path, face: str) -> None:
     loop = {
         "sync": """

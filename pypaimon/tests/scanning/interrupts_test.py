@@ -17,7 +17,7 @@ from support.tables.streamed_table import Table
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 COMMITS = 3
-ONE_IN = 1 if SOAK else 16
+ONE_IN = 1 if SOAK else 40
 """Each line is in the sample of one in so many commits."""
 LONG = 600
 """Seconds after which a call counts as one that does not come back."""

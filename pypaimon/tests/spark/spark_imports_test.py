@@ -83,12 +83,6 @@ def test_the_process_that_tells_the_columns_imports_no_plans(table: Table) -> No
     assert not {*HEAVY, *plans} & found
 
 
-@pytest.mark.parametrize("kind", PLANNED)
-def test_planning_imports_neither_readers_nor_catalogs(table: Table, kind: str) -> None:
-    found = imported(table, f"{PLANNED[kind]}\nassert tasks")
-    assert not {*HEAVY, "pypaimon.streaming.reading.read", "pypaimon.streaming.merge"} & found
-
-
 def test_what_planning_does_not_import_is_there_for_who_asks_for_it(table: Table) -> None:
     code = f"""
 import pyarrow as pa
@@ -103,12 +97,15 @@ assert uri_reader.requests.get is sys.modules["requests"].get
 
 
 @pytest.mark.parametrize("kind", PLANNED)
-def test_a_task_imports_neither_planning_of_pypaimon_nor_catalogs(table: Table, kind: str, tmp_path: Path) -> None:
-    """In a process that gets the pickled method and one task, as Spark's workers do."""
+def test_planning_and_a_task_import_nothing_of_each_other_and_no_catalogs(
+    table: Table, kind: str, tmp_path: Path
+) -> None:
+    """A task is in a process that gets the pickled method and one task, as Spark's workers do."""
     pickled = tmp_path / "task"
     reader = "reader = source.reader(source.schema())\n" if kind == "batch" else ""
     write = f"open({str(pickled)!r}, 'wb').write(dumps((reader.read, tasks[0])))"
-    imported(table, f"{reader}{PLANNED[kind]}\n{write}")
+    found = imported(table, f"{reader}{PLANNED[kind]}\nassert tasks\n{write}")
+    assert not {*HEAVY, "pypaimon.streaming.reading.read", "pypaimon.streaming.merge"} & found
     code = f"""
 import pickle, sys, json
 import pyspark.sql.worker.plan_data_source_read

@@ -39,6 +39,16 @@ def is_drawn(name: str, one_in: int) -> bool:
     return one_in == 1 or seeded(name).randrange(one_in) == 0
 
 
+def examples(count: int) -> int:
+    """How many examples of a property are drawn: a quarter of these, all of them in the long form."""
+    return count if SOAK else max(1, count // 4)
+
+
+def every(nth: int, of: Sequence[T]) -> Sequence[T]:
+    """Each `nth` of these, the first and the last among them; all of them in the long form."""
+    return of if SOAK or not of else [*of[:-1][::nth], of[-1]]
+
+
 def some(name: str, of: Sequence[T], count: int) -> list[T]:
     """`count` of these, in their order; all of them in the long form."""
     if SOAK:

@@ -14,7 +14,7 @@ from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed, some
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 class Store:
@@ -215,7 +215,7 @@ def test_a_table_of_duckdb_is_right(tmp_path: Path, keys: tuple[str, ...]) -> No
     )
 
 
-@pytest.mark.parametrize("keys", [KEYED, APPENDED])
+@pytest.mark.parametrize("keys", some("check_target Paimon", [KEYED, APPENDED], 1))
 def test_a_table_of_paimon_is_right(tmp_path: Path, keys: tuple[str, ...]) -> None:
     """Its columns stay as they are, so those of its source do."""
     check_target(

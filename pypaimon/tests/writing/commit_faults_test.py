@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.server, pytest.mark.soak]
 Fault = Literal["refused", "lost"]
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "2"}
 LAST = 40
-STEP = 1 if SOAK else 5
+STEP = 1 if SOAK else 9
 FIRST = sample_seed() % STEP
 
 

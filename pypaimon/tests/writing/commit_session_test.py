@@ -16,10 +16,14 @@ from pypaimon.streaming.writing.commit.commit_session import MOST_AHEAD, MOST_SE
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.samples import SOAK, sample_seed
 from support.spark.sink_world import COLUMNS, World, write
 from support.stores.s3_server import S3Server
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
+STEP = 1 if SOAK else 4
+"""Between the requests at which a session dies."""
 
 
 @pytest.fixture
@@ -108,7 +112,7 @@ def test_the_fence_follows_where_others_commit_much(world: World) -> None:
 
 @pytest.mark.parametrize("identifier", [1, 2, 3])
 def test_a_death_at_every_request_of_a_session_and_then_a_restart(tmp_path: Path, identifier: int) -> None:
-    for death in range(40):
+    for death in range(sample_seed() % STEP, 40, STEP):
         world = World(tmp_path / str(death))
         writer = Writer(world)
         for each in range(identifier):
@@ -124,7 +128,7 @@ def test_a_death_at_every_request_of_a_session_and_then_a_restart(tmp_path: Path
             assert identifiers(world)[1:] == list(range(identifier + 1))
         else:
             break
-    assert 5 <= death < 39
+    assert 5 <= death < 40 - STEP
 
 
 def test_after_a_death_nothing_is_committed_twice_though_snapshots_were_deleted_by_force(world: World) -> None:

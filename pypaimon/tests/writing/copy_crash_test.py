@@ -17,7 +17,7 @@ from support.samples import SOAK, seeded
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 """Above 0: every step, and so many times as many pairs of deaths."""
-DRAWN = 3
+DRAWN = 1
 
 
 class Copies:

@@ -31,7 +31,7 @@ PARTITIONED = pa.schema(
     [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]
 )
 
-STEP = 1 if SOAK else 7
+STEP = 1 if SOAK else 12
 
 
 @pytest.fixture

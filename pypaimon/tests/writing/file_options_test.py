@@ -124,7 +124,8 @@ def test_statistics_are_those_of_the_mode(
 
 def test_an_unknown_mode_is_refused(warehouse: Any) -> None:
     table = create_table(warehouse, "t", COLUMNS, options={"fields.v.stats-mode": "truncate(0)"})
-    with pytest.raises(StreamConfigError, match=r"'fields.v.stats-mode': expected none, counts, full or truncate\(n\) from 1"):
+    expected = r"'fields.v.stats-mode': expected none, counts, full or truncate\(n\) from 1"
+    with pytest.raises(StreamConfigError, match=expected):
         RecordWriter(table, "user", False)
 
 

@@ -113,7 +113,7 @@ def test_a_full_disk(
     # The last file is the snapshot, of about a thousand bytes; others are a few bytes longer or shorter each time.
     size = disk.used - 300
     drawn: random.Random = seeded(request.node.name)
-    lefts = range(0, size, 10) if SOAK else sorted({0, size - 1, *(drawn.randrange(size) for _ in range(10))})
+    lefts = range(0, size, 10) if SOAK else sorted({0, size - 1, *(drawn.randrange(size) for _ in range(4))})
     for left in lefts:
         table = key_value_table(tmp_path / str(left), keyed=keyed, **QUICK)
         with pytest.raises(PaimonStreamError, match="no space is left: free some") as caught:
@@ -144,7 +144,7 @@ def test_credentials_end(server: S3Server, status: int, request: pytest.FixtureR
     catalog.create_database("db", True)
     columns = pa.schema([("k", pa.int64())])
     drawn = seeded(request.node.name)
-    for after in range(1, 60) if SOAK else sorted(drawn.sample(range(18), 3)):
+    for after in range(1, 60) if SOAK else sorted(drawn.sample(range(18), 2)):
         name = f"t{after}"
         catalog.create_table(f"db.{name}", Schema.from_pyarrow_schema(columns, options=QUICK), False)
         table = catalog.get_table(f"db.{name}")

@@ -8,12 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypaimon.streaming.writing.files.hidden_nulls import without_hidden_nulls
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 ROW = pa.struct([pa.field("n", pa.int32(), False), pa.field("b", pa.binary(), False), pa.field("s", pa.string())])
 OUTER = pa.struct([pa.field("row", ROW, False), pa.field("rows", pa.list_(ROW)), pa.field("d", pa.date32(), False)])
@@ -38,6 +39,7 @@ def values(kind: pa.DataType, nullable: bool = True) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("name", TYPES)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_what_is_taken_out_of_rows_is_written_as_it_is(name: str, data: st.DataObject) -> None:
     kind = TYPES[name]

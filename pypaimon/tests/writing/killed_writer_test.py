@@ -18,7 +18,7 @@ from support.samples import SOAK, sample_seed
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-KILLS = 500 if SOAK else 3
+KILLS = 500 if SOAK else 2
 KINDS = ["append", "keyed"]
 NAMED = {"data", "manifest", "half-written"}
 """Orphans that `docs/writing.md` names."""

@@ -26,7 +26,7 @@ from support.tables.manifest_entries import added, deleted
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-EXAMPLES = 500 if SOAK else 8
+EXAMPLES = 500 if SOAK else 4
 OPTIONS = ManifestOptions("zstandard", target_size=4000, merge_min_count=4, full_merge_size=9000)
 COLUMNS = pa.schema([("id", pa.int64())])
 

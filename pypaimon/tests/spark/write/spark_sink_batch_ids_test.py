@@ -24,9 +24,10 @@ from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.ledger_record import Record
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport
 from support.crash.crashing_file_io import Killed, MortalFileIO
+from support.samples import every, examples
 from support.spark.sink_world import World, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 SNAPSHOTS = 1001
 
@@ -72,7 +73,7 @@ def record_of(world: World) -> Path:
     return world.path / "consumer" / "sink-query"
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(24))
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=10), st.sets(st.integers(0, 9)))
 def test_named_batches_are_written_once_each_in_any_order(ids: list[int], expiries: set[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -85,7 +86,7 @@ def test_named_batches_are_written_once_each_in_any_order(ids: list[int], expiri
                 world.expire()
 
 
-@pytest.mark.parametrize("step", range(1, 24, 2))
+@pytest.mark.parametrize("step", every(3, range(1, 24, 2)))
 def test_named_batches_of_two_jobs_at_the_same_time_are_both_written(world: World, step: int) -> None:
     named(world, 0)
     file_io = MortalFileIO()
@@ -96,7 +97,7 @@ def test_named_batches_of_two_jobs_at_the_same_time_are_both_written(world: Worl
     assert all(named(world, batch).repeated for batch in batches(world))
 
 
-@pytest.mark.parametrize("step", range(1, 15, 2))
+@pytest.mark.parametrize("step", every(3, range(1, 15, 2)))
 def test_what_another_job_has_recorded_meanwhile_is_kept(world: World, step: int) -> None:
     """Its snapshots may have expired before the record is written here, or before this job publishes."""
 
@@ -126,7 +127,7 @@ def test_a_batch_of_a_stream_that_is_older_than_what_is_there_is_refused(world: 
     assert batches(world) == [0, 5]
 
 
-@pytest.mark.parametrize("step", range(2, 24, 3))
+@pytest.mark.parametrize("step", every(3, range(2, 24, 3)))
 def test_a_batch_of_a_stream_never_lands_after_a_later_one(world: World, step: int) -> None:
     """A driver that was replaced publishes at last; for the one that replaced it the batch had no rows."""
     world.attempt(0, MortalFileIO())
@@ -164,7 +165,7 @@ def test_a_batch_that_no_stream_counted_hides_no_other_stream(world: World) -> N
     assert batches(world) == [3, 7]
 
 
-@pytest.mark.parametrize("step", range(1, 14, 2))
+@pytest.mark.parametrize("step", every(3, range(1, 14, 2)))
 def test_of_two_streams_that_begin_under_one_name_at_the_same_time_one_is_refused(world: World, step: int) -> None:
     file_io, refused = MortalFileIO(), list[int]()
 
@@ -219,7 +220,7 @@ def test_batches_that_a_rollback_took_back_are_not_taken_for_written(
     assert [batch for batch in batches(world) if batch >= 0] == [0, 1, 4]
 
 
-@pytest.mark.parametrize("step", range(1, 15))
+@pytest.mark.parametrize("step", every(3, range(1, 15)))
 def test_what_a_job_found_before_a_rollback_is_not_recorded_after_it(world: World, step: int) -> None:
     """Another job has gone on over the new history, further than this one had looked."""
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pypaimon import Schema
 
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
+from support.samples import examples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "b": (pa.bool_(), st.booleans()),
@@ -34,7 +35,7 @@ def _table(warehouse: Any, columns: dict[str, pa.DataType], buckets: int = 7) ->
     return warehouse.get_table(name)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_as_pypaimon_hashes(warehouse: Any, data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(TYPES)), min_size=1, max_size=4, unique=True))

@@ -35,9 +35,10 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.system_columns import VALUE_KIND
 from pypaimon.streaming.writing.record_writer import RecordWriter
 from pypaimon.streaming.writing.write_state import write_state
+from support.samples import examples
 from support.spark.driver import batch_tasks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 KEYED = pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("v", pa.int64())])
 ROWS = StructType([StructField("id", LongType()), StructField("day", DateType()), StructField("v", StringType())])
@@ -112,7 +113,7 @@ def state_of(warehouse: Any, name: str) -> list[tuple[Any, ...]]:
 KEYS = st.tuples(st.integers(0, 2), st.sampled_from(["x", "y"]), st.integers(0, 2))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 3), KEYS), min_size=1, max_size=25), st.permutations(["a", "b", "c"]))
 def test_one_record_of_each_key_is_left_and_all_are_logged(
     warehouse: Any, changes: list[tuple[int, tuple[int, str, int]]], keys: list[str]

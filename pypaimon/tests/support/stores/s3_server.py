@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from moto.server import DomainDispatcherApplication, create_backend_app
 from pyarrow.fs import S3FileSystem
 from pypaimon import CatalogFactory
-from werkzeug.serving import make_server
 
 ACCESS_KEY, SECRET_KEY = "an-access-key", "a-secret-key-that-nobody-may-see"
 BUCKET = "lake"
@@ -41,6 +39,10 @@ class S3Server:
     """
 
     def __init__(self) -> None:
+        # It takes a second of each worker that has no server.
+        from moto.server import create_backend_app
+        from werkzeug.serving import make_server
+
         self.keys: dict[str, str | None] | None = None
         self.agents = ""
         self.heeds_conditions = True
@@ -52,7 +54,7 @@ class S3Server:
         self._lock = threading.Lock()
         self._comparing = threading.Lock()
         self._application: Application = self._compared
-        self._backend: Application = DomainDispatcherApplication(create_backend_app)
+        self._backend: Application = create_backend_app("s3")
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
