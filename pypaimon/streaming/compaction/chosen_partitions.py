@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from itertools import groupby
 from math import inf
 from typing import Any
@@ -17,6 +16,7 @@ from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.filtering.filters import mask
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 
 
 class ChosenPartitions:
@@ -40,7 +40,8 @@ class ChosenPartitions:
         idle_seconds: float | None = None,
     ) -> None:
         fields = table.partition_keys_fields
-        self._equal = _values({field.name: field for field in fields}, partition or {})
+        self._zone = zone_of_table(table)
+        self._equal = _values({field.name: field for field in fields}, partition or {}, self._zone)
         self._schema = PyarrowFieldParser.from_paimon_schema(fields)
         self._where = None
         if where is not None:
@@ -73,22 +74,22 @@ class ChosenPartitions:
         if self._idle_millis is None:
             yield from buckets
             return
-        newest = local_millis(datetime.now()) - self._idle_millis
+        newest = local_millis(self._zone.now()) - self._idle_millis
         for _, members in groupby(buckets, key=lambda bucket: bucket.row):
             partition = list(members)
             if max(file.made_millis for bucket in partition for file in bucket.files) <= newest:
                 yield from partition
 
 
-def _values(fields: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _values(fields: Mapping[str, Any], given: Mapping[str, Any], zone: TimeZone) -> dict[str, Any]:
     unknown = sorted(set(given) - set(fields))
     if unknown:
         among = f"one of {', '.join(fields)}" if fields else "none, for the table has no partitions"
         raise StreamConfigError(f"Partition column: expected {among}, got {', '.join(map(repr, unknown))}.")
-    return {name: _value(fields[name], value) for name, value in given.items()}
+    return {name: _value(fields[name], value, zone) for name, value in given.items()}
 
 
-def _value(field: Any, given: Any) -> Any:
+def _value(field: Any, given: Any, zone: TimeZone) -> Any:
     if not isinstance(given, str):
         if given is not None and not _is_of(arrow_type(field.type), given):
             raise StreamConfigError(
@@ -96,7 +97,7 @@ def _value(field: Any, given: Any) -> Any:
             )
         return given
     try:
-        return cast(AtomicType("STRING"), field.type, exact=True)(pa.array([given]))[0].as_py()
+        return cast(AtomicType("STRING"), field.type, True, zone)(pa.array([given]))[0].as_py()
     except CastError as error:
         raise StreamConfigError(f"Partition column '{field.name}' ({field.type}): {error}.") from error
 

@@ -10,6 +10,7 @@ import java.nio.file.Files;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
+import java.time.ZoneId;
 import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -18,6 +19,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.TimeZone;
 import java.util.TreeMap;
 import org.apache.paimon.CoreOptions;
 import org.apache.paimon.append.AppendCompactCoordinator;
@@ -139,6 +141,7 @@ public final class Harness {
     private void run(JsonNode command, ObjectNode reply) throws Exception {
         String what = command.get("do").asText();
         switch (what) {
+            case "zone" -> TimeZone.setDefault(TimeZone.getTimeZone(ZoneId.of(command.get("zone").asText())));
             case "create" -> create(command);
             case "write" -> write(command);
             case "evolve" -> evolve(command);
