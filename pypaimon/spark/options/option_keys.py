@@ -139,9 +139,10 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
 
 def _table_keys() -> Iterable[str]:
     from pypaimon.streaming.internals import CoreOptions
+    from pypaimon.streaming.model.time_zone import TIME_ZONE
     from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
 
-    return (*KNOWN_STREAM_KEYS, *_keys_of(CoreOptions), *_JAVA_KEYS)
+    return (*KNOWN_STREAM_KEYS, *_keys_of(CoreOptions), *_JAVA_KEYS, TIME_ZONE)
 
 
 def _catalog_keys() -> Iterable[str]:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 import click
 
 from pypaimon.streaming.internals import ConfigOption, CoreOptions
+from pypaimon.streaming.model.time_zone import TIME_ZONE
 from pypaimon.streaming.options.known_options import KNOWN_STREAM_KEYS
 
 _FAMILIES = ("fields.", "file-index.", "parquet.", "orc.", "avro.", "lance.", "vortex.", "mosaic.", "fs.")
@@ -21,7 +22,7 @@ _BESIDE = """
     partial-update.remove-record-on-sequence-group pk-clustering-override rowkind.field sequence.snapshot-ordering
     stream-scan-mode table-read.sequence-number.enabled
 """
-_KNOWN = _OF_PYPAIMON | KNOWN_STREAM_KEYS | set(_BESIDE.split())
+_KNOWN = _OF_PYPAIMON | KNOWN_STREAM_KEYS | {TIME_ZONE, *_BESIDE.split()}
 
 
 def refuse_unknown(keys: Iterable[str]) -> None:

@@ -21,7 +21,6 @@ _WITH_A_MEANING = """
     scan.bounded.watermark scan.bucket scan.partitions scan.max-snapshot.count scan.plan-sort-partition
     scan.ignore-corrupt-files scan.ignore-lost-files
     scan.fallback-branch scan.primary-branch scan.fallback-snapshot-branch scan.fallback-delta-branch
-    time-zone
     streaming-read-overwrite streaming-read-append-overwrite streaming.read.snapshot.delay
 """
 _OF_OTHER_ENGINES = """
