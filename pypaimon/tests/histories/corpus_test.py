@@ -1,9 +1,12 @@
 """Reads of the golden corpus against Java, and against the scoreboard, which tells the truth and never goes back.
 
-A quarter of the tables by commit, and a sample of their reads; in the long form (`SOAK`), and in `make corpus`, all.
+A quarter of the tables by commit, and a sample of their reads; in `make corpus` all, and in the long form (`SOAK`) all
+in three time zones of the process.
 """
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -15,16 +18,18 @@ from support.samples import some
 from support.tables.orc_timestamps import refused_by_pyarrow
 
 TABLES = [(archive, name) for archive in ARCHIVES for name in scenario_names(archive)]
+ZONES = ("UTC", "Asia/Shanghai", "America/New_York") if os.environ.get("SOAK") else ("UTC",)
 DRAWN = some("tables of the corpus", TABLES, len(TABLES) // 4)
 CASES = [pytest.param(*table, marks=refused_by_pyarrow if "types_append_orc" in table else ()) for table in DRAWN]
 
 
 @pytest.mark.by_commit(one_in=2)
+@pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize(("archive", "scenario"), CASES)
-def test_reads_of_a_table(archive: str, scenario: str) -> None:
+def test_reads_of_a_table(archive: str, scenario: str, zone: str) -> None:
     """No read is wrong or went back, the scoreboard is right about each; reading wrote nothing into the table."""
     cases = [case for case in corpus_board.select([archive], scenario) if case.scenario == scenario]
-    judgements = [corpus_board.judge(case) for case in cases if is_sampled(case)]
+    judgements = [corpus_board.judge(case, zone) for case in cases if is_sampled(case)]
 
     bad = {item.case.read: item.cause() for item in judgements if item.verdict is Verdict.WRONG}
     bad.update({item.case.read: item.cause() for item in corpus_board.setbacks(judgements)})

@@ -141,7 +141,7 @@ public final class Harness {
     private void run(JsonNode command, ObjectNode reply) throws Exception {
         String what = command.get("do").asText();
         switch (what) {
-            case "zone" -> TimeZone.setDefault(TimeZone.getTimeZone(ZoneId.of(command.get("zone").asText())));
+            case "zone" -> zone(command.get("zone").asText());
             case "create" -> create(command);
             case "write" -> write(command);
             case "evolve" -> evolve(command);
@@ -167,8 +167,14 @@ public final class Harness {
 
     // ---- tables
 
-    /** warehouse, fields: [[name, type]], partition_keys, primary_keys, options. */
+    /** As if the JVM had been started with `-Duser.timezone`: Paimon and ORC ask for the default zone each time. */
+    private static void zone(String name) {
+        TimeZone.setDefault(TimeZone.getTimeZone(ZoneId.of(name)));
+    }
+
+    /** warehouse, fields: [[name, type]], partition_keys, primary_keys, options; zone, UTC if it is not given. */
     private void create(JsonNode command) throws Exception {
+        zone(command.hasNonNull("zone") ? command.get("zone").asText() : "UTC");
         Options options = new Options();
         options.set("warehouse", command.get("warehouse").asText());
         options.set("cache-enabled", "false");
