@@ -7,6 +7,7 @@ from typing import Any
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_schema
+from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
     SNAPSHOT_ORDERING,
@@ -35,9 +36,10 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
 
     Raises:
         UnsupportedTableError: The table's buckets, types, merge engine or manifests.
-        StreamConfigError: An option of its manifests, dynamic buckets or file indexes cannot be read.
+        StreamConfigError: An option of its manifests, time zone, dynamic buckets or file indexes cannot be read.
     """
     ManifestOptions.of(table)
+    zone_of_table(table)
     mode = table.bucket_mode()
     if mode == BucketMode.HASH_DYNAMIC:
         BucketRules.of(table)
