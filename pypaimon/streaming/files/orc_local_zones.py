@@ -63,7 +63,10 @@ class LocalZones:
         elif stated is not None:
             likely.insert(0, time_zone(stated))
         proofs = self._proofs(bounds)
-        zone = next((zone for zone in likely if zone.shows(proofs)), None) or zone_by_clocks(tuple(sorted(proofs)))
+        zone = next((zone for zone in likely if zone.shows(proofs)), None)
+        if zone is None:
+            stored = [millis // 1000 for each in bounds.values() for millis in each]
+            zone = zone_by_clocks(frozenset(proofs), min(stored), max(stored))
         if zone is not None:
             return zone
         ahead = ", ".join(f"{(clock - moment) / 3600:+g}" for moment, clock in sorted(proofs))

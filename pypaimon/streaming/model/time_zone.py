@@ -186,23 +186,24 @@ class TimeZone:
 
 
 @lru_cache(maxsize=256)
-def zone_by_clocks(shown: tuple[tuple[int, int], ...]) -> TimeZone | None:
-    """The zone whose clocks show these times at these moments; None where those of several do that differ in between.
+def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> TimeZone | None:
+    """The zone whose clocks show these times at these moments; None where those of several do, and differ elsewhere.
 
     Args:
         shown: Moments and times, in seconds since 1970.
+        first: The first moment at which they may not differ.
+        last: The last one.
     """
     zones = [zone for name in sorted(available_timezones()) if (zone := time_zone(name)).shows(shown)]
-    if not zones:
-        return None
-    first, last = shown[0][0], shown[-1][0]
-    points = {*range(first, last, _STEP), last}
-    for zone in zones:
-        for number in range(first >> _SPAN_BITS, (last >> _SPAN_BITS) + 1):
-            points |= {each for change in zone._span(number)[0].tolist() for each in (change - 1, change)}
-    moments = np.array([each for each in points if first <= each <= last])
-    offsets = zones[0].offsets(moments)
-    return zones[0] if all((zone.offsets(moments) == offsets).all() for zone in zones) else None
+    for number in range(first >> _SPAN_BITS, (last >> _SPAN_BITS) + 1):
+        # Offsets are the same between the changes of all of them.
+        bounds = max(first, number << _SPAN_BITS), min(last, ((number + 1) << _SPAN_BITS) - 1)
+        changes = {each for zone in zones for each in zone._span(number)[0].tolist()}
+        points = (point for each in changes for point in (each - 1, each) if bounds[0] <= point <= bounds[1])
+        moments = np.array([*bounds, *points])
+        if len({zone.offsets(moments).tobytes() for zone in zones}) > 1:
+            return None
+    return zones[0] if zones else None
 
 
 def zone_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +248,7 @@ def time_zone(name: str | None) -> TimeZone:
     return _of_name(name)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _of_name(name: str) -> TimeZone:
     if name in _UTC_NAMES:
         return TimeZone(name, lambda second: 0)

@@ -113,7 +113,9 @@ def test_a_zone_is_told_by_clocks_where_only_one_fits(
     first: tuple[datetime, float], last: tuple[datetime, float], name: str | None
 ) -> None:
     shown = [(_millis(moment) // 1000, int(hours * 3600)) for moment, hours in (first, last)]
-    found = zone_by_clocks(tuple((moment, moment + ahead) for moment, ahead in shown))
+    clocks = frozenset((moment, moment + ahead) for moment, ahead in shown)
+    assert zone_by_clocks(clocks, _millis(datetime(1930, 1, 1)) // 1000, shown[1][0]) is None
+    found = zone_by_clocks(clocks, shown[0][0], shown[1][0])
     if name is None:
         assert found is None
         return
