@@ -72,11 +72,13 @@ class OrcEncoder:
 
     def close(self) -> None:
         """Write the last stripe and the footer."""
-        with self._temporarily():
+        if self._zone is None:
             self._writer.close()
-        if self._zone is not None:
-            with self._stream:
-                self._zone.put_into(self._target, self._stream)
+            return
+        with self._stream:
+            with self._temporarily():
+                self._writer.close()
+            self._zone.put_into(self._target, self._stream)
 
     def _temporarily(self) -> AbstractContextManager[None]:
         return nullcontext() if self._zone is None else written_temporarily(_ZONED)

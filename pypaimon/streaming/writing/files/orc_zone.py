@@ -109,8 +109,11 @@ class OrcZone:
             target: Where to.
             written: The file.
         """
-        read = reads_of(written)
-        tail = read_tail(written.seek(0, io.SEEK_END), read)
+        size, read = written.seek(0, io.SEEK_END), reads_of(written)
+        if not size:
+            # Of no rows Arrow writes nothing.
+            return
+        tail = read_tail(size, read)
         checks = OrcChecks(tail, read)
         messages = (value for number, _, value in tail.footer if number == FooterField.STRIPES)
         target.write(_MAGIC)
