@@ -27,6 +27,7 @@ the stripe names, the least and greatest stored milliseconds by column, and the 
 
 _WRAP = 1 << 64
 _ARROW_SCHEMA = b"ARROW:schema"
+_NO_DATABASE = "Time zone file"
 _OUT_OF_RANGE = "out of range for nanosecond resolution"
 """How pyarrow 25 and later refuse a timestamp; what earlier ones give wraps, and is put right here."""
 
@@ -114,7 +115,12 @@ class OrcSource:
     def _stripe(self, file: orc.ORCFile, index: int, columns: Sequence[str]) -> pa.RecordBatch:
         try:
             return file.read_stripe(index, columns=list(columns))
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
+            if _NO_DATABASE in str(error):
+                raise UnsupportedTableError(
+                    "pyarrow reads ORC files only where there is a tz database, which this machine lacks: install its "
+                    f"package 'tzdata', or have TZDIR name the directory of one. {error}"
+                ) from error
             if _OUT_OF_RANGE not in str(error):
                 raise
             raise UnsupportedTableError(
