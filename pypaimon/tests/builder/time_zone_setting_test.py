@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -173,3 +174,21 @@ def test_a_zone_that_is_not_known_is_refused_before_anything_is_read_or_written(
             ask()
         assert "\n" not in str(caught.value)
     assert not list(Path(str(world.table.table_path)).glob("p=*"))
+
+
+def test_the_zone_of_orc_files_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By any writer, of a table whose ORC files depend on it."""
+    world = World(tmp_path, None)
+    table = world.table.copy({"file.format": "orc"})
+    for given in (
+        {},
+        {"file.format": "parquet"},
+        {"orc.timestamp-ltz.legacy.type": "false"},
+        {TIME_ZONE: ZONE},
+        {TIME_ZONE: ZONE},
+    ):
+        with stream_write_builder(table.copy(given)).open_sync():
+            pass
+        compact(table.copy(given))
+    lines = [each.getMessage() for each in caplog.records if "time zone" in each.getMessage()]
+    assert [re.findall(r"p, t, d .* time zone (\S+) only", each) for each in lines] == [["UTC"], [ZONE]]
