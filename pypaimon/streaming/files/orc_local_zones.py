@@ -16,7 +16,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.internals import DataFileMeta, dynamic_options
 from pypaimon.streaming.model.data_types import is_local_timestamp
-from pypaimon.streaming.model.time_zone import TimeZone, time_zone, zone_by_clocks
+from pypaimon.streaming.model.time_zone import TimeZone, are_alike, time_zone, zone_by_clocks
 from pypaimon.streaming.options.option_values import OptionValues
 
 if TYPE_CHECKING:
@@ -57,18 +57,25 @@ class LocalZones:
     def _found(
         self, stated: str | None, bounds: Mapping[str, tuple[int, int]], columns: Sequence[str]
     ) -> TimeZone | None:
-        likely = [self._directory.zone]
+        proofs, of_table, utc = self._proofs(bounds), self._directory.zone, time_zone("UTC")
+        told = []
         if not is_legacy({**self._options(), **dynamic_options(self._directory.table)}):
-            likely.insert(0, time_zone("UTC"))
+            told.append(utc)
         elif stated is not None:
-            likely.insert(0, time_zone(stated))
-        proofs = self._proofs(bounds)
-        zone = next((zone for zone in likely if zone.shows(proofs)), None)
-        if zone is None:
-            stored = [millis // 1000 for each in bounds.values() for millis in each]
-            zone = zone_by_clocks(frozenset(proofs), min(stored), max(stored))
-        if zone is not None:
-            return zone
+            told.append(time_zone(stated))
+        if of_table.name is not None:
+            told.append(of_table)
+        for zone in [*told, of_table] if not proofs else told:
+            if zone.shows(proofs):
+                return zone
+        # Nobody has named it: the zone of the process is a guess, and that of most JVMs is one as good.
+        guessed = [zone for zone in (of_table, utc) if zone.shows(proofs)]
+        stored = [millis // 1000 for each in bounds.values() for millis in each]
+        if guessed and are_alike(guessed, min(stored), max(stored)):
+            return guessed[0]
+        found = None if guessed else zone_by_clocks(frozenset(proofs), min(stored), max(stored))
+        if found is not None:
+            return found
         ahead = ", ".join(f"{(clock - moment) / 3600:+g}" for moment, clock in sorted(proofs))
         raise StreamConfigError(
             f"Column '{columns[0]}' of {self._path} holds times as clocks of another time zone showed them, hours "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -195,6 +195,11 @@ def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> 
         last: The last one.
     """
     zones = [zone for name in sorted(available_timezones()) if (zone := time_zone(name)).shows(shown)]
+    return zones[0] if zones and are_alike(zones, first, last) else None
+
+
+def are_alike(zones: Sequence[TimeZone], first: int, last: int) -> bool:
+    """Whether clocks of all these zones show the same from one moment to another, in seconds since 1970."""
     for number in range(first >> _SPAN_BITS, (last >> _SPAN_BITS) + 1):
         # Offsets are the same between the changes of all of them.
         bounds = max(first, number << _SPAN_BITS), min(last, ((number + 1) << _SPAN_BITS) - 1)
@@ -202,8 +207,8 @@ def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> 
         points = (point for each in changes for point in (each - 1, each) if bounds[0] <= point <= bounds[1])
         moments = np.array([*bounds, *points])
         if len({zone.offsets(moments).tobytes() for zone in zones}) > 1:
-            return None
-    return zones[0] if zones else None
+            return False
+    return True
 
 
 def zone_options(options: Mapping[str, Any]) -> dict[str, Any]:

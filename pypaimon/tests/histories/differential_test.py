@@ -38,12 +38,14 @@ LOCAL = "TIMESTAMP(3) WITH LOCAL TIME ZONE"
 NANOS = ["TIMESTAMP(9) WITH LOCAL TIME ZONE", "TIMESTAMP(9)"]
 TIMESTAMPS = [
     # Without a column of the second type Java's ORC files do not name the zone of their writer.
-    ("orc", [LOCAL]),
-    ("orc", [LOCAL, "TIMESTAMP(6)"]),
-    ("orc", NANOS),
+    ("orc", [LOCAL], False),
+    ("orc", [LOCAL], True),
+    ("orc", [LOCAL, "TIMESTAMP(6)"], False),
+    ("orc", NANOS, False),
     # Beyond microseconds they are INT96.
-    ("parquet", NANOS),
+    ("parquet", NANOS, False),
 ]
+"""Formats, types, and whether the reader is told the zone."""
 CASTS = [
     *[(LOCAL, each) for each in ("STRING", "TIMESTAMP(3)", "TIMESTAMP(6)", "DATE", "TIME(3)", "BIGINT")],
     *[(each, LOCAL) for each in ("STRING", "TIMESTAMP(3)", "DATE", "TIME(3)", "BIGINT", "INT")],
@@ -87,10 +89,9 @@ if not missing_commands():
         assert not [str(finding) for finding in examine(java, history, Tally())]
 
     @pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York", "GMT+08:00"])
-    @pytest.mark.parametrize("told", [False, True])
-    @pytest.mark.parametrize(("format_", "kinds"), TIMESTAMPS)
+    @pytest.mark.parametrize(("format_", "kinds", "told"), TIMESTAMPS)
     def test_timestamps_of_java_are_read_in_any_zone(
-        java: LiveJava, tmp_path: Path, zone: str, told: bool, format_: str, kinds: list[str]
+        java: LiveJava, tmp_path: Path, zone: str, format_: str, kinds: list[str], told: bool
     ) -> None:
         """As Java reads them in its own zone, and filters find them, in whatever zone the process is."""
         columns = [f"c{number}" for number in range(len(kinds))]
@@ -118,8 +119,20 @@ if not missing_commands():
                     assert plan is not None
                     assert 3 in builder.new_read().to_arrow(plan.splits())["k"].to_pylist()
 
-    def test_a_zone_that_nothing_tells_is_refused_by_name(java: LiveJava, tmp_path: Path) -> None:
-        """Where New York has daylight saving in between, zones that have none fit as well."""
+    @pytest.mark.parametrize(
+        ("zone", "process", "is_told"),
+        [
+            ("America/New_York", "America/New_York", True),
+            # Zones without daylight saving show the same in winter.
+            ("America/New_York", "UTC", False),
+            ("UTC", "Asia/Tokyo", True),
+            ("UTC", "Europe/London", False),
+        ],
+    )
+    def test_a_zone_that_nothing_tells_is_refused_by_name(
+        java: LiveJava, tmp_path: Path, zone: str, process: str, is_told: bool
+    ) -> None:
+        """Of a file that does not name its zone, whose first and last values are of winter."""
         java.call(
             "create",
             warehouse=str(tmp_path),
@@ -127,13 +140,19 @@ if not missing_commands():
             partition_keys=[],
             primary_keys=[],
             options={"bucket": "-1", "file.format": "orc"},
-            zone="America/New_York",
+            zone=zone,
         )
-        java.call("write", flushes=[[["+I", 0, "2024-01-01T00:00:00"], ["+I", 1, "2024-12-01T00:00:00"]]])
+        texts = ["2024-01-01T00:00:00", "2024-07-01T00:00:00", "2024-12-01T00:00:00"]
+        java.call("write", flushes=[[["+I", number, text] for number, text in enumerate(texts)]])
         table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
-        with pytest.raises(StreamConfigError, match=r"Column 'c' of .*\.orc holds .* option 'time-zone'"):
-            _values(table, ["c"], [LOCAL])
-        assert _values(table.copy({"time-zone": "America/New_York"}), ["c"], [LOCAL]) == _rows_of(java)
+        rows = _rows_of(java)
+        with in_zone(process):
+            assert _values(table.copy({"time-zone": zone}), ["c"], [LOCAL]) == rows
+            if is_told:
+                assert _values(table, ["c"], [LOCAL]) == rows
+                return
+            with pytest.raises(StreamConfigError, match=r"Column 'c' of .*\.orc holds .* option 'time-zone'"):
+                _values(table, ["c"], [LOCAL])
 
     @pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
     def test_casts_are_those_of_java_in_its_zone(java: LiveJava, tmp_path: Path, zone: str) -> None:
