@@ -92,6 +92,10 @@ class TimeZone:
         """Seconds that it is ahead of UTC at a moment, given in seconds since 1970."""
         return int(self._offset_at(min(max(second, _FIRST), _LAST)))
 
+    def offset_of_clock(self, second: int) -> int:
+        """As `offset`, when clocks show a time, given in seconds since 1970."""
+        return int(self._looked_up(np.array([second]), of_wall_clocks=True)[0])
+
     def offsets(self, seconds: _Seconds) -> _Seconds:
         """As `offset`, of many moments."""
         return self._looked_up(seconds, of_wall_clocks=False)
@@ -125,8 +129,7 @@ class TimeZone:
 
     def millis(self, wall_millis: int) -> int:
         """The other way round."""
-        offsets = self._looked_up(np.array([wall_millis // 1000]), of_wall_clocks=True)
-        return wall_millis - 1000 * int(offsets[0])
+        return wall_millis - 1000 * self.offset_of_clock(wall_millis // 1000)
 
     def now(self) -> datetime:
         """The present moment, as clocks show it."""
@@ -143,8 +146,7 @@ class TimeZone:
         if wall_clock.tzinfo is not None:
             return wall_clock
         gone = wall_clock.replace(tzinfo=timezone.utc) - _EPOCH
-        second = gone.days * _DAY + gone.seconds
-        offset = int(self._looked_up(np.array([second]), of_wall_clocks=True)[0])
+        offset = self.offset_of_clock(gone.days * _DAY + gone.seconds)
         return wall_clock.replace(tzinfo=timezone(timedelta(seconds=offset)))
 
     def _looked_up(self, seconds: _Seconds, *, of_wall_clocks: bool) -> _Seconds:

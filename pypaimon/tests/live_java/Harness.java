@@ -107,6 +107,7 @@ public final class Harness {
     private static final DateTimeFormatter SECONDS = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss");
     private static final DateTimeFormatter MILLIS = DateTimeFormatter.ofPattern("HH:mm:ss.SSS");
     private static final int IDLE_POLLS = 20;
+    private static final String ZONE = TimeZone.getDefault().getID();
 
     private final IOManager ioManager;
     private final Map<String, Follower> followers = new HashMap<>();
@@ -172,9 +173,9 @@ public final class Harness {
         TimeZone.setDefault(TimeZone.getTimeZone(ZoneId.of(name)));
     }
 
-    /** warehouse, fields: [[name, type]], partition_keys, primary_keys, options; zone, UTC if it is not given. */
+    /** warehouse, fields: [[name, type]], partition_keys, primary_keys, options; zone, else that of the start. */
     private void create(JsonNode command) throws Exception {
-        zone(command.hasNonNull("zone") ? command.get("zone").asText() : "UTC");
+        zone(command.hasNonNull("zone") ? command.get("zone").asText() : ZONE);
         Options options = new Options();
         options.set("warehouse", command.get("warehouse").asText());
         options.set("cache-enabled", "false");
