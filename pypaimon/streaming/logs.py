@@ -48,6 +48,7 @@ Event = Literal[
     "compaction_left_out",
     "commit_user_kept",
     "indexes_not_written",
+    "orc_time_zone",
     "upkeep_left_out",
     "group_assigned",
     "group_lost",

@@ -122,9 +122,10 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
 
 def _table_keys() -> Iterable[str]:
     from pypaimon.streaming.internals import CoreOptions
+    from pypaimon.streaming.model.time_zone import TIME_ZONE
     from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
 
-    return (*HEEDED_BY_READERS, *_keys_of(CoreOptions), "consumer.mode")
+    return (*HEEDED_BY_READERS, *_keys_of(CoreOptions), "consumer.mode", TIME_ZONE)
 
 
 def _catalog_keys() -> Iterable[str]:

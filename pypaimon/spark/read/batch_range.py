@@ -11,6 +11,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.plan import SplitMode, StreamSplit
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.model.time_zone import zone_options
 from pypaimon.streaming.options.between import (
     MODE,
     RANGE_KEYS,
@@ -65,7 +66,8 @@ def batch_splits(options: SourceOptions, builder: EngineReadBuilder) -> list[Str
         UnsupportedTableError: It is a chain table, which lies in several branches.
     """
     builder.refuse_chain("batch reads")
-    values = OptionValues(options.table_options)
+    # The table itself may name the time zone.
+    values = OptionValues({**zone_options(builder.schema.options), **options.table_options})
     chosen = [key for key in _PARTS if values.text(key) is not None]
     if len(chosen) > 1:
         raise StreamConfigError(f"Options {' and '.join(repr(key) for key in chosen)} are both set; give one of them.")

@@ -11,6 +11,7 @@ from pypaimon.spark.options.sink_options import SinkOptions, parse_sink
 from pypaimon.spark.write.key_ownership import KeyOwnersError, check_owners
 from pypaimon.spark.write.sink_table import kind_column, load_sink_table, prepare_sink_table
 from pypaimon.streaming.logs import StreamLog
+from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.discarding import discard, discard_unfinished
 from pypaimon.streaming.writing.commit.exactly_once import commit_batch, commit_once
@@ -86,6 +87,7 @@ class Sink:
             table.fields,
             kind_rules(table),
             table=parsed.name,
+            zone=zone_of_table(table),
             kind_column=kind_column(table, parsed),
             case_sensitive=parsed.case_sensitive,
             blobs=blob_forms(table.table_schema),

@@ -13,6 +13,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import PyarrowFieldParser
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND
+from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
 from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.row_layout import fits
 from pypaimon.streaming.writing.upkeep import tell_of_upkeep
@@ -47,6 +48,7 @@ def prepare_sink_table(options: SinkOptions, schema: pa.Schema, overwrite: bool)
     check_writable(table, options.name, overwrite, by_tasks=True)
     tell_of_unwritten(table, options.name)
     tell_of_upkeep(table, options.name)
+    tell_of_time_zone(table, options.name)
     return table
 
 

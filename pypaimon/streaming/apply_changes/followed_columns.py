@@ -113,7 +113,8 @@ def follow(alter: Alter, batch: AnyBatch, wanted: Columns, known: Columns | None
         known: The columns that were written to before; None: none was.
 
     Raises:
-        StreamConfigError: Other columns are read than before, or the fields inside of one are others now.
+        StreamConfigError: Other columns are read than before, or the fields inside of one are others now; or a type
+            depends on a time zone.
     """
     if wanted == known:
         return
@@ -176,8 +177,16 @@ def _check(known: Columns, wanted: Columns, dropped: list[Column], kept: list[tu
         if column.field_id not in before and (column.field_id or 0) <= known.highest_field_id:
             raise _unfollowed(f"column '{column.name}' was not read before")
     for old, new in kept:
+        if old.type != new.type and (_has_zone(old.type) or _has_zone(new.type)):
+            # The database would make them of the rows that are there, in a time zone of its own.
+            raise _unfollowed(f"column '{new.name}' was {old.type} and is {new.type} now, which depends on a time zone")
         if not old.inside.items() <= new.inside.items():
             raise _unfollowed(f"fields inside of column '{new.name}' were renamed or dropped")
+
+
+def _has_zone(kind: str) -> bool:
+    """Whether a type of DuckDB or PostgreSQL holds a TIMESTAMP WITH LOCAL TIME ZONE."""
+    return "TIMESTAMPTZ" in kind or "WITH TIME ZONE" in kind
 
 
 def _unfollowed(what: str) -> StreamConfigError:

@@ -26,6 +26,8 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import of_table
+from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
+from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.option_values import OptionValues
@@ -86,6 +88,30 @@ class StreamAssembly(BuilderSettings):
         self._asks: TableDirectory | None = None
         if not on_event_loop():
             self._facts.get()
+
+    def with_time_zone(self: B, name: str) -> B:
+        """The time zone of the table's readers and writers; default: its option `time-zone`, else that of the process.
+
+        Java has the zone of its JVM: give that, to have the same rows. By it a TIMESTAMP WITH LOCAL TIME ZONE becomes
+        text, a date or a timestamp without zone after the type of a column has changed, and names a partition; times
+        without a zone are of it; and what Java has written into ORC files that name no zone is read by it.
+
+        Args:
+            name: Such as `"Asia/Shanghai"`, `"UTC"` or `"+08:00"`.
+
+        Raises:
+            StreamConfigError: There is no such zone.
+        """
+        option_zone(typed(str, "with_time_zone", name))
+        self.table = self.table.copy_without_time_travel({TIME_ZONE: name})
+        self._followed, self._chain = followed_table(self.table)
+        known, self._asks = self._facts.known, None
+        if known is None:
+            self._facts = Deferred(partial(_facts_of, self._followed))
+        else:
+            schema = known.schema.copy(new_options={**known.schema.options, TIME_ZONE: name})
+            self._facts = Deferred.of(replace(known, schema=schema))
+        return self
 
     def _scan_driver(self, commit: CommitMode | None = None) -> ScanDriver:
         """What drives a scan with the settings as they are now.

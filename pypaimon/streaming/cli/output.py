@@ -12,6 +12,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from pypaimon.streaming.model.time_zone import time_zone
+
 C = TypeVar("C")
 Value: TypeAlias = str | int | float | datetime | Mapping[str, Any] | Sequence[Any] | None
 Record: TypeAlias = Mapping[str, Value]
@@ -101,7 +103,7 @@ def cell(value: Value) -> str:
     if value is None:
         return _UNKNOWN
     if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return time_zone(None).local(value).strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.filtering.filter_text import parse_filter
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.options.start import NAMED_STARTS
 from pypaimon.streaming.options.stream_options import CommitMode
 
@@ -32,7 +33,7 @@ def stream_options(command: F) -> F:
             "--start",
             metavar="WHERE",
             help=f"{', '.join(NAMED_STARTS)}; a snapshot id; tag:NAME; "
-            "a time (2026-11-21T10:00, local without a zone); or how long ago (90s, 10m, 2h, 1d). "
+            "a time (2026-11-21T10:00, in the table's time zone without one); or how long ago (90s, 10m, 2h, 1d). "
             "[default: the table's options, else latest-full]",
         ),
     ):
@@ -54,7 +55,7 @@ def configure(
         StreamConfigError: The builder refuses one of them.
     """
     if start is not None:
-        builder.with_start(**start_of(start, datetime.now(timezone.utc)))
+        builder.with_start(**start_of(start, zone_of_table(builder.table)))
     if filter_text is not None:
         builder.with_filter(filter_text, unmatched)
     if columns is not None:
@@ -72,12 +73,13 @@ def save_progress(builder: StreamReadBuilder, consumer_id: str | None) -> Stream
     return builder if consumer_id is None else builder.with_consumer_id(consumer_id, commit=CommitMode.AUTO.value)
 
 
-def start_of(text: str, now: datetime) -> dict[str, Any]:
+def start_of(text: str, zone: TimeZone, now: datetime | None = None) -> dict[str, Any]:
     """What `--start` means, as arguments of `with_start`.
 
     Args:
         text: The option.
-        now: The present time (aware).
+        zone: Of times without one.
+        now: The present time (aware); None: that of the computer's clock.
 
     Raises:
         click.UsageError: It is none of the starts.
@@ -89,9 +91,9 @@ def start_of(text: str, now: datetime) -> dict[str, Any]:
     if text.startswith("tag:"):
         return {"tag": text[len("tag:") :]}
     if (ago := duration(text)) is not None:
-        return {"timestamp": now - ago}
+        return {"timestamp": (now or zone.now()) - ago}
     try:
-        return {"timestamp": datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()}
+        return {"timestamp": zone.moment(datetime.fromisoformat(text.replace("Z", "+00:00")))}
     except ValueError:
         raise click.UsageError(
             f"--start {text!r}: give {', '.join(NAMED_STARTS)}, a snapshot id, tag:NAME, a time as 2026-11-21T10:00, "

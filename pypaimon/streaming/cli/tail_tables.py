@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ from pypaimon.streaming.cli.table_events import refuse_failed, tell_event
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.databases.builder import DatabaseStreamBuilder, stream_database
+from pypaimon.streaming.model.time_zone import time_zone
 
 FORMATS = ("table", "json")
 _BATCH_BYTES = 1 << 20
@@ -98,7 +98,7 @@ def _builder(
 def _started(builder: DatabaseStreamBuilder, start: str | None, pattern: TablesOfPattern) -> DatabaseStreamBuilder:
     if start is None:
         return builder
-    found = start_of(start, datetime.now(timezone.utc))
+    found = start_of(start, time_zone(None))
     if set(found) <= {"mode", "timestamp"}:
         return builder.with_start(**found)
     raise click.UsageError(f"--start {start} is a place in one table; for {pattern.text} give a mode, or a time")

@@ -21,6 +21,7 @@ _WORDS = [
     (r"with_blob_places\(\.\.\.\)", "--blob-place"),
     (r"with_consumer_id\(\.\.\.\)", "--consumer-id"),
     (r"with_on_expired\((.*?)\)", "--on-expired"),
+    (r"with_time_zone\(\.\.\.\), or the table option 'time-zone'", "--table-option time-zone=..."),
     (r"on_new_column='(\w+)'", r"--on-new-column \1"),
     (r"time_unit='ms', 'us' or 'ns'", "--time-unit ms, us or ns"),
     (r"\btime_unit\b", "--time-unit"),

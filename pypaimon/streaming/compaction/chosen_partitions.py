@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +13,7 @@ from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.filter_text import parse_filter
 from pypaimon.streaming.filtering.filters import conjunction
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec, partitions_where
+from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.options.arguments import finite_seconds
 
 
@@ -38,6 +38,7 @@ class ChosenPartitions:
         where: str | None = None,
         idle_seconds: float | None = None,
     ) -> None:
+        self._zone = zone_of_table(table)
         self._fields = table.partition_keys_fields
         parts = [] if partition is None else [PartitionSpec.of(table.table_schema, partition, "partition").predicate]
         if where is not None:
@@ -67,7 +68,7 @@ class ChosenPartitions:
         if self._idle_millis is None:
             yield from buckets
             return
-        newest = local_millis(datetime.now()) - self._idle_millis
+        newest = local_millis(self._zone.now()) - self._idle_millis
         for _, members in groupby(buckets, key=lambda bucket: bucket.row):
             partition = list(members)
             if max(file.made_millis for bucket in partition for file in bucket.files) <= newest:

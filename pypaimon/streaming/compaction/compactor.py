@@ -26,6 +26,7 @@ from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.commit.compaction import commit_compaction
 from pypaimon.streaming.writing.commit.conflicts import CommitConflictError
 from pypaimon.streaming.writing.commit.discarding import discard
+from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
 from pypaimon.streaming.writing.files.merged_changelogs import merged_changelogs
 from pypaimon.streaming.writing.upkeep import tell_of_upkeep
 
@@ -83,7 +84,7 @@ class Compaction:
         chosen: Which of its partitions; None: all.
         full: As `compact` takes it.
         workers: Who carries it out; None: the thread that runs it.
-        now: The local time.
+        now: As `planner` takes it.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Compaction:
         *,
         full: bool = False,
         workers: Workers | None = None,
-        now: Callable[[], datetime] = datetime.now,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         self._table = table
         self._now = now
@@ -134,6 +135,7 @@ class Compaction:
         check_compactable(table, name)
         if not dry_run:
             tell_of_upkeep(table, name)
+        tell_of_time_zone(table, name)
         if snapshot is None:
             return CompactionReport(None)
         self._others.look(table, directory, snapshot)

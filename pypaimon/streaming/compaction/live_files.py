@@ -153,7 +153,7 @@ def _blocks(places: pa.Table) -> Iterator[tuple[int, int]]:
 
 
 def local_millis(now: datetime) -> float:
-    """The local time as `LiveFile.made_millis` has it: the local clock, as if it were UTC."""
+    """A moment as `LiveFile.made_millis` has it: what clocks show, as if they were those of UTC."""
     return now.replace(tzinfo=timezone.utc).timestamp() * 1000
 
 

@@ -69,7 +69,7 @@ class RecordExpiry:
         return RecordExpiry(field, millis // 1000)
 
     def at(self, now: datetime) -> Expired:
-        """What has expired at a time, which is local if it has no time zone."""
+        """What has expired at a moment."""
         return Expired(self.field, int(now.timestamp() // 1) - self.seconds)
 
 

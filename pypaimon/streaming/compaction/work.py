@@ -18,6 +18,7 @@ from pypaimon.streaming.compaction.record_expiry import Expired, RecordExpiry
 from pypaimon.streaming.compaction.replaced import Replaced
 from pypaimon.streaming.compaction.run_picking import Pick, pick_full, pick_needed
 from pypaimon.streaming.compaction.sorted_levels import level_runs
+from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.write_internals import BucketMode
 
 
@@ -65,15 +66,17 @@ class Planner(Protocol):
         """
 
 
-def planner(table: Any, reader: FileReader, now: Callable[[], datetime] = datetime.now) -> Planner:
+def planner(table: Any, reader: FileReader, now: Callable[[], datetime] | None = None) -> Planner:
     """The planner of a table that can be compacted.
 
     Args:
         table: pypaimon's table.
         reader: Reads its files.
-        now: The local time.
+        now: The present moment, as clocks of the table's time zone show it; None: that of the computer's clock.
     """
-    return KeyedPlanner(table, reader, now) if table.is_primary_key_table else AppendPlanner(table, reader)
+    if table.is_primary_key_table:
+        return KeyedPlanner(table, reader, now or zone_of_table(table).now)
+    return AppendPlanner(table, reader)
 
 
 class KeyedPlanner:
@@ -84,7 +87,7 @@ class KeyedPlanner:
     Args:
         table: pypaimon's table.
         reader: Reads its files.
-        now: The local time.
+        now: See `planner`.
     """
 
     def __init__(self, table: Any, reader: FileReader, now: Callable[[], datetime]) -> None:

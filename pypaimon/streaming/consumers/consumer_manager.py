@@ -20,6 +20,7 @@ from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.time_zone import time_zone
 
 _LISTINGS = 10
 _LOG = StreamLog(__name__)
@@ -245,7 +246,7 @@ class ConsumerManager:
 
     def expire(self, expire_datetime: datetime) -> None:
         """Delete every file that was last written before a time (naive: local), as Java's writers do. One LIST."""
-        limit = expire_datetime.astimezone(timezone.utc)
+        limit = time_zone(None).moment(expire_datetime)
         self._delete_all(name for name, saved in self._last_saves().items() if saved is not None and saved < limit)
 
     def list_all_ids(self) -> list[str]:

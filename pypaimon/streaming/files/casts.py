@@ -3,7 +3,8 @@
 The results are those of Java's `CastExecutors` where the value fits: fractions are rounded half up (decimals) or cut
 (to integers, timestamps, texts of a shorter type), as the ALTER TABLE that changed the type asked for. Where Java would
 wrap an integer or make an overflowing decimal null, a `CastError` is raised. With `exact`, for files newer than the
-schema that is read, any loss is one. Between timestamps with and without time zone the zone is UTC.
+schema that is read, any loss is one. TIMESTAMP WITH LOCAL TIME ZONE becomes another type, and comes from one, as clocks
+of the stream's zone show it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.metadata.file_paths import java_float_text
 from pypaimon.streaming.model.data_types import parameter, root
+from pypaimon.streaming.model.time_zone import PER_SECOND, TimeZone
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -25,6 +27,7 @@ _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _FLOATS = ("FLOAT", "DOUBLE")
 _TEXTS = ("CHAR", "VARCHAR")
 _BYTES = ("BINARY", "VARBINARY")
+_STAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
 
@@ -33,19 +36,20 @@ class CastError(ValueError):
     """A value that the wanted type cannot hold, or a change of types for which there is no cast."""
 
 
-def cast(source: AtomicType, target: AtomicType, exact: bool) -> Convert:
+def cast(source: AtomicType, target: AtomicType, exact: bool, zone: TimeZone) -> Convert:
     """How columns of one type become columns of another.
 
     Args:
         source: Type of the values.
         target: Type that is wanted.
         exact: Whether any loss is an error.
+        zone: The stream's.
 
     Raises:
         CastError: There is no cast between the two. The function returned raises it for values that do not fit.
     """
     arrow = PyarrowFieldParser.from_paimon_type(target)
-    convert = _rule(source, target, arrow, exact)
+    convert = _rule(source, target, arrow, exact, zone)
     if convert is None:
         raise CastError(f"{source.type} cannot be read as {target.type}")
 
@@ -58,12 +62,12 @@ def cast(source: AtomicType, target: AtomicType, exact: bool) -> Convert:
     return checked
 
 
-def _rule(source: AtomicType, target: AtomicType, arrow: pa.DataType, exact: bool) -> Convert | None:
+def _rule(source: AtomicType, target: AtomicType, arrow: pa.DataType, exact: bool, zone: TimeZone) -> Convert | None:
     old, new = root(source), root(target)
-    if new in _TEXTS and (to_text := _to_text(source)) is not None:
+    if new in _TEXTS and (to_text := _to_text(source, zone)) is not None:
         return lambda array: _fit_text(to_text(array), target, exact)
     if old in _TEXTS:
-        return _from_text(target, arrow, exact)
+        return _from_text(target, arrow, exact, zone)
     if old in _BYTES and new in _BYTES:
         return lambda array: _fit_bytes(array, target, exact)
     if new == "BOOLEAN" and old in _INTEGERS:
@@ -72,7 +76,7 @@ def _rule(source: AtomicType, target: AtomicType, arrow: pa.DataType, exact: boo
         return lambda array: _to_number(array.cast(pa.int8()), arrow, exact)
     if old in (*_INTEGERS, *_FLOATS, "DECIMAL") and new in (*_INTEGERS, *_FLOATS, "DECIMAL"):
         return lambda array: _to_number(array, arrow, exact)
-    return _time_rule(old, new, arrow, exact)
+    return _time_rule(old, new, arrow, exact, zone)
 
 
 def _to_number(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
@@ -107,33 +111,50 @@ def _quantized(value: Decimal | None, arrow: pa.DataType, exact: bool) -> Decima
     return rounded
 
 
-def _time_rule(old: str, new: str, arrow: pa.DataType, exact: bool) -> Convert | None:
-    stamps = ("TIMESTAMP", "TIMESTAMP_LTZ")
-    if new in stamps:
-        if old in stamps:
+def _time_rule(old: str, new: str, arrow: pa.DataType, exact: bool, zone: TimeZone) -> Convert | None:
+    if new in _STAMPS:
+        if old == new:
             return lambda array: to_unit(array, arrow, exact)
+        if old in _STAMPS:
+            turned = zone.wall_clocks if new == "TIMESTAMP" else zone.moments
+            return lambda array: to_unit(turned(array), arrow, exact)
         if old == "DATE":
-            return lambda array: array.cast(pa.timestamp("s")).cast(pa.timestamp(arrow.unit)).cast(arrow)
+            days = pa.timestamp("s")
+            if new == "TIMESTAMP_LTZ":
+                return lambda array: to_unit(zone.moments(array.cast(days)), arrow, exact)
+            return lambda array: to_unit(array.cast(days), arrow, exact)
         if old == "TIME":
             return lambda array: array.cast(pa.int32()).cast(pa.int64()).cast(pa.timestamp("ms")).cast(arrow)
         if old in ("INT", "BIGINT"):
-            return lambda array: array.cast(pa.int64()).cast(pa.timestamp("s", arrow.tz)).cast(arrow)
-    if old in stamps:
+            return lambda array: _from_seconds(array, new, arrow, exact, zone)
+    if old in _STAMPS:
+        shown = zone.wall_clocks if old == "TIMESTAMP_LTZ" else _unchanged
         if new == "DATE":
-            return lambda array: to_unit(array, pa.timestamp("s"), exact).cast(pa.date32(), safe=exact)
+            return lambda array: to_unit(shown(array), pa.timestamp("s"), exact).cast(pa.date32(), safe=exact)
         if new == "TIME":
-            return lambda array: to_unit(array, pa.timestamp("ms"), exact).cast(pa.time32("ms"))
+            return lambda array: to_unit(shown(array), pa.timestamp("ms"), exact).cast(pa.time32("ms"))
         if new in ("INT", "BIGINT"):
             return lambda array: to_unit(array, pa.timestamp("s"), exact).cast(pa.int64()).cast(arrow)
     if old == new == "TIME":
-        return lambda array: array
+        return _unchanged
     return None
+
+
+def _unchanged(array: pa.Array) -> pa.Array:
+    return array
+
+
+def _from_seconds(array: pa.Array, new: str, arrow: pa.DataType, exact: bool, zone: TimeZone) -> pa.Array:
+    seconds = array.cast(pa.int64()).cast(pa.timestamp("s"))
+    if new == "TIMESTAMP_LTZ":
+        # What clocks show then, as if they were those of UTC: so Java has it (`NumericPrimitiveToTimestamp`).
+        seconds = zone.wall_clocks(seconds)
+    return to_unit(seconds, arrow, exact)
 
 
 def to_unit(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
     """Timestamps in another unit, cut towards the past."""
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-    divisor = per_second[array.type.unit] // per_second[arrow.unit]
+    divisor = PER_SECOND[array.type.unit] // PER_SECOND[arrow.unit]
     if divisor > 1 and not exact:
         ticks = array.cast(pa.int64())
         whole = pc.divide(ticks, divisor)
@@ -143,7 +164,7 @@ def to_unit(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
     return ticks.cast(arrow)
 
 
-def _to_text(source: AtomicType) -> Convert | None:
+def _to_text(source: AtomicType, zone: TimeZone) -> Convert | None:
     old = root(source)
     if old in (*_INTEGERS, *_TEXTS, "BOOLEAN", "DATE", *_BYTES):
         return lambda array: array.cast(pa.string())
@@ -151,9 +172,10 @@ def _to_text(source: AtomicType) -> Convert | None:
         return lambda array: _texts(array, lambda value: java_float_text(value, old == "FLOAT"))
     if old == "DECIMAL":
         return lambda array: _texts(array, lambda value: format(value, "f"))
-    if old in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+    if old in _STAMPS:
         digits = 6 if parameter(source) is None else parameter(source)
-        return lambda array: _timestamp_text(array, digits or 0)
+        shown = zone.wall_clocks if old == "TIMESTAMP_LTZ" else _unchanged
+        return lambda array: _timestamp_text(shown(array), digits or 0)
     if old == "TIME":
         return lambda array: _time_text(array, parameter(source) or 0)
     return None
@@ -164,8 +186,7 @@ def _texts(array: pa.Array, text: Callable[[Any], str]) -> pa.Array:
 
 
 def _timestamp_text(array: pa.Array, digits: int) -> pa.Array:
-    naive = array.cast(pa.timestamp(array.type.unit))
-    text = pc.strftime(naive, "%Y-%m-%d %H:%M:%S")
+    text = pc.strftime(array, "%Y-%m-%d %H:%M:%S")
     shown = {"s": 0, "ms": 3, "us": 6, "ns": 9}[array.type.unit]
     if digits < shown:
         text = pc.utf8_slice_codeunits(text, 0, 19 + (1 + digits if digits else 0))
@@ -203,7 +224,7 @@ def _fit_bytes(array: pa.Array, target: AtomicType, exact: bool) -> pa.Array:
     return pc.binary_slice(array, 0, length) if longest > length else array
 
 
-def _from_text(target: AtomicType, arrow: pa.DataType, exact: bool) -> Convert | None:
+def _from_text(target: AtomicType, arrow: pa.DataType, exact: bool, zone: TimeZone) -> Convert | None:
     new = root(target)
     if new in _BYTES:
         return lambda array: _fit_bytes(array.cast(pa.binary()), target, exact)
@@ -213,8 +234,9 @@ def _from_text(target: AtomicType, arrow: pa.DataType, exact: bool) -> Convert |
         return lambda array: _text_to_decimal(array, arrow, exact)
     if new in (*_INTEGERS, *_FLOATS, "DATE"):
         return lambda array: pc.utf8_trim_whitespace(array).cast(arrow)
-    if new in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        return lambda array: to_unit(pc.utf8_trim_whitespace(array).cast(pa.timestamp("ns")), arrow, exact)
+    if new in _STAMPS:
+        meant = zone.moments if new == "TIMESTAMP_LTZ" else _unchanged
+        return lambda array: to_unit(meant(pc.utf8_trim_whitespace(array).cast(pa.timestamp("ns"))), arrow, exact)
     if new == "TIME":
         return lambda array: pc.utf8_trim_whitespace(array).cast(arrow)
     return None

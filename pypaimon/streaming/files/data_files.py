@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, SchemaChangedError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError
+from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.files.stored_fields import stored_fields
 from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SCHEMALESS_SOURCES, SOURCES, FileSource
+from pypaimon.streaming.formats.orc_source import OrcSource
 from pypaimon.streaming.internals import DataField, DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
@@ -76,6 +78,7 @@ def read_file(
             directory.schema(file.schema_id).fields,
             fields,
             exact=file.schema_id > schema_id,
+            zone=directory.zone,
             trim_char=source.pads_char,
             constants=constants,
         )
@@ -200,6 +203,8 @@ def _opened(
 def _source_of(
     directory: TableDirectory, file: DataFileMeta, path: str, file_format: str
 ) -> Callable[[Any], FileSource]:
+    if file_format == "orc":
+        return partial(OrcSource, local_zone=LocalZones(directory, file, path))
     if file_format in SOURCES:
         return SOURCES[file_format]
     if file_format in SCHEMALESS_SOURCES:

@@ -31,6 +31,7 @@ from pypaimon.streaming.internals import (
 )
 from pypaimon.streaming.model.arrow_types import arrow_type, counted, map_entries
 from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.time_zone import TimeZone
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,22 @@ class Column:
             raise CastError(f"column {self.source}: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What holds for every column: the arguments of `map_columns`."""
+
+    exact: bool
+    zone: TimeZone
+    trim_char: bool
+
+
 def map_columns(
     stored: pa.Schema,
     file_fields: Sequence[DataField],
     read_fields: Sequence[DataField],
     *,
     exact: bool,
+    zone: TimeZone,
     trim_char: bool = False,
     constants: Mapping[str, pa.Scalar] | None = None,
 ) -> list[Column]:
@@ -80,12 +91,23 @@ def map_columns(
         file_fields: The fields of the schema that the file was written with.
         read_fields: The fields that are wanted.
         exact: Whether a loss in a cast is an error (see `casts`).
+        zone: The stream's.
         trim_char: Whether values of CHAR end where their text ends (ORC).
         constants: Values of fields that are the same in all rows, and so not read; by name.
 
     Raises:
         CastError: A field's type changed in a way that cannot be read.
     """
+    return _columns(stored, file_fields, read_fields, _Rules(exact, zone, trim_char), constants)
+
+
+def _columns(
+    stored: pa.Schema,
+    file_fields: Sequence[DataField],
+    read_fields: Sequence[DataField],
+    rules: _Rules,
+    constants: Mapping[str, pa.Scalar] | None = None,
+) -> list[Column]:
     names = {field.id: field for field in file_fields}
     columns = []
     for field in read_fields:
@@ -99,48 +121,44 @@ def map_columns(
             columns.append(Column(None, target))
             continue
         try:
-            convert = _field_converter(stored.field(position), origin.type, field.type, exact, trim_char)
+            convert = _field_converter(stored.field(position), origin.type, field.type, rules)
         except CastError as error:
             raise CastError(f"column {field.name}: {error}") from error
         columns.append(Column(origin.name, target, convert))
     return columns
 
 
-def _field_converter(
-    stored: pa.Field, source: DataType, target: DataType, exact: bool, trim_char: bool
-) -> Convert | None:
+def _field_converter(stored: pa.Field, source: DataType, target: DataType, rules: _Rules) -> Convert | None:
     """From a column of a file; how a map is stored is told there, and not by its type alone."""
     if isinstance(source, MapType) and isinstance(target, MapType) and pa.types.is_struct(stored.type):
-        values = partial(_converter, source=source.value, target=target.value, exact=exact, trim_char=trim_char)
-        key = _converter(pa.string(), source.key, target.key, exact, trim_char)
+        values = partial(_converter, source=source.value, target=target.value, rules=rules)
+        key = _converter(pa.string(), source.key, target.key, rules)
         return shredded_map(stored, arrow_type(target), key, values)
-    return _converter(stored.type, source, target, exact, trim_char)
+    return _converter(stored.type, source, target, rules)
 
 
-def _converter(stored: pa.DataType, source: DataType, target: DataType, exact: bool, trim_char: bool) -> Convert | None:
+def _converter(stored: pa.DataType, source: DataType, target: DataType, rules: _Rules) -> Convert | None:
     """From an Arrow type of a file, which holds values of one Paimon type, to another Paimon type; None: as it is."""
     if isinstance(source, MultisetType) and isinstance(target, MultisetType):
         source, target = counted(source), counted(target)
     if isinstance(source, RowType) and isinstance(target, RowType):
-        return _row_converter(stored, source, target, exact, trim_char)
+        return _row_converter(stored, source, target, rules)
     if isinstance(source, MapType) and isinstance(target, MapType):
-        return _map_converter(stored, source, target, exact, trim_char)
+        return _map_converter(stored, source, target, rules)
     if isinstance(source, (ArrayType, VectorType)) and isinstance(target, (ArrayType, VectorType)):
-        return _list_converter(stored, source, target, exact, trim_char)
+        return _list_converter(stored, source, target, rules)
     if isinstance(source, AtomicType) and isinstance(target, AtomicType):
-        return _atomic_converter(stored, source, target, exact, trim_char)
+        return _atomic_converter(stored, source, target, rules)
     raise CastError(f"{source} cannot be read as {target}")
 
 
-def _atomic_converter(
-    stored: pa.DataType, source: AtomicType, target: AtomicType, exact: bool, trim_char: bool
-) -> Convert | None:
+def _atomic_converter(stored: pa.DataType, source: AtomicType, target: AtomicType, rules: _Rules) -> Convert | None:
     if root(source) == root(target) == "VARIANT":
         return _variant
-    decode = _decoder(stored, source, trim_char)
+    decode = _decoder(stored, source, rules.trim_char)
     if source.type.upper() == target.type.upper():
         return decode
-    convert = cast(source, target, exact)
+    convert = cast(source, target, rules.exact, rules.zone)
     if decode is None:
         return convert
     return lambda array: convert(decode(array))
@@ -200,11 +218,9 @@ def _null_mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def _row_converter(
-    stored: pa.StructType, source: RowType, target: RowType, exact: bool, trim_char: bool
-) -> Convert | None:
+def _row_converter(stored: pa.StructType, source: RowType, target: RowType, rules: _Rules) -> Convert | None:
     arrow = arrow_type(target)
-    columns = map_columns(pa.schema(list(stored)), source.fields, target.fields, exact=exact, trim_char=trim_char)
+    columns = _columns(pa.schema(list(stored)), source.fields, target.fields, rules)
     # Rows of the same names and types may still hold other fields: renamed, or dropped and added anew.
     in_place = (
         column.source == field.name and column.convert is None
@@ -226,11 +242,10 @@ def _list_converter(
     stored: pa.DataType,
     source: ArrayType | VectorType,
     target: ArrayType | VectorType,
-    exact: bool,
-    trim_char: bool,
+    rules: _Rules,
 ) -> Convert | None:
     arrow = arrow_type(target)
-    element = _converter(stored.value_type, source.element, target.element, exact, trim_char)
+    element = _converter(stored.value_type, source.element, target.element, rules)
     if stored == arrow and element is None:
         return None
     plain = pa.list_(arrow.value_field)
@@ -260,17 +275,15 @@ def _vectors(lists: pa.ListArray, arrow: pa.FixedSizeListType) -> pa.Array:
     return pa.Array.from_buffers(arrow, len(lists), [validity], lists.null_count, children=[elements])
 
 
-def _map_converter(
-    stored: pa.DataType, source: MapType, target: MapType, exact: bool, trim_char: bool
-) -> Convert | None:
+def _map_converter(stored: pa.DataType, source: MapType, target: MapType, rules: _Rules) -> Convert | None:
     as_map = pa.types.is_map(stored)
     if not as_map and not (_is_list(stored) and pa.types.is_struct(stored.value_type)):
         raise ValueError(f"{source} is stored as {stored}")
     # Avro maps with keys other than text are lists of rows of key and value.
     stored_key, stored_item = (stored.key_type, stored.item_type) if as_map else (f.type for f in stored.value_type)
     arrow = arrow_type(target)
-    key = _converter(stored_key, source.key, target.key, exact, trim_char)
-    item = _converter(stored_item, source.value, target.value, exact, trim_char)
+    key = _converter(stored_key, source.key, target.key, rules)
+    item = _converter(stored_item, source.value, target.value, rules)
     if stored == arrow and key is None and item is None:
         return None
 

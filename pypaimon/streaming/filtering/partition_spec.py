@@ -14,6 +14,7 @@ from pypaimon.streaming.filtering.filters import conjunction, mask
 from pypaimon.streaming.filtering.partition_text import from_text
 from pypaimon.streaming.formats.binary_row import decode_column
 from pypaimon.streaming.internals import DataField, PyarrowFieldParser, TableSchema, Timestamp
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class PartitionSpec:
         Args:
             schema: Of the table.
             given: Values of partition columns, all or some. A value is one of the column's type, None for null, or a
-                text, which is read as Java reads the text of a partition. The text that `partition.default-name` names
-                is null.
+                text, read as Java reads that of a partition, in the time zone of the table (option `time-zone`).
+                The text that `partition.default-name` names is null.
             what: The argument or option that gave them, for messages.
 
         Raises:
@@ -56,9 +57,9 @@ class PartitionSpec:
             raise StreamConfigError(f"{what}: {', '.join(map(repr, unknown))} is not a partition column; {columns}.")
         if not given:
             raise StreamConfigError(f"{what}: expected values of partition columns, got {dict(given)}.")
-        default = default_partition(schema)
+        default, zone = default_partition(schema), zone_of(schema.options)
         parts = [
-            _equals(index, field, _value(field, given[field.name], default, what))
+            _equals(index, field, _value(field, given[field.name], default, zone, what))
             for index, field in enumerate(schema.fields)
             if field.name in given
         ]
@@ -91,12 +92,12 @@ def partitions_where(predicate: Predicate, rows: pa.Array, fields: Sequence[Data
     return mask(predicate, pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields]))
 
 
-def _value(field: DataField, given: Any, default: str, what: str) -> Any:
+def _value(field: DataField, given: Any, default: str, zone: TimeZone, what: str) -> Any:
     """The value of a column, as predicates take it; None for null."""
     if given is None or (isinstance(given, str) and given == default):
         return None
     try:
-        return _literal(from_text(given, field.type) if isinstance(given, str) else _scalar(given, field))
+        return _literal(from_text(given, field.type, zone) if isinstance(given, str) else _scalar(given, field))
     except (ValueError, OverflowError) as error:
         raise StreamConfigError(
             f"{what}: invalid value {given!r} of partition column '{field.name}' ({field.type}): {error}."

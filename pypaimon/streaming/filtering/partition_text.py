@@ -1,8 +1,7 @@
 """Values of partition columns from text, as Java's `TypeUtils.castFromString` reads them.
 
-Two differences, so that no text names another partition than the one that it says: what the type has no place for
-(digits, the time of a date) is an error, where Java rounds or cuts, and so is a TIMESTAMP_LTZ without an offset, which
-Java takes for a time in the zone of its JVM.
+One difference, so that no text names another partition than the one that it says: what the type has no place for
+(digits, the time of a date) is an error, where Java rounds or cuts.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from ctypes import c_float
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,11 @@ import pyarrow as pa
 
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.model.data_types import parameter, root
+from pypaimon.streaming.model.time_zone import TimeZone
 
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
+_TIMESTAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _EPOCH = date(1970, 1, 1)
 _MILLIS_OF_DAY = 86_400_000
 _NUMERIC = re.compile(r"-?\d+", re.ASCII)
@@ -37,13 +39,13 @@ _TIMESTAMP = re.compile(
 )
 
 
-def from_text(text: str, kind: AtomicType) -> pa.Scalar:
-    """The value that a text names in a column of a type.
+def from_text(text: str, kind: AtomicType, zone: TimeZone) -> pa.Scalar:
+    """The value that a text names in a column of a type; a TIMESTAMP_LTZ without an offset is a time of the zone.
 
     Raises:
         ValueError: The text is not a value of the type; the message says what is expected.
     """
-    read = _READERS.get(root(kind))
+    read = partial(_timestamp, zone=zone) if root(kind) in _TIMESTAMPS else _READERS.get(root(kind))
     if read is None:
         raise ValueError(f"{kind.type} is not read from text")
     try:
@@ -115,7 +117,7 @@ def _time(text: str, kind: AtomicType) -> int:
     return millis
 
 
-def _timestamp(text: str, kind: AtomicType) -> int:
+def _timestamp(text: str, kind: AtomicType, zone: TimeZone) -> int:
     """In the unit that Arrow has for the type."""
     precision = 6 if (given := parameter(kind)) is None else given
     zoned = root(kind) != "TIMESTAMP"
@@ -123,15 +125,17 @@ def _timestamp(text: str, kind: AtomicType) -> int:
         if precision not in (0, 3, 6, 9):
             raise ValueError(f"expected a date and time, for Java reads no number as a time of precision {precision}")
         return int(text)
-    expected = "a date and time as 2026-11-21 08:30:00" + (" with an offset, Z or +02:00" if zoned else "")
+    expected = "a date and time as 2026-11-21 08:30:00" + (", with or without an offset as +02:00" if zoned else "")
     found = _matched(_TIMESTAMP, text, expected)
     has_seconds = found[6] is not None or " " not in text
-    if (found["offset"] is not None) is not zoned or not has_seconds:
+    if (found["offset"] is not None and not zoned) or not has_seconds:
         raise ValueError(f"expected {expected}")
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
     moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     if found["offset"] not in (None, "Z"):
         moment -= _offset(found["offset"])
+    elif zoned and found["offset"] is None:
+        moment = zone.moment(moment.replace(tzinfo=None))
     nanos = _digits(found[7], 9)
     if nanos % 10 ** (9 - precision):
         raise ValueError(f"expected {precision} digits of a second at most")
@@ -163,6 +167,4 @@ _READERS: dict[str, Callable[[str, AtomicType], Any]] = {
     "FLOAT": _float,
     "DATE": _date,
     "TIME": _time,
-    "TIMESTAMP": _timestamp,
-    "TIMESTAMP_LTZ": _timestamp,
 }

@@ -8,7 +8,7 @@ the zstd blocks of the columns that are read, are looked at here first.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -19,11 +19,13 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats import orc_blocks
 from pypaimon.streaming.formats.orc_tail import (
     LENGTH_DELIMITED,
+    VARINT,
     Field,
     FooterField,
     OrcTail,
     ReadRange,
     TypeField,
+    encode,
     fields,
     integers,
     numbers,
@@ -43,7 +45,7 @@ _DEEPEST = 100
 _MAGIC_SIZE = 3
 
 
-class _StripeField(IntEnum):
+class StripeField(IntEnum):
     """Numbers of the fields of `StripeInformation` in ORC's `orc_proto.proto`; below those of its other messages."""
 
     OFFSET = 1
@@ -58,6 +60,7 @@ class _StripeFooterField(IntEnum):
 
     STREAMS = 1
     ENCODINGS = 2
+    WRITER_ZONE = 3
 
 
 class _StreamField(IntEnum):
@@ -163,10 +166,64 @@ class OrcChecks:
             if encoded and encoding.get(_EncodingField.DICTIONARY_SIZE, 0) > held.get(type_id, 0) + 1:
                 raise ValueError("a dictionary of an ORC stripe is larger than what it holds")
 
+    def writer_zone(self, index: int) -> str | None:
+        """The time zone of the writer of a stripe. Java names none where no column is a TIMESTAMP without zone.
+
+        Raises:
+            ValueError: The footer of the stripe is damaged.
+        """
+        names = _messages(self._stripe_footer(index), _StripeFooterField.WRITER_ZONE)
+        return names[-1].decode() if names else None
+
+    def in_zone(self, name: str, kinds: Mapping[int, int]) -> tuple[bytes, dict[int, bytes]]:
+        """The file as if its writer was in another time zone, and timestamps were of another kind.
+
+        Args:
+            name: The zone.
+            kinds: Kinds by the types (by their places in the footer) that come to have them.
+
+        Returns:
+            Its end, from the footer on, and the footers of its stripes by where they begin.
+
+        Raises:
+            ValueError: The footer of a stripe is damaged.
+        """
+        parts = {}
+        for index, stripe in enumerate(self.stripes):
+            parts[stripe.footer] = self.zoned_footer(index, name)
+        lengths = iter(parts.values())
+        footer = [
+            (number, wire, _with_footer(value, len(next(lengths))) if number == FooterField.STRIPES else value)
+            for number, wire, value in self.tail.retyped(kinds)
+        ]
+        return self.tail.end(footer), parts
+
+    def zoned_footer(self, index: int, name: str, *, indexes: bool = True) -> bytes:
+        """The footer of a stripe as it is stored, with the time zone of another writer; errors as `in_zone`.
+
+        Args:
+            index: Number of the stripe.
+            name: The zone.
+            indexes: Whether the stripe keeps its indexes, which lie at its beginning.
+        """
+        footer: list[Field] = [(_StripeFooterField.WRITER_ZONE, LENGTH_DELIMITED, name.encode())]
+        for number, wire, value in self._stripe_footer(index):
+            is_index = number == _StripeFooterField.STREAMS and _is_index(dict(numbers(value)))
+            if number != _StripeFooterField.WRITER_ZONE and (indexes or not is_index):
+                footer.append((number, wire, value))
+        return self.tail.stored(encode(footer))
+
+    def type_of(self, column: str) -> int:
+        """The type (by its place in the footer) of a column."""
+        return next(ids[0] for name, ids in self._columns if name == column)
+
+    def _stripe_footer(self, index: int) -> list[Field]:
+        stripe = self.stripes[index]
+        return list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
+
     def _footer(self, index: int) -> tuple[list[_Stream], list[dict[int, int]]]:
         """The streams of a stripe that hold data, in the order of the file, and the encoding of each column."""
-        stripe = self.stripes[index]
-        footer = list(fields(self.tail.decompressed(self._read(stripe.footer, stripe.end))))
+        stripe, footer = self.stripes[index], self._stripe_footer(index)
         encodings = [dict(numbers(value)) for value in _messages(footer, _StripeFooterField.ENCODINGS)]
         return list(_streams(stripe, _messages(footer, _StripeFooterField.STREAMS))), encodings
 
@@ -239,6 +296,16 @@ def _subtypes(message: bytes) -> Iterator[int]:
             yield from integers(value) if wire == LENGTH_DELIMITED else [value]
 
 
+def _with_footer(stripe: bytes, length: int) -> bytes:
+    """A `StripeInformation` with another length of the footer."""
+    others = [field for field in fields(stripe) if field[0] != StripeField.FOOTER_LENGTH]
+    return encode([*others, (StripeField.FOOTER_LENGTH, VARINT, length)])
+
+
+def _is_index(stream: Mapping[int, int]) -> bool:
+    return stream.get(_StreamField.KIND, 0) in _INDEX_STREAMS
+
+
 def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_Stream]:
     """The streams that hold data."""
     # Streams lie one after the other, and only their lengths are stored.
@@ -248,9 +315,8 @@ def _streams(stripe: Stripe, messages: list[bytes]) -> Iterator[_Stream]:
         end = start + found.get(_StreamField.LENGTH, 0)
         if end > stripe.footer:
             raise ValueError("a stream of an ORC stripe is cut off")
-        kind = found.get(_StreamField.KIND, 0)
-        if kind not in _INDEX_STREAMS:
-            yield _Stream(found.get(_StreamField.COLUMN, 0), kind, start, end)
+        if not _is_index(found):
+            yield _Stream(found.get(_StreamField.COLUMN, 0), found.get(_StreamField.KIND, 0), start, end)
         start = end
 
 
@@ -260,10 +326,10 @@ def _stripes(tail: OrcTail) -> Iterator[Stripe]:
         if (number, wire) != (FooterField.STRIPES, LENGTH_DELIMITED):
             continue
         found = dict(numbers(value))
-        offset = found.get(_StripeField.OFFSET, 0)
-        footer = offset + found.get(_StripeField.INDEX_LENGTH, 0) + found.get(_StripeField.DATA_LENGTH, 0)
-        end = footer + found.get(_StripeField.FOOTER_LENGTH, 0)
-        stripe = Stripe(offset, footer, end, found.get(_StripeField.ROWS, 0))
+        offset = found.get(StripeField.OFFSET, 0)
+        footer = offset + found.get(StripeField.INDEX_LENGTH, 0) + found.get(StripeField.DATA_LENGTH, 0)
+        end = footer + found.get(StripeField.FOOTER_LENGTH, 0)
+        stripe = Stripe(offset, footer, end, found.get(StripeField.ROWS, 0))
         if not position <= offset or stripe.end > tail.metadata:
             raise ValueError("a stripe of the ORC file is outside of it")
         position = stripe.end

@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.orc as orc
 
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.orc_checks import open_orc
-from pypaimon.streaming.formats.orc_tail import reads_of
+from pypaimon.streaming.formats.orc_tail import DAY_MILLIS, LONG, TIMESTAMP, TIMESTAMP_INSTANT, reads_of
+from pypaimon.streaming.formats.orc_zones import ORC_EPOCH, WithEnd, in_zones
 from pypaimon.streaming.io.held_stream import HeldStream
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import map_entries
+from pypaimon.streaming.model.time_zone import TimeZone, time_zone
 
-_ORC_EPOCH = 1_420_070_400
-"""2015-01-01 in seconds: what ORC counts timestamps from."""
+LocalZone: TypeAlias = Callable[[str | None, Mapping[str, tuple[int, int]], Sequence[str]], TimeZone | None]
+"""As clocks of which zone a TIMESTAMP WITH LOCAL TIME ZONE is stored, None for as a moment. Called with the zone that
+the stripe names, the least and greatest stored milliseconds by column, and the columns that are read."""
+
 _WRAP = 1 << 64
 _ARROW_SCHEMA = b"ARROW:schema"
+_NO_DATABASE = "Time zone file"
 _OUT_OF_RANGE = "out of range for nanosecond resolution"
 """How pyarrow 25 and later refuse a timestamp; what earlier ones give wraps, and is put right here."""
 
 
 class OrcSource:
     """One open ORC file.
+
+    Args:
+        stream: The file.
+        local_zone: As clocks of which zone a TIMESTAMP WITH LOCAL TIME ZONE is stored; None: as a moment.
 
     Attributes:
         schema: The columns of the file, as Arrow gives them, with what their writer said of each; timestamps that
@@ -39,35 +48,79 @@ class OrcSource:
     pads_char: ClassVar[bool] = True
     damage_words: ClassVar[tuple[str, ...]] = ("ORC",)
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, local_zone: LocalZone | None = None) -> None:
         # What is in memory or on a disk may be read twice.
         self._held = None if isinstance(stream, (pa.NativeFile, io.BytesIO)) else HeldStream(stream)
         self._remote = stream if isinstance(stream, RemoteFile) else None
         stream = self._held or stream
         self._checks, self._file = open_orc(stream, self._held.hold if self._held else reads_of(stream))
+        self._stream = stream
+        self._local_zone = local_zone
         self._seconds: orc.ORCFile | None = None
+        self._as_moments: orc.ORCFile | None = None
         self.schema: pa.Schema = _with_what_was_told(self._file.schema)
         self.num_rows: int = self._file.nrows
-        if any(_holds_timestamps(field.type) for field in self.schema):
-            self._mend(stream)
+        self._has_timestamps = any(_holds_timestamps(field.type) for field in self.schema)
+        if self._has_timestamps:
+            self._mend()
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
         """All rows in stored order; of the columns named, at least one. One stripe is in memory at a time."""
         self._announce(columns)
         for index in range(self._file.nstripes):
             self._check(index, columns)
-            stripe = self._stripe(index, columns)
-            if self._seconds is not None:
-                seconds = self._seconds.read_stripe(index, columns=list(columns))
-                arrays = [_mended(*pair) for pair in zip(stripe.columns, seconds.columns, strict=True)]
-                stripe = pa.RecordBatch.from_arrays(arrays, names=stripe.schema.names)
+            stripe = self._meant(index, columns)
             for start in range(0, stripe.num_rows, batch_size):
                 yield stripe.slice(start, batch_size)
 
-    def _stripe(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+    def _meant(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+        """The rows of a stripe, whose timestamps are those that its writer meant."""
+        if self._checks is None or not self._has_timestamps:
+            return self._stripe(self._file, index, columns)
+        name = self._checks.writer_zone(index)
+        clocks = None if name is None or (zone := _zone(name)).is_utc else zone
+        local = self._local(name, columns)
+        # Arrow would look for the zone in files of the system, in which Java's `GMT+08:00` is not.
+        stripe = self._stripe(self._file if clocks is None else self._moments(), index, columns)
+        arrays = stripe.columns
+        if self._seconds is not None:
+            seconds = self._seconds.read_stripe(index, columns=list(columns))
+            arrays = [_mended(*pair) for pair in zip(arrays, seconds.columns, strict=True)]
+        if clocks is not None or local is not None:
+            kinds = [self.schema.field(each).type for each in stripe.schema.names]
+            arrays = [_in_zones(*each, clocks, local) for each in zip(arrays, kinds, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, names=stripe.schema.names)
+
+    def _local(self, name: str | None, columns: Sequence[str]) -> TimeZone | None:
+        """As clocks of which zone the moments in these columns are stored; None: as they are."""
+        assert self._checks is not None
+        local = [each for each in columns if _holds_moments(self.schema.field(each).type)]
+        if self._local_zone is None or not local:
+            return None
+        tail = self._checks.tail
+        whole = (each.name for each in self.schema if pa.types.is_timestamp(each.type) and each.type.tz)
+        bounds = {each: tail.bounds(self._checks.type_of(each)) for each in whole}
+        zone = self._local_zone(name, {each: found for each, found in bounds.items() if found is not None}, local)
+        return None if zone is None or zone.is_utc else zone
+
+    def _moments(self) -> orc.ORCFile:
+        """The file with its timestamps without zone as if they were moments."""
+        assert self._checks is not None
+        if self._as_moments is None:
+            tail = self._checks.tail
+            kinds = dict.fromkeys(tail.of_kind(TIMESTAMP), TIMESTAMP_INSTANT)
+            self._as_moments = orc.ORCFile(WithEnd(self._stream, tail.body, *self._checks.in_zone("GMT", kinds)))
+        return self._as_moments
+
+    def _stripe(self, file: orc.ORCFile, index: int, columns: Sequence[str]) -> pa.RecordBatch:
         try:
-            return self._file.read_stripe(index, columns=list(columns))
-        except pa.ArrowInvalid as error:
+            return file.read_stripe(index, columns=list(columns))
+        except pa.ArrowException as error:
+            if _NO_DATABASE in str(error):
+                raise UnsupportedTableError(
+                    "pyarrow reads ORC files only where there is a tz database, which this machine lacks: install its "
+                    f"package 'tzdata', or have TZDIR name the directory of one. {error}"
+                ) from error
             if _OUT_OF_RANGE not in str(error):
                 raise
             raise UnsupportedTableError(
@@ -94,16 +147,42 @@ class OrcSource:
         if self._checks is not None:
             self._checks.check_stripe(index, columns, whole=self._held is not None)
 
-    def _mend(self, stream: Any) -> None:
+    def _mend(self) -> None:
         if self._checks is None:
             raise UnsupportedTableError("Timestamps of ORC files compressed in this way cannot be read.")
         tail = self._checks.tail
-        types = tail.overflowing()
+        types = tail.overflowing(DAY_MILLIS if self._moves_timestamps() else 0)
         if types:
-            stream.seek(0)
-            self._seconds = orc.ORCFile(pa.BufferReader(tail.with_seconds(bytes(stream.read()), types)))
+            end, parts = self._checks.in_zone("GMT", dict.fromkeys(types, LONG))
+            self._seconds = orc.ORCFile(WithEnd(self._stream, tail.body, end, parts))
             pairs = zip(self.schema, self._seconds.schema, strict=True)
             self.schema = pa.schema([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
+
+    def _moves_timestamps(self) -> bool:
+        """Whether timestamps of the last stripe, whose footer is at hand, are others than those that are stored."""
+        assert self._checks is not None
+        if not self._checks.stripes:
+            return False
+        name = self._checks.writer_zone(len(self._checks.stripes) - 1)
+        try:
+            moved = name is not None and not _zone(name).is_utc
+            return moved or self._local(name, self.schema.names) is not None
+        except (StreamConfigError, UnsupportedTableError):
+            # Raised where such a column is read.
+            return True
+
+
+def _zone(name: str) -> TimeZone:
+    try:
+        return time_zone(name)
+    except ValueError as error:
+        raise UnsupportedTableError(
+            f"The writer of an ORC file was in a time zone that is not known: {error}"
+        ) from None
+
+
+def _in_zones(array: pa.Array, kind: pa.DataType, clocks: TimeZone | None, local: TimeZone | None) -> pa.Array:
+    return in_zones(array, kind, clocks, local) if _holds_timestamps(kind) else array
 
 
 def _with_what_was_told(schema: pa.Schema) -> pa.Schema:
@@ -120,6 +199,12 @@ def _holds_timestamps(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_holds_timestamps(kind.field(index).type) for index in range(kind.num_fields))
     return bool(pa.types.is_timestamp(kind))
+
+
+def _holds_moments(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_moments(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) and kind.tz)
 
 
 def _mended_type(kind: pa.DataType, seconds: pa.DataType) -> pa.DataType:
@@ -156,7 +241,7 @@ def _mended(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
 
 def _microseconds(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:
     nanos = wrapped.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    about = seconds.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64) + _ORC_EPOCH
+    about = seconds.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64) + ORC_EPOCH
     wraps = np.rint((about * 1e9 - nanos) / float(_WRAP)).astype(np.int64)
     micros, rest = np.divmod(nanos, 1000)
     micros = micros + wraps * (_WRAP // 1000) + (rest + wraps * (_WRAP % 1000)) // 1000

@@ -1,14 +1,15 @@
-"""The tail of an ORC file: which columns hold timestamps beyond nanoseconds, and the file with these as integers.
+"""The tail of an ORC file: which columns hold timestamps, and the file with other types in their place.
 
 Arrow makes every ORC timestamp one of nanoseconds, and those before 1677 or after 2262 wrap silently. An ORC timestamp
 column stores whole seconds in the same streams as a LONG column stores its values. So a copy of the footer that calls
-the column LONG makes Arrow give the seconds, from which the wrapped value can be put right (`orc_source`).
+the column LONG makes Arrow give the seconds, from which the wrapped value can be put right (`orc_source`). One that
+calls it TIMESTAMP_INSTANT makes Arrow leave the time zone of the writer to us (`orc_zones`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
@@ -20,9 +21,10 @@ VARINT, _FIXED64, LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 
 # Kinds of types, as ORC numbers them.
-_LONG, _TIMESTAMP, _TIMESTAMP_INSTANT = 4, 9, 18
+LONG, TIMESTAMP, TIMESTAMP_INSTANT = 4, 9, 18
 
 _MOST_BLOCK_SIZE = 1 << 23
+DAY_MILLIS = 86_400_000
 # The milliseconds whose nanoseconds fit 64 bits.
 _FIRST_MILLIS = -(1 << 63) // 10**6
 _LAST_MILLIS = ((1 << 63) - 1) // 10**6
@@ -49,10 +51,12 @@ class PostscriptField(IntEnum):
 class FooterField(IntEnum):
     """Those of `Footer`."""
 
+    CONTENT_LENGTH = 2
     STRIPES = 3
     TYPES = 4
     ROWS = 6
     STATISTICS = 7
+    INDEX_STRIDE = 8
 
 
 class TypeField(IntEnum):
@@ -93,35 +97,61 @@ class OrcTail:
     postscript: list[Field]
     footer: list[Field]
 
-    def overflowing(self) -> set[int]:
-        """The types (by their place in the footer) whose statistics show, or do not rule out, too far a timestamp."""
-        types = [dict(numbers(value)) for number, _, value in self.footer if number == FooterField.TYPES]
-        statistics = [value for number, _, value in self.footer if number == FooterField.STATISTICS]
-        return {
-            index
-            for index, kind in enumerate(types)
-            if kind.get(TypeField.KIND) in (_TIMESTAMP, _TIMESTAMP_INSTANT)
-            and not (index < len(statistics) and _fits_nanos(statistics[index]))
-        }
+    def overflowing(self, margin: int) -> set[int]:
+        """The types (by their place in the footer) whose statistics show, or do not rule out, too far a timestamp.
 
-    def with_seconds(self, content: bytes, types: set[int]) -> bytes:
-        """The file again, some of its timestamp columns turned into LONG columns of seconds."""
+        Args:
+            margin: Milliseconds by which values may lie further out than statistics say.
+        """
+        statistics = [value for number, _, value in self.footer if number == FooterField.STATISTICS]
+        stamps = self.of_kind(TIMESTAMP) | self.of_kind(TIMESTAMP_INSTANT)
+        return {each for each in stamps if not (each < len(statistics) and _fits_nanos(statistics[each], margin))}
+
+    def of_kind(self, kind: int) -> set[int]:
+        """The types (by their place in the footer) of a kind."""
+        types = [dict(numbers(value)) for number, _, value in self.footer if number == FooterField.TYPES]
+        return {index for index, found in enumerate(types) if found.get(TypeField.KIND, 0) == kind}
+
+    def bounds(self, type_id: int) -> tuple[int, int] | None:
+        """The least and the greatest timestamp of a column, in milliseconds since 1970; None where they are not known.
+
+        For a TIMESTAMP they are what clocks showed.
+        """
+        statistics = [value for number, _, value in self.footer if number == FooterField.STATISTICS]
+        limits = (
+            _limits({number: value for number, _, value in fields(statistics[type_id])})
+            if type_id < len(statistics)
+            else {}
+        )
+        if not limits.keys() >= {*_TimestampField}:
+            return None
+        return limits[_TimestampField.MINIMUM_UTC], limits[_TimestampField.MAXIMUM_UTC]
+
+    def retyped(self, kinds: Mapping[int, int]) -> list[Field]:
+        """The footer with types (by their places in it) of other kinds."""
         indexes = itertools.count()
-        footer = _encode(
-            [
-                (number, wire, _as_long(value) if number == FooterField.TYPES and next(indexes) in types else value)
-                for number, wire, value in self.footer
-            ]
-        )
-        if self.codec:
-            footer = _uncompressed_chunks(footer, self.block_size)
-        postscript = _encode(
-            [
-                (number, wire, len(footer) if number == PostscriptField.FOOTER_LENGTH else value)
-                for number, wire, value in self.postscript
-            ]
-        )
-        return content[: self.body] + footer + postscript + bytes([len(postscript)])
+        return [
+            (number, wire, _of_kind(value, kinds.get(next(indexes))) if number == FooterField.TYPES else value)
+            for number, wire, value in self.footer
+        ]
+
+    def end(self, footer: list[Field], *, metadata_length: int | None = None) -> bytes:
+        """The end of a file with another footer.
+
+        Args:
+            footer: Its fields.
+            metadata_length: Length of the statistics of the stripes before it; None: as it is.
+        """
+        content = self.stored(encode(footer))
+        lengths: dict[int, int] = {PostscriptField.FOOTER_LENGTH: len(content)}
+        if metadata_length is not None:
+            lengths[PostscriptField.METADATA_LENGTH] = metadata_length
+        postscript = encode([(number, wire, lengths.get(number, value)) for number, wire, value in self.postscript])
+        return content + postscript + bytes([len(postscript)])
+
+    def stored(self, data: bytes) -> bytes:
+        """A part of the file as it may be stored: in blocks that are not compressed, if there are blocks."""
+        return _uncompressed_chunks(data, self.block_size) if self.codec else data
 
     @property
     def codec(self) -> int:
@@ -226,27 +256,48 @@ def integers(packed: bytes) -> Iterator[int]:
         yield value
 
 
-def _fits_nanos(statistics: bytes) -> bool:
+def _fits_nanos(statistics: bytes, margin: int) -> bool:
     found = {number: value for number, _, value in fields(statistics)}
     if not found.get(_StatisticsField.VALUES):
         return True
     if _StatisticsField.TIMESTAMP not in found:
         return False
-    # Zigzag: signed numbers alternate around 0, so that small ones stay short.
-    limits = {number: (value >> 1) ^ -(value & 1) for number, value in numbers(found[_StatisticsField.TIMESTAMP])}
-    # Statistics of older writers are in their own time zone only: a day of margin.
-    known, margin = [*limits.values()], 86_400_000
-    if limits.keys() >= {*_TimestampField}:
-        known, margin = [limits[field] for field in _TimestampField], 0
+    limits = _limits(found)
+    known = [limits[field] for field in _TimestampField if field in limits]
+    if len(known) < len(_TimestampField):
+        # Statistics of older writers are in their own time zone only.
+        known, margin = [*limits.values()], DAY_MILLIS
     return all(_FIRST_MILLIS + margin < limit <= _LAST_MILLIS - margin for limit in known)
 
 
-def _as_long(type_message: bytes) -> bytes:
-    return _encode(
+def _limits(statistics: Mapping[int, Any]) -> dict[int, int]:
+    """The numbers in the statistics of a column of timestamps."""
+    # Zigzag: signed numbers alternate around 0, so that small ones stay short.
+    found = numbers(statistics.get(_StatisticsField.TIMESTAMP, b""))
+    return {number: (value >> 1) ^ -(value & 1) for number, value in found}
+
+
+def with_bounds(statistics: bytes, turned: Callable[[int], int]) -> bytes:
+    """The statistics of a column of timestamps with other bounds, which are milliseconds."""
+
+    def bounds(message: bytes) -> bytes:
+        limits = _limits({_StatisticsField.TIMESTAMP: message})
+        found = ((field, turned(limits[field])) for field in _TimestampField if field in limits)
+        return encode([(field, VARINT, (limit << 1) ^ (limit >> 63)) for field, limit in found])
+
+    return encode(
         [
-            (number, wire, _LONG if number == TypeField.KIND and value in (_TIMESTAMP, _TIMESTAMP_INSTANT) else value)
-            for number, wire, value in fields(type_message)
+            (number, wire, bounds(value) if number == _StatisticsField.TIMESTAMP else value)
+            for number, wire, value in fields(statistics)
         ]
+    )
+
+
+def _of_kind(type_message: bytes, kind: int | None) -> bytes:
+    if kind is None:
+        return type_message
+    return encode(
+        [(number, wire, kind if number == TypeField.KIND else value) for number, wire, value in fields(type_message)]
     )
 
 
@@ -270,7 +321,8 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number in the ORC footer is cut off")
 
 
-def _encode(message: list[Field]) -> bytes:
+def encode(message: Sequence[Field]) -> bytes:
+    """A protobuf message of these fields."""
     parts = []
     for number, wire, value in message:
         parts.append(_varint_bytes(number << 3 | wire))

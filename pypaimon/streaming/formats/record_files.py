@@ -55,14 +55,11 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _orc_stripes(data: bytes) -> Iterator[pa.RecordBatch]:
-    from pypaimon.streaming.formats.orc_checks import open_orc
+    from pypaimon.streaming.formats.orc_source import OrcSource
 
-    checks, file = open_orc(io.BytesIO(data), lambda start, end: data[start:end])
-    yield pa.RecordBatch.from_pylist([], file.schema)
-    for index in range(file.nstripes):
-        if checks is not None:
-            checks.check_stripe(index)
-        yield file.read_stripe(index)
+    source = OrcSource(io.BytesIO(data))
+    yield pa.RecordBatch.from_pylist([], source.schema)
+    yield from source.batches(source.schema.names, _ROWS_AT_ONCE)
 
 
 def count(records: Records) -> int:

@@ -8,6 +8,7 @@ from pypaimon.streaming.errors import SchemaChangedError
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.internals import TableSchema
+from pypaimon.streaming.model.time_zone import zone_of
 
 
 def are_same_columns(names: list[str], old: TableSchema, new: TableSchema) -> bool:
@@ -37,7 +38,9 @@ def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Sch
         if field is None or names.get(field.id, rows.schema.names[0]) not in rows.schema.names:
             raise SchemaChangedError(old.id, new.id, f"a live table cannot follow column {name!r}")
     try:
-        columns = map_columns(rows.schema, old.fields, [fields[name] for name in wanted.names], exact=False)
+        columns = map_columns(
+            rows.schema, old.fields, [fields[name] for name in wanted.names], exact=False, zone=zone_of(new.options)
+        )
         batches = [
             pa.RecordBatch.from_arrays([column.read(batch) for column in columns], wanted.names)
             for batch in rows.to_batches()

@@ -12,8 +12,17 @@ import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import polars_works
 from pypaimon.streaming.formats.binary_row import decode_columns, decode_rows, rows_of
-from pypaimon.streaming.internals import DataField, DataFileMeta, ManifestEntry, SimpleStats, TableSchema, Timestamp
+from pypaimon.streaming.internals import (
+    BinaryRow,
+    DataField,
+    DataFileMeta,
+    ManifestEntry,
+    SimpleStats,
+    TableSchema,
+    Timestamp,
+)
 from pypaimon.streaming.metadata.file_paths import FilePaths
+from pypaimon.streaming.metadata.manifest_tables import BOUNDS
 
 if TYPE_CHECKING:
     import polars
@@ -51,7 +60,9 @@ class DataFiles:
     hundreds of milliseconds, and takes many times the memory of the columns.
 
     In the value objects statistics are left out (they are in the entries) and `value_stats_cols` is empty, as in plans
-    of pypaimon. `file_path` is the full path of the file as recorded, which is the external path if it has one.
+    of pypaimon; but ORC files keep the bounds of their values, if the entries have them.
+
+    `file_path` is the full path of the file as recorded, which is the external path if it has one.
 
     Args:
         entries: Rows of `ENTRY_SCHEMA`, perhaps with `OWN_PARTITION`.
@@ -63,6 +74,7 @@ class DataFiles:
     def __init__(self, entries: pa.Table, paths: FilePaths, key_fields: Sequence[DataField] = ()) -> None:
         self._columns = entries.select([*_AS_STORED, "creation_time", "bucket"])
         self._keys = entries.select(["min_key", "max_key"])
+        self._bounds = entries.select(BOUNDS) if {*BOUNDS} <= {*entries.schema.names} else None
         self._count: int = entries.num_rows
         self._paths = paths
         own = OWN_PARTITION if OWN_PARTITION in entries.schema.names else "partition"
@@ -122,7 +134,20 @@ class DataFiles:
             columns[name] = rows_of(keys, self._key_fields, count)
         columns["key_stats"] = columns["value_stats"] = [SimpleStats.empty_stats()] * count
         columns["value_stats_cols"] = [[]] * count
+        if self._bounds is not None:
+            self._bound(columns, self._bounds.slice(start, count))
         return list(map(DataFileMeta, *(columns[name] for name in _FIELDS)))
+
+    @staticmethod
+    def _bound(columns: dict[str, list[Any]], bounds: pa.Table) -> None:
+        """Put the bounds of ORC files into the columns of value objects."""
+        stats, names = list(columns["value_stats"]), list(columns["value_stats_cols"])
+        of_files = zip(columns["file_name"], *(bounds[name].to_pylist() for name in BOUNDS), strict=True)
+        for index, (file, least, greatest, of_columns) in enumerate(of_files):
+            if file.endswith("orc") and least and greatest:
+                stats[index] = SimpleStats(BinaryRow(least, []), BinaryRow(greatest, []), [])
+                names[index] = of_columns
+        columns["value_stats"], columns["value_stats_cols"] = stats, names
 
     @cached_property
     def _homes(self) -> list[str]:

@@ -10,9 +10,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from ctypes import c_float
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.formats import binary_row
 from pypaimon.streaming.internals import DataField, TableSchema, local_path, resolve_path, to_file_io_path
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.model.time_zone import TimeZone, time_zone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
@@ -140,6 +142,7 @@ class FilePaths:
         legacy_names: `partition.legacy-name`: values as Java's `toString()` has them, else as cast to STRING.
         data_directory: `data-file.path-directory`: where below (or, if absolute, instead of) the root data files lie.
         index_beside_data: `index-file-in-data-file-dir`: bucket index files lie in the bucket directory.
+        zone: The time zone of the table's writers.
     """
 
     table_path: str
@@ -148,6 +151,7 @@ class FilePaths:
     legacy_names: bool = True
     data_directory: str | None = None
     index_beside_data: bool = False
+    zone: TimeZone = field(default_factory=partial(time_zone, None))
 
     @classmethod
     def of(cls, table_path: str, schema: TableSchema) -> FilePaths:
@@ -161,6 +165,7 @@ class FilePaths:
             options.boolean("partition.legacy-name", True),
             options.text("data-file.path-directory"),
             options.boolean("index-file-in-data-file-dir", False),
+            zone_of(schema.options),
         )
 
     def partitions(self, rows: pa.Array) -> list[str]:
@@ -187,7 +192,7 @@ class FilePaths:
         found = {}
         for index, column in enumerate(self.partition_fields):
             (value,) = binary_row.decode_column(rows, index, column.type)
-            text = _text(value, str(column.type).upper(), self.legacy_names) if value.is_valid else ""
+            text = self._text(value, str(column.type).upper()) if value.is_valid else ""
             found[column.name] = self.default_name if _is_blank_in_java(text) else text
         return found
 
@@ -221,12 +226,15 @@ class FilePaths:
         return [self._name(before, value, kind) if value.is_valid else before + self._default for value in values]
 
     def _name(self, before: str, value: pa.Scalar, kind: str) -> str:
-        text = _text(value, kind, self.legacy_names)
+        text = self._text(value, kind)
         name = before + (self._default if _is_blank_in_java(text) else _escape(text))
         if not _is_spelled_otherwise(value):
             return name
         text = str(value.as_py())
         return SpelledPath(name, before + (self._default if text.isspace() else _escape(text)))
+
+    def _text(self, value: pa.Scalar, kind: str) -> str:
+        return _text(value, kind, self.legacy_names, self.zone)
 
     @property
     def _default(self) -> str:
@@ -256,9 +264,9 @@ def _is_spelled_otherwise(scalar: pa.Scalar) -> bool:
     return isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))
 
 
-def _text(scalar: pa.Scalar, type_text: str, legacy: bool) -> str:
+def _text(scalar: pa.Scalar, type_text: str, legacy: bool, zone: TimeZone) -> str:
     if pa.types.is_timestamp(scalar.type):
-        return _timestamp_text(scalar, type_text, legacy)
+        return _timestamp_text(scalar, type_text, legacy, zone)
     value: Any = scalar.as_py()
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -298,16 +306,15 @@ def _time_text(value: time, precision: int) -> str:
     return f"{value:%H:%M:%S}" + (f".{digits}" if precision else "")
 
 
-def _timestamp_text(scalar: pa.Scalar, type_text: str, legacy: bool) -> str:
+def _timestamp_text(scalar: pa.Scalar, type_text: str, legacy: bool, zone: TimeZone) -> str:
     per_second = 1_000_000_000 if scalar.type.unit == "ns" else 1_000_000
     seconds, fraction = divmod(scalar.value, per_second)
     nanos = fraction * (1_000_000_000 // per_second)
+    if scalar.type.tz and not legacy:
+        seconds += zone.offset(seconds)
     moment = _EPOCH + timedelta(seconds=seconds)
     if legacy:
         return _local_date_time_text(moment, nanos)
-    if scalar.type.tz:
-        # Java casts in the zone of the JVM.
-        moment = moment.replace(tzinfo=timezone.utc).astimezone().replace(tzinfo=None)
     digits = f"{nanos:09d}"
     precision = _precision(type_text, 6)
     kept = digits[:precision] + digits[precision:].rstrip("0")

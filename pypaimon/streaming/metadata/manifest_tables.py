@@ -83,6 +83,10 @@ STATISTICS = ("key_min", "key_max", "key_nulls", "value_min", "value_max", "valu
 FILE_SCHEMA = pa.schema([field for field in ENTRY_SCHEMA if field.name not in STATISTICS])
 """`ENTRY_SCHEMA` without statistics, which are not decoded then."""
 
+BOUNDS = ("value_min", "value_max", "value_stats_cols")
+BOUNDED_SCHEMA = pa.schema([field for field in ENTRY_SCHEMA if field.name not in STATISTICS or field.name in BOUNDS])
+"""`FILE_SCHEMA` with the bounds of ORC files, which tell the zone of their writers; null in a manifest of others."""
+
 MANIFEST_SCHEMA = pa.schema([(name, type_) for name, _, type_, _ in _MANIFEST_COLUMNS])
 """Columns of `ManifestReader.manifest_list`; buckets, levels and row ids are null where the release knows none."""
 
@@ -168,6 +172,12 @@ def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table
     Raises:
         ValueError: One cannot be decoded, is not of the size that it must have, or holds what none can hold.
     """
+    if parsers and parsers[0].schema.equals(BOUNDED_SCHEMA):
+        return _with_bounds(files, parsers)
+    return _together(files, parsers)
+
+
+def _together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
     tables: list[pa.Table | None] = [None] * len(files)
     # By the schema of their records.
     small: dict[bytes, list[int]] = {}
@@ -191,6 +201,20 @@ def together(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table
     return [
         parser.schema.empty_table() if table is None else table for parser, table in zip(parsers, tables, strict=True)
     ]
+
+
+def _with_bounds(files: Sequence[bytes], parsers: Sequence[Parser]) -> list[pa.Table]:
+    """As `together`; bounds, which take as much as most other columns, are decoded where there are ORC files only."""
+    found = _together(files, [manifest_parser(parser.count, FILE_SCHEMA) for parser in parsers])
+    for index, table in enumerate(found):
+        if pc.any(pc.ends_with(table["file_name"], "orc"), min_count=0).as_py():
+            found[index] = _together([files[index]], [parsers[index]])[0]
+            continue
+        for place, field in enumerate(BOUNDED_SCHEMA):
+            if field.name in BOUNDS:
+                table = table.add_column(place, field, pa.nulls(table.num_rows, field.type))
+        found[index] = table
+    return found
 
 
 def entry_records(entries: pa.Table) -> list[dict[str, Any]]:

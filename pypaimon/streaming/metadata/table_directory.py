@@ -16,6 +16,7 @@ from pypaimon.streaming.io.store import CONCURRENCY, Store
 from pypaimon.streaming.metadata.manifest_cache import ManifestCache
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory, catalog_error, inside
 from pypaimon.streaming.metadata.unreadable_types import naming_unreadable_types
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 
 if TYPE_CHECKING:
     from pypaimon.streaming.metadata.manifests import ManifestReader
@@ -147,6 +148,11 @@ class TableDirectory:
             else:
                 options[key] = value
         return schema.copy(new_options=options)
+
+    @cached_property
+    def zone(self) -> TimeZone:
+        """The time zone of its readers and writers; raises StreamConfigError if there is none of its name."""
+        return zone_of_table(self.table)
 
     @property
     def identity(self) -> str:

@@ -26,3 +26,8 @@ def parameter(data_type: AtomicType) -> int | None:
     if match and match.group(2):
         return int(match.group(2))
     return _DEFAULT_LENGTH.get(root(data_type))
+
+
+def is_local_timestamp(data_type: object) -> bool:
+    """Whether it is TIMESTAMP WITH LOCAL TIME ZONE."""
+    return isinstance(data_type, AtomicType) and root(data_type) == "TIMESTAMP_LTZ"

@@ -127,7 +127,7 @@ def between_of_options(options: OptionValues) -> Between | None:
         return Between(given, Ends.AUTO_TAG, None, text, mode)
     start, end = _two(given, text, "times" if key == BETWEEN_TIMES else "snapshots or tags")
     if key == BETWEEN_TIMES:
-        return Between(given, Ends.TIMES, _millis(key, start), _millis(key, end), mode)
+        return Between(given, Ends.TIMES, _millis(options, key, start), _millis(options, key, end), mode)
     return Between(given, Ends.SNAPSHOTS, start, end, mode, options.boolean(TAG_TO_SNAPSHOT, False))
 
 
@@ -138,10 +138,10 @@ def _two(given: str, text: str, what: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def _millis(key: str, text: str) -> int:
+def _millis(options: OptionValues, key: str, text: str) -> int:
     """Epoch milliseconds, or a local time as text."""
     if text.isdecimal():
         return int(text)
-    millis = OptionValues({key: text}).local_timestamp_millis(key)
+    millis = options.with_value(key, text).local_timestamp_millis(key)
     assert millis is not None
     return millis

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, TypeVar
 
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.model.time_zone import zone_of
 
 E = TypeVar("E", bound=Enum)
 
@@ -34,6 +35,7 @@ _BOOLEANS_OF_PYPAIMON = {
     **dict.fromkeys(("1", "yes", "on"), True),
     **dict.fromkeys(("0", "no", "off"), False),
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIMESTAMP = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?$")
 
 
@@ -144,7 +146,7 @@ class OptionValues:
         return int(match[1]) * units[match[2] or bare]
 
     def local_timestamp_millis(self, key: str) -> int | None:
-        """A time such as `2026-11-21 05:21:11.768` or `2026-11-21` in the local time zone, as epoch milliseconds."""
+        """A time such as `2026-11-21 05:21:11.768` or `2026-11-21` in the time zone of the table, in milliseconds."""
         value = self.text(key)
         if value is None:
             return None
@@ -157,7 +159,7 @@ class OptionValues:
             moment = datetime(year, month, day, hour, minute, second, micros)
         except ValueError:
             raise _unreadable(key, value, "a time such as '2026-11-21 05:21:11.768'") from None
-        return int(moment.timestamp() * 1000)
+        return (zone_of(self._options).moment(moment) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _as_text(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import PaimonFollowUpScanner, TableSchema
 from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options.between import Between, Ends
 from pypaimon.streaming.options.chain import ChainBranches
 from pypaimon.streaming.options.end import End
@@ -330,6 +331,7 @@ def options_of_table(schema: TableSchema) -> StreamOptions:
         StreamConfigError: An option cannot be read, is unknown, or contradicts another.
     """
     refuse_unknown_keys(schema)
+    zone_of(schema.options)
     options = OptionValues(schema.options)
     poll_interval_ms = options.duration_millis("continuous.discovery-interval", least=1)
     max_unconfirmed = options.integer("scan.max-snapshot.count")

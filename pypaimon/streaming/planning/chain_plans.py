@@ -92,7 +92,7 @@ def _prepared(starts: ChainStarts, plans: SnapshotPlans, snapshot: Snapshot, cha
         found = {(chains.last.get(key[0], key[0]), *key[1:]): file for key, file in deletions.items()}
     units = plans.ordered(both, whole_buckets)
     kept: _Mask = units.entries[_KEPT].to_numpy().astype(bool)
-    return Prepared(without_statistics(units), kept, found)
+    return Prepared(without_statistics(units, plans.selection.needs_bounds), kept, found)
 
 
 @dataclass(frozen=True, slots=True)

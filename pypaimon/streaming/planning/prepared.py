@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from pypaimon.streaming.metadata.manifest_tables import STATISTICS
+from pypaimon.streaming.metadata.manifest_tables import BOUNDS, STATISTICS
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.model.position import Unit
 from pypaimon.streaming.options.stream_options import Limits
@@ -110,6 +110,7 @@ class Preparation:
         return prepared, chosen, last
 
 
-def without_statistics(units: Units) -> Units:
-    """The same units, whose entries have been pruned by their statistics."""
-    return units.of(units.entries.select([name for name in units.entries.schema.names if name not in STATISTICS]))
+def without_statistics(units: Units, needs_bounds: bool) -> Units:
+    """The same units, whose entries have been pruned by their statistics; see `EntrySelection.needs_bounds`."""
+    left_out = {*STATISTICS} - ({*BOUNDS} if needs_bounds else set())
+    return units.of(units.entries.select([name for name in units.entries.schema.names if name not in left_out]))

@@ -105,7 +105,7 @@ class PreparedAhead:
         units = self._ordered(table, group)
         kept = self._selection.kept(units.entries, scan)
         ends = np.searchsorted(group, np.arange(count), side="right").tolist()
-        return _cut(without_statistics(units), kept, ends, self._factory)
+        return _cut(without_statistics(units, self._selection.needs_bounds), kept, ends, self._factory)
 
     def _put(self, window: Mapping[_Key, Prepared]) -> None:
         with self._lock.held:

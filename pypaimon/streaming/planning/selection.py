@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Literal
 
 import numpy as np
@@ -12,7 +11,9 @@ import pyarrow as pa
 from pypaimon.streaming.filtering.pruning import KNOWLEDGE, Pruner, Scan
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.data_types import is_local_timestamp
 from pypaimon.streaming.model.position import POSTPONE_BUCKET
+from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options.stream_options import StreamOptions
 from pypaimon.streaming.options.table_traits import TableTraits
 from pypaimon.streaming.planning.shards import ShardFilter
@@ -21,7 +22,6 @@ from pypaimon.streaming.planning.units import column
 AnyScan = Scan | Literal["added"]
 """What is scanned; `added`: files that several snapshots added."""
 _Mask = npt.NDArray[np.bool_]
-_YEAR_3000 = 32_503_680_000
 
 
 class EntrySelection:
@@ -32,13 +32,18 @@ class EntrySelection:
         schema: The schema that the stream reads with.
         options: The stream's settings.
         created_after: Only files created at this time or later, epoch milliseconds; None: all.
+
+    Attributes:
+        needs_bounds: Whether files come with the bounds of their columns, which tell the time zone of ORC files.
     """
 
     def __init__(
         self, directory: TableDirectory, schema: TableSchema, options: StreamOptions, created_after: int | None
     ) -> None:
         self._traits = TableTraits.of(schema)
-        self._created_after = None if created_after is None else _wall_clock(created_after)
+        self.needs_bounds = any(is_local_timestamp(field.type) for field in schema.fields)
+        # Manifests record what clocks of the writer showed.
+        self._created_after = None if created_after is None else zone_of(schema.options).wall_millis(created_after)
         # Records that wait in bucket -2 are in no range, as in Java's batch reads.
         waiting_apart = options.between is not None and self._traits.primary_key and self._traits.postpone
         self._only_real_buckets = self._traits.only_real_buckets or waiting_apart
@@ -78,9 +83,3 @@ class EntrySelection:
 def filtered(entries: pa.Table, kept: _Mask) -> pa.Table:
     """The entries, or manifests, that are kept."""
     return entries if kept.all() else entries.filter(pa.array(kept))
-
-
-def _wall_clock(millis: int) -> int:
-    """Epoch milliseconds as manifests record them: what the clock on this machine's wall shows then (as Java)."""
-    seconds = min(max(millis // 1000, 0), _YEAR_3000)
-    return millis + 1000 * time.localtime(seconds).tm_gmtoff

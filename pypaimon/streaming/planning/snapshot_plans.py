@@ -16,7 +16,7 @@ from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.metadata import index_manifests
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
-from pypaimon.streaming.metadata.manifest_tables import ENTRY_SCHEMA, FILE_SCHEMA
+from pypaimon.streaming.metadata.manifest_tables import BOUNDED_SCHEMA, ENTRY_SCHEMA, FILE_SCHEMA
 from pypaimon.streaming.metadata.manifests import live, without
 from pypaimon.streaming.metadata.snapshots import Snapshot
 from pypaimon.streaming.metadata.table_directory import TableDirectory
@@ -81,7 +81,8 @@ class SnapshotPlans:
         self.schema = schema
         self.traits = TableTraits.of(schema)
         self.selection = EntrySelection(directory, schema, options, created_after)
-        self.entry_schema = FILE_SCHEMA if options.predicate is None else ENTRY_SCHEMA
+        without_predicate = BOUNDED_SCHEMA if self.selection.needs_bounds else FILE_SCHEMA
+        self.entry_schema = without_predicate if options.predicate is None else ENTRY_SCHEMA
         self._paths = FilePaths.of(directory.table.table_path, schema)
         self.factory = SplitFactory(
             schema, self.traits, self._paths, options.split_target_bytes, options.split_open_bytes
@@ -229,7 +230,7 @@ class SnapshotPlans:
                 kept &= comparison.lone_files(units)
             else:
                 kept &= comparison.differing_units(units, old or {}, new or {})
-            return Prepared(without_statistics(units), kept, new, old, of_range=True)
+            return Prepared(self._lean(units), kept, new, old, of_range=True)
 
         scan = f"{mode.value} since {None if before is None else before.fingerprint}"
         prepared, chosen, last = self.preparation.part(snapshot, scan, after, prepare)
@@ -342,9 +343,12 @@ class SnapshotPlans:
         """With the deletion vectors of these snapshots."""
         kept = self.selection.kept(units.entries, scan)
         if not kept.any():
-            return Prepared(without_statistics(units), kept)
+            return Prepared(self._lean(units), kept)
         deletions, deletions_before = self.deletions(snapshot), self.deletions(before)
-        return Prepared(without_statistics(units), kept, deletions, deletions_before, of_range=scan == "added")
+        return Prepared(self._lean(units), kept, deletions, deletions_before, of_range=scan == "added")
+
+    def _lean(self, units: Units) -> Units:
+        return without_statistics(units, self.selection.needs_bounds)
 
     def sorted_by_partition(self, splits: list[StreamSplit]) -> list[StreamSplit]:
         """In the order of `scan.plan-sort-partition`, if asked for: by typed partition value, null first."""

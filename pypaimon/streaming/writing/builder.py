@@ -8,7 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 from pypaimon.streaming.consumers.consumer_names import check_consumer_id
+from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.filtering.partition_spec import PartitionSpec
+from pypaimon.streaming.model.time_zone import TIME_ZONE, option_zone
 from pypaimon.streaming.options.arguments import at_least
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
 from pypaimon.streaming.writing.writer_settings import WriterSettings
@@ -82,6 +84,28 @@ class StreamWriteBuilder:
             StreamConfigError: It is no positive number.
         """
         self._settings = replace(self._settings, memory_limit=at_least(1, "with_memory_limit", bytes_held))
+        return self
+
+    def with_time_zone(self, name: str) -> StreamWriteBuilder:
+        """The time zone of the table's readers and writers; default: its option `time-zone`, else that of the process.
+
+        Java has the zone of its JVM, and reads a TIMESTAMP WITH LOCAL TIME ZONE in an ORC file right only in the zone
+        of its writer, unless the table says `orc.timestamp-ltz.legacy.type` = `false`. Here such a file is of UTC if no
+        zone is named. The zone also names partitions of such columns (`partition.legacy-name` = `false`).
+
+        Args:
+            name: Such as `"Asia/Shanghai"`, `"UTC"` or `"+08:00"`.
+
+        Raises:
+            StreamConfigError: There is no such zone.
+        """
+        if not isinstance(name, str):
+            raise StreamConfigError(f"with_time_zone: expected the name of a time zone, got {name!r}.")
+        option_zone(name)
+        self._table = self._table.copy_without_time_travel({TIME_ZONE: name})
+        if isinstance(self._settings.overwrite, PartitionSpec):
+            # Texts of timestamps name other partitions in another zone.
+            return self.with_overwrite(self._settings.overwrite.given)
         return self
 
     def open(self) -> StreamWriter:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.write_internals import BucketMode
 from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
 from pypaimon.streaming.writing.blob_forms import blob_forms
@@ -176,6 +177,7 @@ class PendingRows:
                 self.table.fields,
                 kind_rules(self.table),
                 table=self.table.identifier.get_full_name(),
+                zone=zone_of_table(self.table),
                 kind_column=self.kind_column,
                 blobs=blob_forms(self.table.table_schema),
             )

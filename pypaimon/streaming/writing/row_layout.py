@@ -15,6 +15,7 @@ from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.internals import AtomicType, MultisetType
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
+from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.writing.blob_forms import BlobForm, blob_problem
 
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
@@ -160,6 +161,7 @@ def row_layout(
     rules: KindRules,
     *,
     table: str,
+    zone: TimeZone,
     kind_column: str | None = None,
     case_sensitive: bool = False,
     blobs: Mapping[str, BlobForm] | None = None,
@@ -177,6 +179,7 @@ def row_layout(
         fields: pypaimon's fields of the table.
         rules: What the table makes of row kinds.
         table: Its name, for messages.
+        zone: Its time zone, for default values.
         kind_column: Column of row kinds; None: `_row_kind`, if the table has no such column.
         case_sensitive: Whether names must agree in case; otherwise one that differs only in case is taken too.
         blobs: What the values of columns of blobs are.
@@ -198,7 +201,7 @@ def row_layout(
         if source is not None:
             used.add(source)
         target = arrow_type(field.type)
-        default = _default(field)
+        default = _default(field, zone)
         problem = (
             _missing(field, default) if source is None else _unfit(schema.field(source), field, target, shown or {})
         )
@@ -266,7 +269,7 @@ def _missing(field: Any, default: pa.Array | None) -> str | None:
     return None
 
 
-def _default(field: Any) -> pa.Array | None:
+def _default(field: Any, zone: TimeZone) -> pa.Array | None:
     """The default value of a column, as Java reads its text; None: it has none.
 
     Raises:
@@ -280,7 +283,7 @@ def _default(field: Any) -> pa.Array | None:
     try:
         if not isinstance(field.type, AtomicType):
             raise CastError("only plain types have default values here")
-        return cast(AtomicType("STRING"), field.type, exact=True)(pa.array([text]))
+        return cast(AtomicType("STRING"), field.type, True, zone)(pa.array([text]))
     except CastError as error:
         raise UnsupportedTableError(
             f"Column '{field.name}' ({field.type}) has the default value {field.default_value!r}: {error}."

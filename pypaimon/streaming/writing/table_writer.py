@@ -25,6 +25,7 @@ from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.last_commit import LastCommit, Standing, standing
 from pypaimon.streaming.writing.commit.reports import Assumption, CommitFailedError, CommitReport, Written
 from pypaimon.streaming.writing.commit.snapshot_commit import RolledBackError
+from pypaimon.streaming.writing.files.local_timestamps import tell_of_time_zone
 from pypaimon.streaming.writing.indexes.index_options import tell_of_unwritten
 from pypaimon.streaming.writing.pending_rows import PendingRows
 from pypaimon.streaming.writing.schema_pin import SchemaPin
@@ -82,6 +83,7 @@ class TableWriter:
         check_writable(table, self.name, settings.overwrite is not False)
         tell_of_unwritten(table, self.name)
         tell_of_upkeep(table, self.name)
+        tell_of_time_zone(table, self.name)
         self._pending = PendingRows(table, settings)
         self._directory = TableDirectory.of(table)
         self._is_named = settings.is_named

@@ -8,6 +8,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.merge.engines.factory import merge_engine
 from pypaimon.streaming.model.arrow_types import arrow_schema
 from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.options.known_options import refuse_misspelled_keys
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.options.table_traits import (
@@ -37,10 +38,12 @@ def check_writable(table: Any, name: str, overwrite: bool, *, by_tasks: bool = F
 
     Raises:
         UnsupportedTableError: The table's buckets, types, merge engine or manifests.
-        StreamConfigError: An option of its commits, dynamic buckets or file indexes cannot be read, or is misspelled.
+        StreamConfigError: An option of its commits, time zone, dynamic buckets or file indexes cannot be read, or a key
+            is misspelled.
     """
     refuse_misspelled_keys(table.options.options.to_map())
     check_commit_options(table)
+    zone_of_table(table)
     _check_partition_columns(table, name)
     if overwrite:
         _check_chain(table, name)

@@ -108,6 +108,24 @@ def test_other_columns_than_before_are_refused(tmp_path: Path, columns: list[str
     assert len(held(database, more)) == 2
 
 
+@pytest.mark.parametrize("kind", ["STRING", "TIMESTAMP(6)"])
+def test_a_type_that_depends_on_a_time_zone_is_refused(tmp_path: Path, kind: str) -> None:
+    """DuckDB would make it of the rows that are there in the zone of the process, whatever zone the stream is told."""
+    source = Table(tmp_path / "warehouse")
+    local = AtomicType("TIMESTAMP(6) WITH LOCAL TIME ZONE")
+    source.catalog.alter_table(source.name, [SchemaChange.add_column("t", local)])
+    moment = pa.array([0], pa.timestamp("us", "UTC"))
+    source.write(pa.table({"k": [1], "v": ["a"], "t": moment}), table=source.handle())
+    database = duckdb.connect()
+    followed(database, source.builder().with_end(latest=True))
+    before = held(database)
+    source.catalog.alter_table(source.name, [SchemaChange.update_column_type("t", AtomicType(kind))])
+    source.commit([2])
+    with pytest.raises(StreamConfigError, match=r"column 't' was TIMESTAMP WITH TIME ZONE .* depends on a time zone"):
+        followed(database, source.builder().with_time_zone("Asia/Shanghai").with_end(latest=True))
+    assert held(database) == before
+
+
 def test_a_table_that_is_there_is_filled_and_gets_what_it_lacks(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     database = duckdb.connect()

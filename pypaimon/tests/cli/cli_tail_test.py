@@ -20,6 +20,7 @@ from pypaimon import Schema
 
 from pypaimon.streaming.cli.app import run
 from pypaimon.streaming.cli.settings import start_of
+from pypaimon.streaming.model.time_zone import time_zone
 from support.docs.cli_runs import Program
 from support.samples import some
 from support.tables.orders import CHANGES, ORDERS, append, catalog, change, create_orders, events, orders, write
@@ -277,10 +278,10 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
     ],
 )
 def test_starts(text: str, keywords: dict[str, Any]) -> None:
-    assert start_of(text, NOW) == keywords
+    assert start_of(text, time_zone(None), NOW) == keywords
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-3", "10x", "2026-13-01"])
 def test_what_is_no_start_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match=re.escape(repr(text))):
-        start_of(text, NOW)
+        start_of(text, time_zone(None), NOW)

@@ -28,12 +28,14 @@ from pypaimon.streaming.formats import parquet_source as parquet_files
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.model.time_zone import time_zone
 from support.corpus.cases import load
 from support.corpus.values import column_values
 from support.tables.handles import create_table
 from support.tables.orc_timestamps import read_or_refused
 from support.tables.stream_files import meta, put, reader, split, write
 
+UTC = time_zone("UTC")
 FLAT = pa.schema([("id", pa.int32()), ("v", pa.string())])
 
 
@@ -107,7 +109,9 @@ def test_a_slice_of_lists_converts_no_elements_but_its_own(
     """What a format gives at once is cut into batches: each of them would convert all of it."""
     rows = [row, None, row, [], row, None] * 20
     batch = pa.record_batch({"c": pa.array(rows, stored)})
-    (column,) = map_columns(batch.schema, [DataField(0, "c", source)], [DataField(0, "c", target)], exact=False)
+    (column,) = map_columns(
+        batch.schema, [DataField(0, "c", source)], [DataField(0, "c", target)], exact=False, zone=UTC
+    )
     for start in (0, 1, 6, 64, 120):
         found = column.read(batch.slice(start, 7))
         found.validate(full=True)
@@ -423,7 +427,7 @@ def test_rows_in_arrays_and_maps_are_mapped_by_field_id() -> None:
         {"list": None, "map": []},
     ]
     batch = pa.RecordBatch.from_pylist([{"n": value} for value in values], stored)
-    [column] = map_columns(stored, [old], [new], exact=False)
+    [column] = map_columns(stored, [old], [new], exact=False, zone=UTC)
     row = {"renamed": "x", "a": None, "number": 1}
     wanted = [
         {"list": [row, None], "map": [(1, {"renamed": None, "a": None, "number": 2}), (2, None)]},
@@ -452,14 +456,14 @@ def test_rows_that_look_alike_may_hold_other_fields(depth: str) -> None:
     for numbers, row in (((2, 1), {"a": 2, "b": 1}), ((1, 3), {"a": 1, "b": None}), ((1, 2), {"a": 1, "b": 2})):
         fields = [field(number, name, INT) for number, name in zip(numbers, "ab", strict=True)]
         new = field(0, "n", around(RowType(True, fields), lambda row: ArrayType(True, row)))
-        [column] = map_columns(stored, [old], [new], exact=False)
+        [column] = map_columns(stored, [old], [new], exact=False, zone=UTC)
         assert column.read(batch).to_pylist() == [around(row, lambda value: [value])]
 
 
 def test_a_row_that_became_a_number_is_refused() -> None:
     old, new = field(0, "n", RowType(True, [field(1, "a", INT)])), field(0, "n", INT)
     with pytest.raises(CastError, match="column n"):
-        map_columns(pa.schema([("n", pa.struct([("a", pa.int32())]))]), [old], [new], exact=False)
+        map_columns(pa.schema([("n", pa.struct([("a", pa.int32())]))]), [old], [new], exact=False, zone=UTC)
 
 
 # Casts, as Java's CastExecutors.
@@ -525,7 +529,7 @@ CASTS: list[tuple[str, pa.DataType, Any, str, Any]] = [
 
 @pytest.mark.parametrize(("source", "arrow", "value", "target", "wanted"), CASTS)
 def test_casts(source: str, arrow: pa.DataType, value: Any, target: str, wanted: Any) -> None:
-    convert = cast(AtomicType(source), AtomicType(target), exact=False)
+    convert = cast(AtomicType(source), AtomicType(target), exact=False, zone=UTC)
     assert convert(pa.array([value, None], arrow)).to_pylist() == [wanted, None]
 
 
@@ -552,15 +556,15 @@ ROUNDED: list[tuple[str, pa.DataType, Any, str]] = [
 @pytest.mark.parametrize(("source", "arrow", "value", "target"), LOSSES)
 def test_a_value_that_does_not_fit_is_an_error(source: str, arrow: pa.DataType, value: Any, target: str) -> None:
     with pytest.raises(CastError, match="does not fit"):
-        cast(AtomicType(source), AtomicType(target), exact=False)(pa.array([value], arrow))
+        cast(AtomicType(source), AtomicType(target), exact=False, zone=UTC)(pa.array([value], arrow))
 
 
 @pytest.mark.parametrize(("source", "arrow", "value", "target"), [*LOSSES, *ROUNDED])
 def test_exact_casts_lose_nothing(source: str, arrow: pa.DataType, value: Any, target: str) -> None:
     with pytest.raises(CastError, match="does not fit"):
-        cast(AtomicType(source), AtomicType(target), exact=True)(pa.array([value], arrow))
+        cast(AtomicType(source), AtomicType(target), exact=True, zone=UTC)(pa.array([value], arrow))
 
 
 def test_types_without_a_cast_are_refused() -> None:
     with pytest.raises(CastError, match="DATE cannot be read as INT"):
-        cast(AtomicType("DATE"), AtomicType("INT"), exact=False)
+        cast(AtomicType("DATE"), AtomicType("INT"), exact=False, zone=UTC)

@@ -17,6 +17,7 @@ from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.arrow_types import arrow_schema, arrow_type
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.model.time_zone import time_zone
 from support.tables.stream_files import meta, reader, split
 
 
@@ -133,7 +134,9 @@ def test_the_type_in_arrow() -> None:
 def test_elements_of_another_type_are_cast(stored: DataType, wanted: DataType, expected: list[Any]) -> None:
     column = pa.array([[(1, 2)], None], pa.map_(pa.int32(), pa.int32()))
     batch = pa.record_batch({"s": column})
-    (found,) = map_columns(batch.schema, [DataField(3, "s", stored)], [DataField(3, "x", wanted)], exact=False)
+    (found,) = map_columns(
+        batch.schema, [DataField(3, "s", stored)], [DataField(3, "x", wanted)], exact=False, zone=time_zone("UTC")
+    )
     assert found.read(batch).to_pylist() == expected
 
 

@@ -20,6 +20,7 @@ from pypaimon.schema.data_types import DataField, PyarrowFieldParser
 from pypaimon.streaming.errors import CorruptTableError, UnsupportedTableError
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.model.plan import SplitMode
+from pypaimon.streaming.model.time_zone import time_zone
 from support.samples import sample_seed
 from support.tables.handles import create_table
 from support.tables.orc_timestamps import read_or_refused
@@ -127,7 +128,7 @@ def test_what_lies_below_a_null_row_is_nothing() -> None:
     masked = pa.StructArray.from_arrays(rows.flatten(), fields=list(row_type()), mask=pa.array([False, True, False]))
     batch = pa.record_batch([masked], schema=pa.schema([pa.field("m", row_type(), metadata=told())]))
     field = DataField(0, "m", PyarrowFieldParser.to_paimon_type(MAP, True))
-    (column,) = map_columns(batch.schema, [field], [field], exact=False)
+    (column,) = map_columns(batch.schema, [field], [field], exact=False, zone=time_zone("UTC"))
     found = column.read(batch)
     found.validate(full=True)
     assert found.to_pylist() == [ROWS[3], None, ROWS[0]] and len(found.keys) == len(ROWS[3] or ()) + len(ROWS[0] or ())

@@ -51,6 +51,7 @@ NAMED: dict[str, tuple[pa.DataType, list[Any], list[tuple[Any, str]]]] = {
         [
             (dt.datetime(2024, 1, 1, 8, tzinfo=UTC), "2024-01-01 08:00:00Z"),
             (dt.datetime(2024, 1, 1, 9, tzinfo=UTC), "2024-01-01 10:00:00+01:00"),
+            (dt.datetime(2024, 1, 1, 9, tzinfo=UTC), "2024-01-01 09:00:00"),
         ],
     ),
     "DOUBLE": (
@@ -167,7 +168,7 @@ def test_what_java_calls_a_partition_names_it(data: st.DataObject) -> None:
         ("BOOLEAN", [1, 0, "on", " true"]),
         ("TIMESTAMP(3)", [dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=UTC), 5, "2024-01-01 08:30:00.0001"]),
         ("TIMESTAMP(3)", ["2024-01-01 08:30:00Z", "2024-01-01 8", "24-01-01", dt.datetime(2024, 1, 1, 0, 0, 0, 1)]),
-        ("TIMESTAMP(3) WITH LOCAL TIME ZONE", [dt.datetime(2024, 1, 1), "2024-01-01 08:30:00", "1704067200000"]),
+        ("TIMESTAMP(3) WITH LOCAL TIME ZONE", [dt.datetime(2024, 1, 1), "2024-01-01 8", "1704067200000"]),
         ("TIME(3)", ["25:00:00", "noon", 5, dt.time(1, 2, 3, 4)]),
         ("DOUBLE", ["1_0", "", "nan", True, "0x1p3"]),
         ("FLOAT", ["0.10000000001", "x"]),
@@ -179,6 +180,15 @@ def test_what_is_no_value_of_the_column_is_refused_by_name(kind: str, wrong: lis
         with pytest.raises(StreamConfigError, match=r"^here: invalid value .* of partition column 'p' \(") as caught:
             PartitionSpec.of(schema_of(kind), {"p": value}, "here")
         assert kind in str(caught.value) and repr(value) in str(caught.value)
+
+
+def test_a_time_without_an_offset_is_of_the_table_s_zone() -> None:
+    def named(text: str, **options: str) -> Any:
+        schema = schema_of("TIMESTAMP(3) WITH LOCAL TIME ZONE", **options)
+        return PartitionSpec.of(schema, {"p": text}, "here").predicate.literals
+
+    assert named("2024-01-01 17:00:00", **{"time-zone": "Asia/Shanghai"}) == named("2024-01-01 09:00:00Z")
+    assert named("2024-01-01 17:00:00+01:00", **{"time-zone": "Asia/Shanghai"}) == named("2024-01-01 16:00:00Z")
 
 
 def test_names_of_other_columns_and_no_names_are_refused(tmp_path: Path) -> None:

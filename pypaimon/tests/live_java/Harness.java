@@ -10,6 +10,7 @@ import java.nio.file.Files;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
+import java.time.ZoneId;
 import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -18,6 +19,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.TimeZone;
 import java.util.TreeMap;
 import org.apache.paimon.CoreOptions;
 import org.apache.paimon.append.AppendCompactCoordinator;
@@ -105,6 +107,7 @@ public final class Harness {
     private static final DateTimeFormatter SECONDS = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss");
     private static final DateTimeFormatter MILLIS = DateTimeFormatter.ofPattern("HH:mm:ss.SSS");
     private static final int IDLE_POLLS = 20;
+    private static final String ZONE = TimeZone.getDefault().getID();
 
     private final IOManager ioManager;
     private final Map<String, Follower> followers = new HashMap<>();
@@ -139,6 +142,7 @@ public final class Harness {
     private void run(JsonNode command, ObjectNode reply) throws Exception {
         String what = command.get("do").asText();
         switch (what) {
+            case "zone" -> zone(command.get("zone").asText());
             case "create" -> create(command);
             case "write" -> write(command);
             case "evolve" -> evolve(command);
@@ -164,8 +168,14 @@ public final class Harness {
 
     // ---- tables
 
-    /** warehouse, fields: [[name, type]], partition_keys, primary_keys, options. */
+    /** As if the JVM had been started with `-Duser.timezone`: Paimon and ORC ask for the default zone each time. */
+    private static void zone(String name) {
+        TimeZone.setDefault(TimeZone.getTimeZone(ZoneId.of(name)));
+    }
+
+    /** warehouse, fields: [[name, type]], partition_keys, primary_keys, options; zone, else that of the start. */
     private void create(JsonNode command) throws Exception {
+        zone(command.hasNonNull("zone") ? command.get("zone").asText() : ZONE);
         Options options = new Options();
         options.set("warehouse", command.get("warehouse").asText());
         options.set("cache-enabled", "false");

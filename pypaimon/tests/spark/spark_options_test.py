@@ -7,7 +7,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pypaimon.schema.data_types import AtomicType
+from pypaimon.schema.schema_change import SchemaChange
 from pyspark.sql.types import _parse_datatype_json_string
 
 from pypaimon.spark.options.sink_options import parse_sink
@@ -148,6 +151,23 @@ def test_a_schema_is_a_projection(table: Table) -> None:
     (task,) = reader.partitions(start, reader.latestOffset(start, None))
     (batch,) = reader.read(task)
     assert batch.to_pylist() == [{"v": "a", "_snapshot_id": 1, "_row_kind": "+I"}]
+
+
+def test_the_time_zone_is_an_option(tmp_path: Path) -> None:
+    source = Table(tmp_path / "warehouse")
+    local = AtomicType("TIMESTAMP(3) WITH LOCAL TIME ZONE")
+    source.catalog.alter_table(source.name, [SchemaChange.add_column("t", local)])
+    moments = pa.array([0], pa.timestamp("ms", "UTC"))
+    source.write(pa.table({"k": [1], "v": ["a"], "t": moments}), table=source.handle())
+    source.catalog.alter_table(source.name, [SchemaChange.update_column_type("t", AtomicType("STRING"))])
+    shanghai = PaimonDataSource({**options(source), "time-zone": "Asia/Shanghai"})
+    reader: Any = shanghai.streamReader(shanghai.schema())
+    start = reader.initialOffset()
+    (task,) = reader.partitions(start, reader.latestOffset(start, None))
+    assert [batch["t"].to_pylist() for batch in reader.read(task)] == [["1970-01-01 08:00:00.000"]]
+    nowhere = PaimonDataSource({**options(source), "time-zone": "Asia/Shangai"})
+    with pytest.raises(StreamConfigError, match="there is no time zone 'Asia/Shangai'"):
+        nowhere.streamReader(nowhere.schema()).initialOffset()
 
 
 def test_batch_and_stream_options_do_not_mix(table: Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 
-from pypaimon.streaming import stream_read_builder
+from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
+from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
 from support.java.live import LiveJava
 from support.java.values import value
+from support.process_zone import in_zone
 from support.samples import SOAK, sample_seed
 from support.tables.written_rows import KINDS, commit, recount
 
@@ -156,6 +160,111 @@ def test_java_reads_no_file_whose_index_has_no_match(java: LiveJava, tmp_path: P
     for column, wanted, count in (("a", text, 1), ("b", text, 1), ("c", 1, 2)):
         found = read(java, "latest-full", filter=[column, "=", wanted], execute_filter=True)
         assert len(found) == count, found
+
+
+LOCAL = "TIMESTAMP(6) WITH LOCAL TIME ZONE"
+MOMENTS = [
+    *("1899-12-31T10:00:00", "1969-12-31T20:00:00", "1970-01-02T09:00:00.500000", "1988-07-01T12:00:00"),
+    *("2024-03-10T01:30:00", "2024-03-10T03:30:00", "2024-07-01T20:00:00.123456", "2024-11-03T01:30:00"),
+]
+SKIPPED = "2024-03-10T02:30:00"
+"""By clocks of New York."""
+
+
+def zoned_table(java: LiveJava, directory: Path, zone: str, kinds: list[str], **options: str) -> Any:
+    """An ORC table that Java has made in a zone."""
+    fields = [["k", "INT"], *([f"c{number}", kind] for number, kind in enumerate(kinds))]
+    options = {"bucket": "-1", "file.format": "orc", **options}
+    keys: dict[str, Any] = {"partition_keys": [], "primary_keys": []}
+    java.call("create", warehouse=str(directory), fields=fields, **keys, options=options, zone=zone)
+    return CatalogFactory.create({"warehouse": str(directory)}).get_table("d.t")
+
+
+def moments_of(table: Any, moments: list[str], first: int = 0) -> pa.Table:
+    """Rows with a moment in each column but the first one."""
+    columns = {"k": pa.array(range(first, first + len(moments)), pa.int32())}
+    times = pa.array([datetime.fromisoformat(each) for each in moments], pa.timestamp("us"))
+    for field in table.fields[1:]:
+        columns[field.name] = times.cast(arrow_type(field.type))
+    return pa.table(columns)
+
+
+def write_for(table: Any, rows: pa.Table, zone: str | None) -> None:
+    builder = stream_write_builder(table)
+    if zone is not None:
+        builder.with_time_zone(zone)
+    with builder.open_sync() as writer:
+        writer.write(rows)
+        writer.commit()
+
+
+def found_here(table: Any) -> pa.Table:
+    builder = stream_read_builder(table)
+    with builder.new_streaming_scan() as scan:
+        return builder.new_read().to_arrow(scan.plan().splits()).sort_by("k")
+
+
+def shown(moments: list[str], kinds: list[str], first: int = 0) -> list[str]:
+    """Rows as Java gives them."""
+    texts = [each if "." in each else f"{each}.000000" for each in moments]
+    ends = ["Z" if kind == LOCAL else "" for kind in kinds]
+    return sorted(str(["+I", first + number, *(text + end for end in ends)]) for number, text in enumerate(texts))
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+@pytest.mark.parametrize("kinds", [[LOCAL], [LOCAL, "TIMESTAMP(6)"]])
+def test_java_reads_orc_files_that_are_written_for_its_zone(
+    java: LiveJava, tmp_path: Path, zone: str, kinds: list[str]
+) -> None:
+    """By filters too; and ours reads them wherever it is, since they name their zone."""
+    table = zoned_table(java, tmp_path, zone, kinds)
+    rows = moments_of(table, MOMENTS)
+    write_for(table, rows, zone)
+    assert read(java, "latest-full") == shown(MOMENTS, kinds)
+    for number, moment in enumerate(MOMENTS):
+        for column in range(len(kinds)):
+            equal = read(java, "latest-full", filter=[f"c{column}", "=", moment], execute_filter=True)
+            assert equal == [shown(MOMENTS[number:][:1], kinds, number)[0]]
+    for process in ("UTC", "Asia/Tokyo"):
+        with in_zone(process):
+            assert found_here(table).equals(rows)
+
+
+def test_what_clocks_of_a_zone_skip_is_not_written_for_it(java: LiveJava, tmp_path: Path) -> None:
+    table = zoned_table(java, tmp_path, "America/New_York", [LOCAL])
+    with pytest.raises(UnsupportedTableError, match=r"Column 'c0' holds 2024-03-10 02:30:00.* America/New_York .*skip"):
+        write_for(table, moments_of(table, [SKIPPED]), "America/New_York")
+    write_for(table, moments_of(table, [SKIPPED]), "Asia/Shanghai")
+    assert found_here(table).equals(moments_of(table, [SKIPPED]))
+
+
+def test_without_javas_legacy_type_no_zone_counts(java: LiveJava, tmp_path: Path) -> None:
+    table = zoned_table(java, tmp_path, "Asia/Shanghai", [LOCAL], **{"orc.timestamp-ltz.legacy.type": "false"})
+    write_for(table, moments_of(table, MOMENTS), "America/New_York")
+    java.call("write", flushes=[[["+I", 100, SKIPPED]]])
+    assert read(java, "latest-full") == sorted([*shown(MOMENTS, [LOCAL]), *shown([SKIPPED], [LOCAL], 100)])
+    later = moments_of(table, [SKIPPED], 100)
+    assert found_here(table).equals(pa.concat_tables([moments_of(table, MOMENTS), later]).combine_chunks())
+
+
+def test_a_compaction_carries_moments_of_files_of_several_zones(java: LiveJava, tmp_path: Path) -> None:
+    """Into one that Java reads in its zone, which names its zone, or is the only one that the table names."""
+    zone = "Asia/Shanghai"
+    table = zoned_table(java, tmp_path, "America/New_York", [LOCAL])
+    week = [f"2024-06-{day}T20:00:00" for day in range(10, 17)]
+    java.call("write", flushes=[[["+I", 100 + number, each] for number, each in enumerate(week)]])
+    write_for(table, moments_of(table, MOMENTS), "Europe/London")
+    write_for(table, moments_of(table, MOMENTS, 50), None)
+    java.call("alter", changes=[["set", "time-zone", zone]])
+    table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
+    parts = [moments_of(table, MOMENTS), moments_of(table, MOMENTS, 50), moments_of(table, week, 100)]
+    rows = pa.concat_tables(parts).combine_chunks()
+    assert found_here(table).equals(rows)
+    assert compact(table, full=True).snapshots
+    assert found_here(table).equals(rows)
+    java.call("zone", zone=zone)
+    wanted = [*shown(MOMENTS, [LOCAL]), *shown(MOMENTS, [LOCAL], 50), *shown(week, [LOCAL], 100)]
+    assert read(java, "latest-full") == sorted(wanted)
 
 
 def java_answers(

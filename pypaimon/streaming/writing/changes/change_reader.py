@@ -11,6 +11,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, NAMES, UPDATE_BEFORE
+from pypaimon.streaming.model.time_zone import time_zone as zone_of_name
 from pypaimon.streaming.writing.changes.canal_json import CanalJson
 from pypaimon.streaming.writing.changes.debezium_json import DebeziumJson
 from pypaimon.streaming.writing.changes.maxwell_json import MaxwellJson
@@ -23,7 +24,6 @@ from pypaimon.streaming.writing.changes.records import (
     UnreadableError,
     parsed,
 )
-from pypaimon.streaming.writing.changes.times import zone_of
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
 
 ChangeFormatName = Literal["debezium-json", "canal-json", "maxwell-json"]
@@ -76,7 +76,7 @@ def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
     if time_unit is not None and time_unit not in get_args(TimeUnit):
         raise StreamConfigError(f"time_unit: expected 'ms', 'us' or 'ns', got {time_unit!r}")
     try:
-        return Reading(time_unit, zone_of(time_zone))
+        return Reading(time_unit, None if time_zone is None else zone_of_name(time_zone))
     except ValueError as error:
         raise StreamConfigError(f"time_zone: {error}") from error
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from datetime import date, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
+
+from pypaimon.streaming.model.time_zone import TimeZone
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _PER_DAY = {"d": 1, **{unit: 86_400 * each for unit, each in _PER_SECOND.items()}}
@@ -17,20 +18,6 @@ _DAY = r"(\d{4})-(\d\d)-(\d\d)"
 _DAY_TEXT = re.compile(rf"{_DAY}(?:[ T]00:00:00(?:\.0{{1,9}})?)?", re.ASCII)
 _TIME_TEXT = re.compile(rf"(?=..:){_TIME}", re.ASCII)
 _MOMENT_TEXT = re.compile(rf"{_DAY}(?:[ T]{_TIME})?\s*(Z|UTC|[+-]\d\d(?::?\d\d)?)?", re.ASCII)
-
-
-def zone_of(name: str | None) -> tzinfo | None:
-    """A time zone by its name.
-
-    Raises:
-        ValueError: There is none of that name.
-    """
-    if name is None:
-        return None
-    try:
-        return timezone.utc if name == "UTC" else ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise ValueError(f"there is no time zone {name!r}") from None
 
 
 def day(value: Any, unit: str | None = None) -> int:
@@ -76,7 +63,7 @@ def time_of_day(value: Any, unit: str | None) -> int:
     return nanos // 10**6
 
 
-def moment(value: Any, unit: str | None, *, target: str, local: bool, zone: tzinfo | None) -> int:
+def moment(value: Any, unit: str | None, *, target: str, local: bool, zone: TimeZone | None) -> int:
     """A moment in units since 1970: of the clock on the wall, or of UTC.
 
     Args:
@@ -115,13 +102,13 @@ def _wall(value: Any) -> tuple[int, int | None]:
     return days * 86_400 * _NANOS + _nanos(time), None if zone is None else _offset(zone)
 
 
-def _in_zone(wall: int, offset: int | None, local: bool, zone: tzinfo | None) -> int:
+def _in_zone(wall: int, offset: int | None, local: bool, zone: TimeZone | None) -> int:
     if offset is None:
         if not local:
             return wall
         if zone is None:
             raise ValueError("it has no time zone, and the column needs one: say it with time_zone=...")
-        return wall - _ahead(_EPOCH + timedelta(microseconds=wall // 1000), zone) * _NANOS
+        return wall - zone.offset_of_clock(wall // _NANOS) * _NANOS
     instant = wall - offset * _NANOS
     if local:
         return instant
@@ -130,14 +117,7 @@ def _in_zone(wall: int, offset: int | None, local: bool, zone: tzinfo | None) ->
             "it has a time zone, and the column has none: make the column TIMESTAMP WITH LOCAL TIME ZONE, or say with "
             "time_zone=... in which zone its clock is"
         )
-    there = (_EPOCH.replace(tzinfo=timezone.utc) + timedelta(microseconds=instant // 1000)).astimezone(zone)
-    return instant + _ahead(there.replace(tzinfo=None, fold=there.fold), zone) * _NANOS
-
-
-def _ahead(wall: datetime, zone: tzinfo) -> int:
-    """Seconds that a zone is ahead of UTC at a time of its own clock."""
-    offset = wall.replace(tzinfo=zone).utcoffset()
-    return int((offset or timedelta()).total_seconds())
+    return instant + zone.offset(instant // _NANOS) * _NANOS
 
 
 def _offset(zone: str) -> int:

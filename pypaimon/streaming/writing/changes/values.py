@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, MultisetType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.writing.changes.records import Declared
 from pypaimon.streaming.writing.changes.times import day, moment, time_of_day
 
@@ -58,7 +58,7 @@ class Reading:
     """
 
     unit: str | None = None
-    zone: tzinfo | None = None
+    zone: TimeZone | None = None
 
 
 def column_of(values: Sequence[Any], kind: DataType, declared: Declared, reading: Reading) -> pa.Array:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 from typing import Any
 
 from pypaimon.streaming.metadata.entry_kind import EntryKind
 from pypaimon.streaming.metadata.file_paths import FilePaths
 from pypaimon.streaming.write_internals import PartitionStatistics
 from pypaimon.streaming.writing.commit.file_changes import FileChange
-
-_EPOCH = datetime(1970, 1, 1)
 
 
 def partition_statistics(files: Iterable[FileChange], paths: FilePaths) -> list[Any]:
@@ -30,11 +27,9 @@ def partition_statistics(files: Iterable[FileChange], paths: FilePaths) -> list[
         made.record_count += each.rows
         made.file_size_in_bytes += sign * each.file["_FILE_SIZE"]
         made.file_count += sign
-        made.last_file_creation_time = max(made.last_file_creation_time, _epoch_millis(each.file["_CREATION_TIME"]))
+        # Stored is what clocks of the writer showed.
+        stored = each.file["_CREATION_TIME"]
+        created = 0 if stored is None else paths.zone.millis(stored)
+        made.last_file_creation_time = max(made.last_file_creation_time, created)
         made.total_buckets = each.total_buckets
     return list(found.values())
-
-
-def _epoch_millis(stored: int | None) -> int:
-    """Of a time of creation, which is stored as the wall clock of its writer shows it."""
-    return 0 if stored is None else int((_EPOCH + timedelta(milliseconds=stored)).timestamp() * 1000)

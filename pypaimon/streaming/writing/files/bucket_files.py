@@ -39,8 +39,9 @@ class BucketFiles:
         row = encoded_row(partition, table.partition_keys_fields)
         (self._directory,) = self._paths.partitions(pa.array([row], pa.binary()))
         self._external = table.path_factory().create_external_path_provider(partition, bucket, canonical_partition=True)
-        # pypaimon's paths lose the nanoseconds of a partition.
-        self._has_nanos = any(_has_nanos(arrow_type(field.type)) for field in table.partition_keys_fields)
+        # pypaimon's paths lose the nanoseconds of a partition, and are in the time zone of the process.
+        kinds = [arrow_type(field.type) for field in table.partition_keys_fields]
+        self._is_spelled_here = any(pa.types.is_timestamp(kind) and (kind.tz or kind.unit == "ns") for kind in kinds)
         self._unique = uuid4()
         self._count = 0
 
@@ -56,11 +57,7 @@ class BucketFiles:
         if self._external is not None:
             return name, str(self._external.get_next_external_data_path(name))
         path = self._paths.data_file(self._directory, self.bucket, name)
-        if not isinstance(path, SpelledPath) and not self._has_nanos:
+        if not isinstance(path, SpelledPath) and not self._is_spelled_here:
             # pypaimon's own, which knows how a local URI must be spelled.
             path = canonical_data_file_path(self.table, self.partition, self.bucket, name)
         return name, str(path)
-
-
-def _has_nanos(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")

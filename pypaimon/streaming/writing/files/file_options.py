@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.blob_files import BLOB_FILE
+from pypaimon.streaming.files.orc_local_zones import is_legacy
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of
 from pypaimon.streaming.options.option_values import OptionValues
 from pypaimon.streaming.writing.files.stats_modes import NONE, StatsModes
 from pypaimon.streaming.writing.indexes.index_options import IndexOptions
@@ -57,6 +60,7 @@ class FileOptions:
         thin: Whether files of a primary-key table leave out the copies of the key (`data-file.thin-mode`).
         page_index: Whether Parquet files have a page index.
         level: The level that they belong to: 0 what is written, above it what is compacted.
+        orc_zone: As clocks of which zone ORC files hold TIMESTAMP WITH LOCAL TIME ZONE; None: as moments.
     """
 
     data: FileKind
@@ -66,6 +70,7 @@ class FileOptions:
     thin: bool
     page_index: bool
     level: int = 0
+    orc_zone: TimeZone | None = None
 
     @staticmethod
     def of_compacted(table: Any, level: int) -> FileOptions:
@@ -120,6 +125,7 @@ class FileOptions:
             keyed and options.boolean("data-file.thin-mode", False),
             options.boolean("parquet.write-page-index.enabled", True),
             level,
+            orc_zone(table.options.options.to_map()),
         )
 
     @staticmethod
@@ -131,6 +137,12 @@ class FileOptions:
         data = FileKind("blob", "none", made.data.prefix, stats, BLOB_FILE, made.data.source)
         target = options.size_bytes("blob.target-file-size", made.target_bytes)
         return replace(made, data=data, target_bytes=target)
+
+
+def orc_zone(options: Mapping[str, Any]) -> TimeZone | None:
+    """The zone that a table names, for its ORC files as Java makes them; those of UTC hold moments."""
+    zone = zone_of(options)
+    return None if zone.name is None or zone.is_utc or not is_legacy(options) else zone
 
 
 def target_file_bytes(options: OptionValues, keyed: bool) -> int:

@@ -54,6 +54,11 @@ def leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield kind
 
 
+def holds_moments(kind: pa.DataType) -> bool:
+    """Whether a type is, or holds, a TIMESTAMP WITH LOCAL TIME ZONE."""
+    return any(pa.types.is_timestamp(leaf) and leaf.tz for leaf in leaves(kind))
+
+
 def _refused(field: Any, format_: str, why: str, instead: str) -> UnsupportedTableError:
     return UnsupportedTableError(
         f"Column '{field.name}' is {field.type}, {why}; 'file.format' = '{format_}' cannot be written right here. "

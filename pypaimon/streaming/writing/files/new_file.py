@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.encoders import Encoder, encoder
 from pypaimon.streaming.writing.files.file_options import FileKind
@@ -24,19 +26,20 @@ _INDEX_FILE = ".index"
 
 
 class _CreationTimes:
-    """Creation times of files: the local time, and of each file of this process a later one than of the file before.
+    """Creation times of files: what clocks of a zone show, for each file of this process later than for the one before.
 
     Java's compaction of a postponed bucket takes files in the order of their creation times, which are milliseconds.
     """
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
-        self._last = 0
+        self._last: dict[TimeZone, int] = {}
 
-    def next(self) -> Timestamp:
+    def next(self, zone: TimeZone) -> Timestamp:
         with self._lock.held:
-            self._last = max(self._last + 1, Timestamp.now().get_millisecond())
-            return Timestamp.from_epoch_millis(self._last)
+            now = zone.wall_millis(time.time_ns() // 10**6)
+            last = self._last[zone] = max(self._last.get(zone, 0) + 1, now)
+            return Timestamp.from_epoch_millis(last)
 
 
 _CREATION_TIMES = _CreationTimes()
@@ -127,7 +130,7 @@ class NewFile:
             schema_id=self._files.table.table_schema.id,
             level=self._files.options.level,
             extra_files=beside,
-            creation_time=_CREATION_TIMES.next(),
+            creation_time=_CREATION_TIMES.next(zone_of_table(self._files.table)),
             delete_row_count=self._facts.deletes,
             file_source=self._kind.source,
             value_stats_cols=self._values.names,
@@ -168,7 +171,13 @@ class NewFile:
         """What writes columns of this schema to `_stream`."""
         kind, options = self._kind, self._files.options
         return encoder(
-            kind.format, self._stream, schema, kind.compression, options.zstd_level, page_index=options.page_index
+            kind.format,
+            self._stream,
+            schema,
+            kind.compression,
+            options.zstd_level,
+            page_index=options.page_index,
+            orc_zone=options.orc_zone,
         )
 
     @contextlib.contextmanager

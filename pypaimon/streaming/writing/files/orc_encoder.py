@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.io.temporary_files import written_temporarily
+from pypaimon.streaming.model.time_zone import TimeZone
+from pypaimon.streaming.writing.files.orc_zone import OrcZone
 
 _CODECS = {"none": "UNCOMPRESSED", "zstd": "ZSTD", "snappy": "SNAPPY", "lz4": "LZ4", "zlib": "ZLIB"}
+_ZONED = "An ORC file of another time zone than UTC is written twice"
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
@@ -22,14 +28,21 @@ class OrcEncoder:
     Args:
         stream: Where to.
         compression: Name of the codec, in lower case.
+        zone: As clocks of which zone it holds TIMESTAMP WITH LOCAL TIME ZONE; None: as moments.
 
     Raises:
         StreamConfigError: ORC has no such codec.
+        StoreError: There is no room for a temporary file.
     """
 
-    def __init__(self, stream: Any, compression: str) -> None:
+    def __init__(self, stream: Any, compression: str, zone: TimeZone | None = None) -> None:
         if compression not in _CODECS:
             raise StreamConfigError(f"'file.compression' = '{compression}': ORC files have {', '.join(_CODECS)}.")
+        self._target = stream
+        self._zone = None if zone is None else OrcZone(zone)
+        if zone is not None:
+            with written_temporarily(_ZONED):
+                stream = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the file
         self._stream = stream
         self._writer = orc.ORCWriter(stream, compression=_CODECS[compression])
         self._written = 0
@@ -41,10 +54,13 @@ class OrcEncoder:
         Raises:
             UnsupportedTableError: A value cannot be written right.
         """
+        if self._zone is not None:
+            data = self._zone.stored(data)
         for name, column in zip(data.schema.names, data.columns, strict=True):
             for chunk in column.chunks:
                 _check(name, chunk)
-        self._writer.write(_without_slices(_without_times(data)))
+        with self._temporarily():
+            self._writer.write(_without_slices(_without_times(data)))
         # A stripe is written once it is full; until then Arrow holds it.
         written = int(self._stream.tell())
         self._held = self._held + data.nbytes if written == self._written else 0
@@ -56,7 +72,16 @@ class OrcEncoder:
 
     def close(self) -> None:
         """Write the last stripe and the footer."""
-        self._writer.close()
+        if self._zone is None:
+            self._writer.close()
+            return
+        with self._stream:
+            with self._temporarily():
+                self._writer.close()
+            self._zone.put_into(self._target, self._stream)
+
+    def _temporarily(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._zone is None else written_temporarily(_ZONED)
 
 
 def _without_times(data: pa.Table) -> pa.Table:

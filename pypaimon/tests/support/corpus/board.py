@@ -97,12 +97,12 @@ def select(archives: Iterable[str] = ARCHIVES, scenario: str = "*", read: str = 
     ]
 
 
-def judge(case: Case) -> Judgement:
+def judge(case: Case, process_zone: str = "UTC") -> Judgement:
     """Run one read and compare it with Java, or with what is wanted instead."""
     scenario = load(case.archive, case.scenario)
     read = scenario.reads[case.read]
     started = time.perf_counter()
-    settings = settings_for(scenario, read)
+    settings = replace(settings_for(scenario, read), process_zone=process_zone)
     had = run_read(scenario, read, settings)
     entry = corpus_deviations.find(scenario, read)
     wanted = read.java if entry is None else entry.wanted(scenario, read)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from typing import Any
 from support.corpus.cases import Read, Scenario, copy_warehouse
 from support.corpus.outcome import BucketRows, End, Failure, Outcome, PlanRows, Row
 from support.corpus.values import column_values, literal, scalar
+from support.process_zone import in_zone
 
 # Java looks for expired snapshots at every 16th idle poll.
 IDLE_POLLS = 20
@@ -42,6 +41,7 @@ class Settings:
     Attributes:
         max_splits: The limit of units per plan.
         restarts: After every plan another scan goes on, at the position of the one before it.
+        process_zone: The time zone of the process; one other than UTC changes no row, as the stream names Java's, UTC.
     """
 
     raw: bool = False
@@ -51,6 +51,7 @@ class Settings:
     catch_up: str = "replay"
     max_splits: int | None = None
     restarts: bool = False
+    process_zone: str = "UTC"
 
 
 def settings_for(scenario: Scenario, read: Read) -> Settings:
@@ -75,9 +76,8 @@ def run_read(scenario: Scenario, read: Read, settings: Settings) -> Outcome:
     """
     import pypaimon.streaming  # noqa: F401 - the limit must not end an import half-way
 
-    os.environ["TZ"] = "UTC"
-    time.tzset()
     with warnings.catch_warnings(), ExitStack() as stack:
+        stack.enter_context(in_zone(settings.process_zone))
         warnings.simplefilter("ignore", UserWarning)
         warehouse = scenario.warehouse
         if "consumer-id" in read.options:
@@ -155,6 +155,8 @@ class Run:
         builder = builder.with_catch_up(settings.catch_up).with_on_expired(settings.on_expired)
         builder = builder.with_on_schema_change(settings.on_schema_change)
         builder = builder.with_include_row_kind(True).with_limits(max_splits=settings.max_splits)
+        if settings.process_zone != "UTC":
+            builder = builder.with_time_zone("UTC")
         if settings.raw:
             builder = builder.with_raw(True)
         if read.projection is not None:

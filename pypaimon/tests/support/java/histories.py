@@ -24,14 +24,15 @@ NESTED: dict[str, dict[str, Any]] = {
         "fields": [{"id": 90, "name": "x", "type": "INT"}, {"id": 91, "name": "y", "type": "STRING"}],
     },
 }
+LOCAL = "TIMESTAMP(3) WITH LOCAL TIME ZONE"
 NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL(10, 2)", "DOUBLE")
 OTHERS = (
     *("STRING", "VARCHAR(5)", "BOOLEAN", "BYTES", "DATE", "TIME(3)", "FLOAT", "DECIMAL(25, 2)"),
-    *("TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
+    *("TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(6)", LOCAL),
     *NESTED,
 )
 KEY_TYPES = ("INT", "BIGINT", "STRING", "DATE", "DECIMAL(10, 2)", "TIMESTAMP(3)", "BOOLEAN", "SMALLINT")
-PARTITION_TYPES = ("INT", "STRING", "DATE", "BOOLEAN", "BIGINT", "SMALLINT", "TIMESTAMP(3)", "DECIMAL(10, 2)")
+PARTITION_TYPES = ("INT", "STRING", "DATE", "BOOLEAN", "BIGINT", "SMALLINT", "TIMESTAMP(3)", "DECIMAL(10, 2)", LOCAL)
 WIDER = {
     "TINYINT": ("SMALLINT", "INT", "BIGINT"),
     "SMALLINT": ("INT", "BIGINT", "DOUBLE"),
@@ -41,10 +42,12 @@ WIDER = {
     "VARCHAR(5)": ("VARCHAR(9)", "STRING"),
     "DATE": ("TIMESTAMP(3)", "STRING"),
     "TIMESTAMP(0)": ("TIMESTAMP(3)", "TIMESTAMP(6)"),
-    "TIMESTAMP(3)": ("TIMESTAMP(6)",),
+    "TIMESTAMP(3)": ("TIMESTAMP(6)", LOCAL),
+    LOCAL: ("STRING", "TIMESTAMP(3)", "DATE"),
     "BOOLEAN": ("STRING", "INT"),
 }
 AGGREGATES = ("sum", "max", "min", "last_value", "last_non_null_value", "first_value", "first_non_null_value", "count")
+ZONES = ("UTC", "Asia/Shanghai", "America/New_York")
 STARTS = (
     *("restore", "restore", "restore", "from-snapshot", "from-snapshot", "from-snapshot-full", "from-snapshot-full"),
     *("latest-full", "latest-full", "latest", "compacted-full"),
@@ -84,6 +87,7 @@ class History:
     Attributes:
         fields: (name, type in Paimon's JSON).
         steps: (what, arguments); see `live_java_compare`.
+        zone: The time zone of the JVM, which the table names for ours.
     """
 
     family: str
@@ -93,6 +97,7 @@ class History:
     options: dict[str, str]
     steps: tuple[tuple[str, dict[str, Any]], ...]
     reads: tuple[Setup, ...]
+    zone: str = "UTC"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, to keep it in a file."""
@@ -113,6 +118,7 @@ class History:
             raw["options"],
             tuple((what, arguments) for what, arguments in raw["steps"]),
             setups,
+            raw.get("zone", "UTC"),
         )
 
 
@@ -148,7 +154,8 @@ def histories(draw: st.DrawFn, family: str) -> History:
     steps = draw(st.lists(step, min_size=3, max_size=14))
     reads = draw(st.lists(_setups(family), min_size=1, max_size=5))
     primary_keys = () if not keyed else keys if crossing else (*partitions, *keys)
-    return History(family, (*fields, *special), partitions, primary_keys, options, tuple(steps), tuple(reads))
+    zone = draw(st.sampled_from(ZONES))
+    return History(family, (*fields, *special), partitions, primary_keys, options, tuple(steps), tuple(reads), zone)
 
 
 def _maybe(options: dict[str, str], draw: st.DrawFn, one_in: int, values: dict[str, str]) -> None:

@@ -24,6 +24,7 @@ from pypaimon.data.generic_variant import GenericVariant
 from pypaimon.streaming.compaction.compactor import compact
 from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.exactly_once import Assumption, commit_once
 from pypaimon.streaming.writing.known_state import KnownState
@@ -241,7 +242,9 @@ def write(table: Any, flushes: list[list[list[Any]]], user: str, watermark: int 
     keyed = bool(table.is_primary_key_table)
     schema = pa.schema([(name, kind) for name, _, kind in fields] + ([(_KIND, pa.string())] if keyed else []))
     kind, blobs = _KIND if keyed else None, blob_forms(table.table_schema)
-    layout = row_layout(schema, table.fields, kind_rules(table), table="d.t", kind_column=kind, blobs=blobs)
+    layout = row_layout(
+        schema, table.fields, kind_rules(table), table="d.t", zone=zone_of_table(table), kind_column=kind, blobs=blobs
+    )
     known, messages = KnownState(), []
     state = known.of(table, None, messages, replaces=False)
     for rows in flushes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pypaimon.streaming.model.time_zone import TIME_ZONE
 from support.java.histories import NESTED, WIDER, History
 from support.java.layouts import located
 from support.java.live import JavaError, LiveJava
@@ -90,7 +91,8 @@ def carry_out(
         fields=[list(each) for each in history.fields],
         partition_keys=list(history.partition_keys),
         primary_keys=list(history.primary_keys),
-        options=located(history.options, str(warehouse)),
+        options=located(history.options, str(warehouse)) | {TIME_ZONE: history.zone},
+        zone=history.zone,
     )
     between()
     for what, arguments in history.steps:

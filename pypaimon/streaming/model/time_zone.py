@@ -1,0 +1,303 @@
+"""`TimeZone`: what clocks of a zone show at a moment, and which moment that is, as Java has it.
+
+The one place that knows of time zones: `zone_of` is the zone of a table handle or a stream, `time_zone` one by its
+name. Without a name it is the zone of the process, as Java's is that of the JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pypaimon.streaming.errors import StreamConfigError
+
+TIME_ZONE = "time-zone"
+"""The option that names the zone of a table's readers and writers."""
+
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""Ticks of Arrow's timestamps in a second, by their unit."""
+
+_Seconds: TypeAlias = npt.NDArray[np.int64]
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_DAY = 86_400
+_FIRST, _LAST = (
+    int((datetime(*day, tzinfo=timezone.utc) - _EPOCH).total_seconds()) for day in ((2, 1, 1), (9999, 1, 1))
+)
+# Offsets are looked up in spans of 2^25 seconds, about a year, each of which is sampled once. The changes of every zone
+# of the tz database are more than two steps apart.
+_SPAN_BITS, _STEP = 25, 1 << 17
+_OFFSET = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d\d?)(?::?(\d\d))?")
+_UTC_NAMES = frozenset(("UTC", "GMT", "UT", "Z", "Etc/UTC", "Etc/GMT"))
+# Java's `ZoneId.SHORT_IDS` that are not in the tz database.
+_SHORT = dict(
+    each.split("=")
+    for each in (
+        "ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires ART=Africa/Cairo "
+        "AST=America/Anchorage BET=America/Sao_Paulo BST=Asia/Dhaka CAT=Africa/Harare CNT=America/St_Johns "
+        "CST=America/Chicago CTT=Asia/Shanghai EAT=Africa/Addis_Ababa ECT=Europe/Paris IET=America/Indianapolis "
+        "IST=Asia/Kolkata JST=Asia/Tokyo MIT=Pacific/Apia NET=Asia/Yerevan NST=Pacific/Auckland PLT=Asia/Karachi "
+        "PNT=America/Phoenix PRT=America/Puerto_Rico PST=America/Los_Angeles SST=Pacific/Guadalcanal "
+        "VST=Asia/Ho_Chi_Minh"
+    ).split()
+)
+
+
+class TimeZone:
+    """The rules of a zone, as Java's `java.time` has them.
+
+    A time that clocks pass twice is the first of the two moments; one that they skip is moved by as much as they do.
+
+    Args:
+        name: Its name; None: the zone of the process.
+        offset_at: Seconds that it is ahead of UTC, by seconds since 1970.
+
+    Attributes:
+        name: Its name; None: the zone of the process.
+    """
+
+    def __init__(self, name: str | None, offset_at: Callable[[int], int]) -> None:
+        self.name = name
+        self._offset_at = offset_at
+        self._spans: dict[int, tuple[_Seconds, _Seconds]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return time_zone, (self.name,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TimeZone) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def is_utc(self) -> bool:
+        """Whether its name is one of UTC."""
+        return self.name in _UTC_NAMES
+
+    def offset(self, second: int) -> int:
+        """Seconds that it is ahead of UTC at a moment, given in seconds since 1970."""
+        return int(self._offset_at(min(max(second, _FIRST), _LAST)))
+
+    def offset_of_clock(self, second: int) -> int:
+        """As `offset`, when clocks show a time, given in seconds since 1970."""
+        return int(self._looked_up(np.array([second]), of_wall_clocks=True)[0])
+
+    def offsets(self, seconds: _Seconds) -> _Seconds:
+        """As `offset`, of many moments."""
+        return self._looked_up(seconds, of_wall_clocks=False)
+
+    def shows(self, clocks: Iterable[tuple[int, int]]) -> bool:
+        """Whether at these moments clocks show these times; both in seconds since 1970."""
+        return all(self.offset(moment) == clock - moment for moment, clock in clocks)
+
+    def wall_clocks(self, moments: pa.Array) -> pa.Array:
+        """Timestamps without a zone: what clocks show at moments, which are timestamps of UTC.
+
+        Raises:
+            pa.ArrowInvalid: One lies outside of what the unit can hold.
+        """
+        per_second = PER_SECOND[moments.type.unit]
+        return _moved(moments, self.offsets(_seconds(moments)) * per_second, pa.timestamp(moments.type.unit))
+
+    def moments(self, wall_clocks: pa.Array) -> pa.Array:
+        """The other way round: timestamps of UTC.
+
+        Raises:
+            pa.ArrowInvalid: One lies outside of what the unit can hold.
+        """
+        unit = wall_clocks.type.unit
+        offsets = self._looked_up(_seconds(wall_clocks), of_wall_clocks=True)
+        return _moved(wall_clocks, -offsets * PER_SECOND[unit], pa.timestamp(unit, "UTC"))
+
+    def wall_millis(self, millis: int) -> int:
+        """What clocks show at a moment, both in milliseconds since 1970."""
+        return millis + 1000 * self.offset(millis // 1000)
+
+    def millis(self, wall_millis: int) -> int:
+        """The other way round."""
+        return wall_millis - 1000 * self.offset_of_clock(wall_millis // 1000)
+
+    def now(self) -> datetime:
+        """The present moment, as clocks show it."""
+        return self.local(datetime.now(timezone.utc))
+
+    def local(self, moment: datetime) -> datetime:
+        """A moment as clocks show it: aware, with the offset of then."""
+        gone = moment - _EPOCH
+        ahead = timedelta(seconds=self.offset(gone.days * _DAY + gone.seconds))
+        return moment.astimezone(timezone(ahead))
+
+    def moment(self, wall_clock: datetime) -> datetime:
+        """The moment (aware) at which clocks show a time; one that has a zone is a moment already."""
+        if wall_clock.tzinfo is not None:
+            return wall_clock
+        gone = wall_clock.replace(tzinfo=timezone.utc) - _EPOCH
+        offset = self.offset_of_clock(gone.days * _DAY + gone.seconds)
+        return wall_clock.replace(tzinfo=timezone(timedelta(seconds=offset)))
+
+    def _looked_up(self, seconds: _Seconds, *, of_wall_clocks: bool) -> _Seconds:
+        numbers = seconds >> _SPAN_BITS
+        offsets = np.empty(len(seconds), np.int64)
+        for number in np.unique(numbers).tolist():
+            of_span = numbers == number
+            changes, known = self._span(number)
+            if of_wall_clocks:
+                # Of the two offsets around a change the one before it counts, as long as clocks of either show less
+                # than what they show after it: for times that are passed twice, and for those that are skipped.
+                changes = changes + np.maximum(known[:-1], known[1:])
+            offsets[of_span] = known[np.searchsorted(changes, seconds[of_span], side="right")]
+        return offsets
+
+    def _span(self, number: int) -> tuple[_Seconds, _Seconds]:
+        """Moments at which the offset changes within a span, and a day before and after it; and the offsets."""
+        found = self._spans.get(number)
+        if found is None:
+            first, last = (number << _SPAN_BITS) - _DAY, ((number + 1) << _SPAN_BITS) + _DAY
+            changes, offsets = [], [self.offset(first)]
+            for end in range(first + _STEP, last + _STEP, _STEP):
+                offset = self.offset(end)
+                if offset != offsets[-1]:
+                    changes.append(self._change(end - _STEP, end))
+                    offsets.append(offset)
+            found = self._spans[number] = np.array(changes, np.int64), np.array(offsets, np.int64)
+        return found
+
+    def _change(self, before: int, after: int) -> int:
+        """The first second that has the offset of `after`."""
+        while after - before > 1:
+            middle = (before + after) // 2
+            if self.offset(middle) == self.offset(after):
+                after = middle
+            else:
+                before = middle
+        return after
+
+
+@lru_cache(maxsize=256)
+def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> TimeZone | None:
+    """The zone whose clocks show these times at these moments; None where those of several do, and differ elsewhere.
+
+    Args:
+        shown: Moments and times, in seconds since 1970.
+        first: The first moment at which they may not differ.
+        last: The last one.
+    """
+    zones = [zone for name in sorted(available_timezones()) if (zone := time_zone(name)).shows(shown)]
+    return zones[0] if zones and are_alike(zones, first, last) else None
+
+
+def are_alike(zones: Sequence[TimeZone], first: int, last: int) -> bool:
+    """Whether clocks of all these zones show the same from one moment to another, in seconds since 1970."""
+    for number in range(first >> _SPAN_BITS, (last >> _SPAN_BITS) + 1):
+        # Offsets are the same between the changes of all of them.
+        bounds = max(first, number << _SPAN_BITS), min(last, ((number + 1) << _SPAN_BITS) - 1)
+        changes = {each for zone in zones for each in zone._span(number)[0].tolist()}
+        points = (point for each in changes for point in (each - 1, each) if bounds[0] <= point <= bounds[1])
+        moments = np.array([*bounds, *points])
+        if len({zone.offsets(moments).tobytes() for zone in zones}) > 1:
+            return False
+    return True
+
+
+def zone_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some options that name the zone."""
+    return {key: value for key, value in options.items() if key == TIME_ZONE}
+
+
+def zone_of(options: Mapping[str, Any]) -> TimeZone:
+    """The zone that options of a table name, with those of its handle; else that of the process.
+
+    Raises:
+        StreamConfigError: There is no such zone.
+    """
+    return option_zone(options.get(TIME_ZONE))
+
+
+def zone_of_table(table: Any) -> TimeZone:
+    """As `zone_of`, of pypaimon's table."""
+    return zone_of(table.options.options.to_map())
+
+
+def option_zone(name: Any) -> TimeZone:
+    """A zone by what was given for its name; None: that of the process.
+
+    Raises:
+        StreamConfigError: There is no such zone.
+    """
+    try:
+        return time_zone(None if name is None else str(name))
+    except ValueError as error:
+        raise StreamConfigError(f"Option '{TIME_ZONE}': {error}.") from None
+
+
+def time_zone(name: str | None) -> TimeZone:
+    """A zone by its name in the tz database, or as an offset as in Java (`+08:00`, `GMT-5`); None: of the process.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if name is None:
+        return _of_process(os.environ.get("TZ"), time.tzname, time.timezone, time.altzone)
+    return _of_name(name)
+
+
+@lru_cache(maxsize=1024)
+def _of_name(name: str) -> TimeZone:
+    if name in _UTC_NAMES:
+        return TimeZone(name, lambda second: 0)
+    match = _OFFSET.fullmatch(name)
+    if match is not None:
+        ahead = int(match[2]) * 3600 + int(match[3] or 0) * 60
+        if ahead <= 18 * 3600 and int(match[3] or 0) < 60:
+            ahead = -ahead if match[1] == "-" else ahead
+            # As Java's `TimeZone` has it, whose names are in files.
+            return TimeZone(f"GMT{match[1]}{int(match[2]):02}:{match[3] or '00'}", lambda second: ahead)
+    try:
+        zone = ZoneInfo(_SHORT.get(name, name))
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"there is no time zone {name!r}; give a name such as 'Asia/Shanghai' or '+08:00'") from None
+
+    def offset_at(second: int) -> int:
+        offset = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
+        assert offset is not None
+        return int(offset.total_seconds())
+
+    return TimeZone(name, offset_at)
+
+
+@lru_cache(maxsize=4)
+def _of_process(*_: Any) -> TimeZone:
+    """The zone of the process, as long as the arguments, by which the process knows it, are the same."""
+    return TimeZone(None, _local_offset)
+
+
+def _local_offset(second: int) -> int:
+    try:
+        return time.localtime(second).tm_gmtoff
+    except (OverflowError, OSError, ValueError):
+        # Not every system knows of times before 1970, or far ahead.
+        return time.localtime(min(max(second, 0), 1 << 31)).tm_gmtoff
+
+
+def _seconds(timestamps: pa.Array) -> _Seconds:
+    ticks = pc.fill_null(timestamps.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    found: _Seconds = np.floor_divide(ticks, PER_SECOND[timestamps.type.unit])
+    return found
+
+
+def _moved(timestamps: pa.Array, ticks: _Seconds, kind: pa.DataType) -> pa.Array:
+    return pc.add_checked(timestamps.cast(pa.int64()), pa.array(ticks)).cast(kind)
