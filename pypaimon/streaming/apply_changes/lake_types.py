@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.model.normal_form import normal_table, normal_type
 
 _SAME = (
     types.is_boolean,
@@ -66,14 +67,14 @@ def has_times_without_zone(kind: Any) -> bool:
 def _fitted(rows: pa.Table, table: str, leaf: _Leaf) -> pa.Table:
     fields = []
     for field in rows.schema:
-        kind = _type(field.type, leaf)
+        kind = _type(normal_type(field.type), leaf)
         if kind is None:
             raise UnsupportedTableError(
                 f"column '{field.name}' of type {field.type} cannot be written to {table}: leave it out of the stream "
                 "with with_projection(...)"
             )
         fields.append(pa.field(field.name, kind))
-    return rows.cast(pa.schema(fields))
+    return normal_table(rows, pa.schema(fields))
 
 
 def _type(kind: Any, leaf: _Leaf) -> pa.DataType | None:
@@ -85,7 +86,7 @@ def _type(kind: Any, leaf: _Leaf) -> pa.DataType | None:
         return pa.string()
     if types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return pa.binary()
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(kind):
         element = _type(kind.value_type, leaf)
         return None if element is None else pa.list_(element)
     if types.is_map(kind):

@@ -16,7 +16,9 @@ from pypaimon.streaming.apply_changes.followed_columns import Columns, refuse_ot
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.writing.files.parquet_encoder import parquet_schema
 
 _POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first"
 _PREFIX, _SUFFIX = "plan-", ".parquet"
@@ -109,10 +111,11 @@ class _ParquetFiles:
         elif self._columns is not None:
             refuse_other_columns(self._columns, wanted, "the files hold", "in another directory")
         self._columns = wanted
+        schema = parquet_schema(rows.schema)
         with self._translated():
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path, rows.schema)
-            self._writer.write_table(rows)
+                self._writer = pq.ParquetWriter(self._path, schema)
+            self._writer.write_table(normal_table(rows, schema))
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
         """End the file; None: others have written files."""
@@ -172,7 +175,7 @@ class _ParquetFiles:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        with translated(f"Parquet files in {self._directory}", (OSError, pa.ArrowInvalid)):
+        with translated(f"Parquet files in {self._directory}", (OSError, pa.ArrowInvalid, UnfitValueError)):
             try:
                 yield
             except pa.ArrowNotImplementedError as error:

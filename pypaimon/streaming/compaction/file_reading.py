@@ -15,12 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveFile
+from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.files.data_files import content_of, read_file
 from pypaimon.streaming.files.index_blocks import IndexBlocks, PlanVectors
 from pypaimon.streaming.internals import DataField, TableSchema
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.arrow_types import arrow_schema
+from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array
 from pypaimon.streaming.model.system_columns import LEVEL, PLACE, SEQUENCE_NUMBER, VALUE_KIND
+from pypaimon.streaming.writing.row_layout import BadRowError
 
 _BATCH_ROWS = 65_536
 _STORED = (SEQUENCE_NUMBER, VALUE_KIND)
@@ -117,6 +120,24 @@ class FileReader:
         ):
             yield batch.column(VALUE_KIND)
 
+    def damaged(self, files: Sequence[LiveFile], error: BadRowError) -> CorruptTableError:
+        """What it means that a row of files cannot be written again: the file that holds it is damaged."""
+        cause = error.__cause__
+        field = next((each for each in self._fields if each.name == getattr(cause, "column", None)), None)
+        if field is None or not isinstance(cause, UnfitValueError):
+            return CorruptTableError(_directory_of(files), str(error).rstrip("."))
+        path = next((str(file.read.file_path) for file in files if not self._fits(file, field)), _directory_of(files))
+        return CorruptTableError(path, f"column '{field.name}' is {field.type}, and {cause.problem}")
+
+    def _fits(self, file: LiveFile, field: DataField) -> bool:
+        """Whether all values of a column of a file may be in it."""
+        try:
+            for batch in self._batches(file, [field], (), _BATCH_ROWS):
+                normal_array(batch.column(0), self._types.field(field.name))
+        except UnfitValueError:
+            return False
+        return True
+
     def _kept(
         self, file: LiveFile, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
@@ -165,3 +186,7 @@ class FileReader:
         """The bytes of a small file."""
         found, self._looked_at = self._looked_at, None
         return found[1] if found is not None and found[0] == file.name else content_of(self._directory, file.read)
+
+
+def _directory_of(files: Sequence[LiveFile]) -> str:
+    return str(files[0].read.file_path).rpartition("/")[0]

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.compaction.live_files import LiveBucket
-from pypaimon.streaming.errors import CorruptTableError
 from pypaimon.streaming.internals import DataFileMeta
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.file_options import FileKind, FileOptions
@@ -32,9 +31,6 @@ class CompactedFiles:
     ) -> None:
         files = BucketFiles(table, options, bucket.partition, bucket.bucket)
         self._rolling = RollingFiles(files, kind, facts)
-        # Such a file of ORC is written as it is.
-        self._takes_nulls = kind.format == "orc"
-        self._place = str(table.table_path), f"bucket {bucket.bucket} of partition {tuple(bucket.partition)}"
         self._piece = min(MOST_PIECE_BYTES, options.target_bytes)
         self._pending: list[pa.Table] = []
         self._bytes = 0
@@ -43,13 +39,9 @@ class CompactedFiles:
         """Add rows.
 
         Raises:
-            CorruptTableError: A column that is NOT NULL holds a null.
+            BadRowError: A value cannot be in its column.
             StoreError: They cannot be written.
         """
-        for field in rows.schema:
-            if not (self._takes_nulls or field.nullable) and rows[field.name].null_count:
-                path, bucket = self._place
-                raise CorruptTableError(path, f"column '{field.name}' is NOT NULL, and {bucket} holds a null in it")
         self._pending.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= self._piece:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from pypaimon.streaming.compaction.run_picking import Pick, pick_full, pick_need
 from pypaimon.streaming.compaction.sorted_levels import level_runs
 from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.write_internals import BucketMode
+from pypaimon.streaming.writing.row_layout import BadRowError
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class KeyedPlanner:
     def carry_out(self, work: Work) -> Replaced:
         """See `Planner`."""
         assert work.pick is not None
-        return self._rewriter.compact(work.bucket, work.pick, self._expired())
+        with _naming_files(self._reader, work):
+            return self._rewriter.compact(work.bucket, work.pick, self._expired())
 
     def _expired(self) -> Expired | None:
         return None if self._expiry is None else self._expiry.at(self._now())
@@ -138,6 +141,7 @@ class AppendPlanner:
 
     def __init__(self, table: Any, reader: FileReader) -> None:
         self._options = CompactionOptions.of(table)
+        self._reader = reader
         self._rewriter = AppendRewriter(table, reader)
         self._choose = packs if table.bucket_mode() == BucketMode.BUCKET_UNAWARE else neighbours
 
@@ -153,4 +157,14 @@ class AppendPlanner:
 
     def carry_out(self, work: Work) -> Replaced:
         """See `Planner`."""
-        return self._rewriter.compact(work.bucket, work.files)
+        with _naming_files(self._reader, work):
+            return self._rewriter.compact(work.bucket, work.files)
+
+
+@contextmanager
+def _naming_files(reader: FileReader, work: Work) -> Iterator[None]:
+    """A row that cannot be written again makes the file damaged that holds it."""
+    try:
+        yield
+    except BadRowError as error:
+        raise reader.damaged(work.files_read, error) from error

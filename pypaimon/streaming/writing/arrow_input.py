@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.model.arrow_types import arrow_type
-from pypaimon.streaming.writing.row_layout import BadRowError
+from pypaimon.streaming.model.normal_form import normal_type
 
-_CHUNK_ROWS = 1 << 17
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 1 << 28
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
@@ -52,17 +52,33 @@ def arrow_input(data: Any) -> ArrowInput:
     elif _is_frame(data, "polars"):
         data = data.to_arrow()
     if isinstance(data, pa.Table):
-        return ArrowInput(data.schema, data.to_batches(max_chunksize=_CHUNK_ROWS), in_memory=True)
+        return ArrowInput(data.schema, _pieces(data.to_batches(max_chunksize=_CHUNK_ROWS)), in_memory=True)
     if not isinstance(data, pa.RecordBatchReader):
         data = _reader(data)
-    return ArrowInput(data.schema, data, in_memory=False)
+    return ArrowInput(data.schema, _pieces(data), in_memory=False)
 
 
-def plain_schema(schema: pa.Schema, fields: Sequence[Any]) -> pa.Schema:
-    """The schema in which `plain` gives its batches.
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in batches whose texts, lists and so on have no need of 64-bit offsets."""
+    for batch in batches:
+        rows = max(1, batch.num_rows * _CHUNK_BYTES // max(_CHUNK_BYTES, _bytes_of(batch)))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
 
-    Dictionaries and views become what they stand for. An integer of a wider type than the table's column becomes that,
-    since pandas, polars and Python's numbers are 64 bits wide unless told otherwise; each value is checked.
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:
+        # Arrow does not tell which bytes of views are used.
+        return int(batch.get_total_buffer_size())
+
+
+def narrowed_schema(schema: pa.Schema, fields: Sequence[Any]) -> pa.Schema:
+    """The columns that were given, with integers of wider types than the table's columns narrowed to these.
+
+    pandas, polars and Python's numbers are 64 bits wide unless told otherwise. Whether each value fits is checked when
+    it comes.
 
     Args:
         schema: Columns of the rows.
@@ -72,43 +88,14 @@ def plain_schema(schema: pa.Schema, fields: Sequence[Any]) -> pa.Schema:
     # A name may differ from the table's in case.
     folded = {name.lower(): kind for name, kind in types.items()}
     targets = [types.get(field.name, folded.get(field.name.lower())) for field in schema]
-    return pa.schema(
-        [field.with_type(_plain_type(field.type, target)) for field, target in zip(schema, targets, strict=True)]
-    )
+    given = [normal_type(field.type) for field in schema]
+    kinds = [_narrowed(one, other) for one, other in zip(given, targets, strict=True)]
+    return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)])
 
 
-def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch in the types of `plain_schema`.
-
-    Raises:
-        BadRowError: A number is out of the range of its column.
-    """
-    if batch.schema.equals(schema):
-        return batch
-    columns = [_plain(values, field) for field, values in zip(schema, batch.columns, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _plain(values: pa.Array, field: pa.Field) -> pa.Array:
-    if values.type.equals(field.type):
-        return values
-    try:
-        return values.cast(field.type)
-    except pa.ArrowInvalid as error:
-        text = f"Column '{field.name}' holds a value out of the range of {field.type}: {error}."
-        raise BadRowError(text) from error
-
-
-def _plain_type(given: pa.DataType, target: pa.DataType | None) -> pa.DataType:
-    if pa.types.is_dictionary(given):
-        given = given.value_type
-    if pa.types.is_string_view(given):
-        return pa.string()
-    if pa.types.is_binary_view(given):
-        return pa.binary()
-    if given in _INTEGERS and target in _INTEGERS and _INTEGERS.index(target) < _INTEGERS.index(given):
-        return target
-    return given
+def _narrowed(given: pa.DataType, target: pa.DataType | None) -> pa.DataType:
+    is_wider = given in _INTEGERS and target in _INTEGERS and _INTEGERS.index(target) < _INTEGERS.index(given)
+    return target if is_wider else given
 
 
 def _is_frame(data: Any, library: str) -> bool:

@@ -11,7 +11,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import zone_of_table
 from pypaimon.streaming.write_internals import BucketMode
-from pypaimon.streaming.writing.arrow_input import arrow_input, plain, plain_schema
+from pypaimon.streaming.writing.arrow_input import arrow_input, narrowed_schema
 from pypaimon.streaming.writing.blob_forms import blob_forms
 from pypaimon.streaming.writing.commit.conflicts import KeyIndexes
 from pypaimon.streaming.writing.commit.discarding import discard
@@ -45,7 +45,7 @@ class PendingRows:
         self._settings = settings
         self._state = KnownState()
         self._replaces = False
-        self._layout: tuple[pa.Schema, pa.Schema, RowLayout] | None = None
+        self._layout: tuple[pa.Schema, RowLayout] | None = None
         self._records: RecordWriter | None = None
         self._finished: list[Any] = []
         self._buckets_of: int | None = None
@@ -83,8 +83,8 @@ class PendingRows:
             BadRowError: A row does not fit.
         """
         given = arrow_input(data)
-        schema, layout = self._layout_of(given.schema)
-        aligned = (self._checked(layout.align(plain(batch, schema))) for batch in given.batches)
+        layout = self._layout_of(given.schema)
+        aligned = (self._checked(layout.align(batch)) for batch in given.batches)
         return list(aligned) if given.in_memory else aligned
 
     def take(self, batch: pa.RecordBatch, last: LastCommit | None) -> None:
@@ -168,12 +168,11 @@ class PendingRows:
         check_years(batch, keys_with_years(self.table), self.table.identifier.get_full_name())
         return batch
 
-    def _layout_of(self, given: pa.Schema) -> tuple[pa.Schema, RowLayout]:
+    def _layout_of(self, given: pa.Schema) -> RowLayout:
         known = self._layout
         if known is None or not known[0].equals(given):
-            schema = plain_schema(given, self.table.fields)
             layout = row_layout(
-                schema,
+                narrowed_schema(given, self.table.fields),
                 self.table.fields,
                 kind_rules(self.table),
                 table=self.table.identifier.get_full_name(),
@@ -181,8 +180,8 @@ class PendingRows:
                 kind_column=self.kind_column,
                 blobs=blob_forms(self.table.table_schema),
             )
-            known = self._layout = given, schema, layout
-        return known[1:]
+            known = self._layout = given, layout
+        return known[1]
 
     def _finish(self) -> None:
         """What was written becomes files that are ready to be committed."""

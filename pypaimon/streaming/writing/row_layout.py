@@ -14,6 +14,7 @@ from pypaimon.streaming.errors import PaimonStreamError, UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.internals import AtomicType, MultisetType
 from pypaimon.streaming.model.arrow_types import arrow_type
+from pypaimon.streaming.model.normal_form import UnfitValueError, normal_array, normal_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.writing.blob_forms import BlobForm, blob_problem
@@ -109,32 +110,30 @@ class RowLayout:
         if column.source is None:
             missing = pa.nulls(batch.num_rows, column.type)
             return missing if column.default is None else pc.coalesce(missing, column.default[0])
-        values = batch.column(column.source)
-        if values.null_count and not column.nullable:
-            raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}, and a row holds null in it.")
-        if pa.types.is_map(column.type) and not column.type.item_field.nullable and _items(values).null_count:
-            raise BadRowError(
-                f"Column '{column.name}' of {self.table} is {column.shown}, and a row has a null in a map."
-            )
-        if not values.type.equals(column.type):
-            try:
-                values = values.cast(column.type)
-            except pa.ArrowInvalid as error:
-                raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}: {error}.") from error
+        field = pa.field(column.name, column.type, column.nullable)
+        values = self._normal(batch.column(column.source), field, column.shown)
         if column.max_length is not None:
             _check_length(values, column, self.table)
         if column.blobs is not None and (problem := blob_problem(values, column.blobs)) is not None:
             raise BadRowError(f"Column '{column.name}' of {self.table} is {column.shown}, and a row holds {problem}.")
         return values if column.default is None else pc.coalesce(values, column.default[0])
 
+    def _normal(self, values: pa.Array, field: pa.Field, shown: str) -> pa.Array:
+        try:
+            return normal_array(values, field)
+        except UnfitValueError as error:
+            text = f"Column '{field.name}' of {self.table} is {shown}, and {error.problem}."
+            raise BadRowError(text) from error
+
     def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
         if self.kind is None:
             return pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
-        text = batch.column(self.kind).cast(pa.string())
+        field = pa.field(batch.schema.names[self.kind], pa.string())
+        text = self._normal(batch.column(self.kind), field, "the row kind")
         kinds = pc.index_in(text, _KINDS)
         if kinds.null_count:
             bad = text.filter(kinds.is_null())[0].as_py()
-            raise BadRowError(f"Column '{batch.schema.names[self.kind]}': expected +I, -U, +U or -D, got {bad!r}.")
+            raise BadRowError(f"Column '{field.name}': expected +I, -U, +U or -D, got {bad!r}.")
         return kinds.cast(pa.int8())
 
     def _kept(self, kinds: pa.Array) -> pa.Array | None:
@@ -291,7 +290,7 @@ def _default(field: Any, zone: TimeZone) -> pa.Array | None:
 
 
 def _unfit(source: pa.Field, field: Any, target: pa.DataType, shown: Mapping[str, str]) -> str | None:
-    given = source.type
+    given = normal_type(source.type)
     if isinstance(field.type, MultisetType) and pa.types.is_map(given):
         # Whether a count is null is found out when it comes.
         given = pa.map_(given.key_type, given.item_field.with_nullable(False))
@@ -352,14 +351,6 @@ def _is_text(each: pa.DataType) -> bool:
 
 def _is_bytes(each: pa.DataType) -> bool:
     return bool(pa.types.is_binary(each) or pa.types.is_large_binary(each))
-
-
-def _items(maps: pa.Array) -> pa.Array:
-    """The values of all maps."""
-    if not pa.types.is_map(maps.type):
-        return pa.nulls(0)
-    offsets = maps.offsets
-    return maps.items[offsets[0].as_py() : offsets[-1].as_py()] if len(maps) else maps.items[:0]
 
 
 def _check_length(values: pa.Array, column: _Column, table: str) -> None:

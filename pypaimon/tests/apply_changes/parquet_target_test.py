@@ -5,12 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from pypaimon.streaming import ParquetTarget, StreamConfigError, TargetError, replicate
+from pypaimon.streaming import (
+    ParquetTarget,
+    StreamConfigError,
+    TargetError,
+    replicate,
+    stream_read_builder,
+    stream_write_builder,
+)
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed
 
@@ -68,6 +76,18 @@ def test_a_column_is_added_and_one_that_is_renamed_is_refused(source: SmallTable
         replicate(source.builder(), ParquetTarget(directory))
     assert ParquetTarget(directory).position() == before
     assert not list(directory.glob(".plan-*"))
+
+
+def test_vectors_are_lists_of_which_some_are_null(warehouse: Any, tmp_path: Path) -> None:
+    vector = pa.list_(pa.float32(), 2)
+    schema = pa.schema([("v", vector), ("s", pa.struct([("v", vector)]))])
+    rows = [{"v": [1.0, 2.0], "s": {"v": None}}, {"v": None, "s": None}, {"v": [3.0, 4.0], "s": {"v": [5.0, 6.0]}}]
+    table = create_table(warehouse, "t", schema)
+    with stream_write_builder(table).open_sync() as writer:
+        writer.write(pa.Table.from_pylist(rows, schema=schema))
+        writer.commit()
+    replicate(stream_read_builder(table).with_end(latest=True), ParquetTarget(tmp_path / "copy"))
+    assert rows_of(tmp_path / "copy") == rows
 
 
 def test_updates_and_deletes_are_refused(tmp_path: Path) -> None:

@@ -276,18 +276,29 @@ def test_what_is_stopped_in_the_midst_of_a_bucket_leaves_no_file(tmp_path: Path)
     assert set(Path(str(table.table_path)).glob("bucket-0/*")) == files
 
 
+@pytest.mark.parametrize("keys", [[], ["id"]], ids=["append", "keyed"])
 @pytest.mark.parametrize("format_", ["parquet", "avro"])
-def test_nulls_from_before_a_column_was_not_null_are_an_error_that_does_not_pass(tmp_path: Path, format_: str) -> None:
+def test_nulls_from_before_a_column_was_not_null_are_an_error_of_their_file(
+    tmp_path: Path, format_: str, keys: list[str]
+) -> None:
     catalog = World(tmp_path).catalog
-    options = {"bucket": "1", "file.format": format_, "alter-column-null-to-not-null.disabled": "false"}
-    catalog.create_table("db.nulls", Schema.from_pyarrow_schema(COLUMNS, primary_keys=["id"], options=options), False)
+    options = {"file.format": format_, "alter-column-null-to-not-null.disabled": "false"} | (
+        {"bucket": "1"} if keys else {}
+    )
+    catalog.create_table("db.nulls", Schema.from_pyarrow_schema(COLUMNS, primary_keys=keys, options=options), False)
+    directory = Path(str(catalog.get_table("db.nulls").table_path))
     with stream_write_builder(catalog.get_table("db.nulls")).with_commit_user("writer").open_sync() as writer:
-        for _ in range(2):
-            writer.write(pa.table([[1], [None]], schema=COLUMNS))
+        for rows in ([[1], [1]], [[2], [None]]):
+            before = set(directory.rglob("data-*"))
+            writer.write(pa.table(rows, schema=COLUMNS))
             writer.commit()
+    (damaged,) = set(directory.rglob("data-*")) - before
     catalog.alter_table("db.nulls", [SchemaChange.update_column_nullability(["v"], False)], False)
-    with pytest.raises(CorruptTableError, match="column 'v' is NOT NULL, and bucket 0"):
+    with pytest.raises(CorruptTableError, match="column 'v' is BIGINT NOT NULL, and a row holds null in it") as caught:
         compact(catalog.get_table("db.nulls"), full=True)
+    assert not caught.value.retriable
+    assert Path(caught.value.path).name == damaged.name
+    assert set(directory.rglob("data-*")) == {*before, damaged}
 
 
 def test_options_that_are_altered_make_other_files_due(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ MICROS, NANOS = pa.timestamp("us"), pa.timestamp("ns")
         ("parquet", [("a", MICROS), ("b", NANOS)], r"'b' is TIMESTAMP\(9\), beside .* \('a'\).* Set it to orc"),
         ("parquet", [("a", MICROS), ("b", pa.list_(NANOS))], "'b' is ARRAY"),
         ("avro", [("b", NANOS)], "Avro holds no nanoseconds.* Set it to parquet or orc"),
-        ("orc", [("b", pa.list_(pa.time32("ms")))], "no TIME inside"),
         ("orc", [("b", VARIANT)], r"'b' is VARIANT, and Java has VARIANT in parquet files only.* Set it to parquet"),
         ("avro", [("b", VARIANT)], "in parquet files only"),
         (

@@ -11,17 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pypaimon import CatalogFactory
+from pypaimon import CatalogFactory, Schema
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.model.arrow_types import arrow_type
 from pypaimon.streaming.model.system_columns import ROW_KIND, VALUE_KIND
 from pypaimon.streaming.writing.bucket_hash import BucketKeys
+from support.corpus.values import column_values
 from support.java.live import LiveJava
 from support.java.values import value
 from support.process_zone import in_zone
-from support.samples import SOAK, sample_seed
+from support.samples import SOAK, sample_seed, seeded
+from support.tables.arrow_layouts import ArrowRows
 from support.tables.written_rows import KINDS, commit, recount
 
 pytestmark = [pytest.mark.java, pytest.mark.soak]
@@ -135,6 +137,29 @@ def test_keys_of_any_type_lie_in_javas_buckets(java: LiveJava, tmp_path: Path) -
                 assert set(found.tolist()) == {split.bucket}, f"{type_}: {rows.to_pylist()}"
                 count += rows.num_rows
         assert count == len(keys)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
+def test_java_reads_rows_of_any_layout(java: LiveJava, tmp_path: Path, format_: str) -> None:
+    source = seeded(f"layouts {format_}")
+    drawn = ArrowRows(source)
+    columns = [drawn.field(1 + number % 4, f"c{number}").with_nullable(True) for number in range(12)]
+    schema = pa.schema([pa.field("k", pa.int32()), *columns])
+    types = [[field.name, field.type.to_dict()] for field in Schema.from_pyarrow_schema(schema).fields]
+    options = {"file.format": format_, "write-only": "true"}
+    java.call("create", warehouse=str(tmp_path), fields=types, partition_keys=[], primary_keys=[], options=options)
+    rows = [[drawn.value(field) for field in columns] for _ in range(12)]
+    with stream_write_builder(
+        CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("d.t")
+    ).open_sync() as writer:
+        for first in (0, 6):
+            part = rows[first : first + 6]
+            arrays = [drawn.laid_out([row[at] for row in part], field) for at, field in enumerate(columns)]
+            writer.write(pa.table([pa.array(range(first, first + 6), pa.int32()), *arrays], names=schema.names))
+            writer.commit()
+    given = [column_values(pa.array([row[at] for row in rows], field.type)) for at, field in enumerate(columns)]
+    expected = [str(["+I", key, *values]) for key, values in enumerate(zip(*given, strict=True))]
+    assert read(java, "latest-full") == sorted(expected)
 
 
 @pytest.mark.parametrize("threshold", ["0 b", "1 mb"])

@@ -66,7 +66,7 @@ def test_counts_may_be_of_a_type_with_null_and_not_null(warehouse: Any) -> None:
     counts = pa.table({"k": [1, 2], "t": pa.array([[("a", None)], [("a", 1)]], kind)})
     table = multisets(warehouse)
     with stream_write_builder(table).open_sync() as writer:
-        with pytest.raises(BadRowError, match=r"'t' .* has a null in a map"):
+        with pytest.raises(BadRowError, match=r"'t' .* holds null in it \('t\.value'\)"):
             writer.write(counts)
         writer.write(counts.slice(1))
         writer.commit()

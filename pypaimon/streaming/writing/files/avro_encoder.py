@@ -8,6 +8,7 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
+from pypaimon.streaming.model.normal_form import normal_table
 
 _CODECS = {
     "none": "null", "null": "null", "zstd": "zstandard", "zstandard": "zstandard",
@@ -26,6 +27,9 @@ class AvroEncoder:
         compression: Name of the codec, in lower case.
         zstd_level: Level of zstd.
 
+    Attributes:
+        schema: The types that it takes.
+
     Raises:
         StreamConfigError: Avro has no such codec.
         UnsupportedTableError: Avro has no such type.
@@ -35,6 +39,8 @@ class AvroEncoder:
         if compression not in _CODECS:
             raise StreamConfigError(f"'file.compression' = '{compression}': Avro files have {', '.join(_CODECS)}.")
         self._stream = stream
+        self.schema = pa.schema([field.with_type(_numbers(field.type, exact=True)) for field in schema])
+        self._numbers = pa.schema([field.with_type(_numbers(field.type, exact=False)) for field in schema])
         codec = _CODECS[compression]
         level = zstd_level if codec == "zstandard" else None
         self._writer = Writer(stream, avro_schema(schema), codec=codec, compression_level=level)
@@ -42,7 +48,8 @@ class AvroEncoder:
     def write(self, data: pa.Table) -> None:
         """Add rows."""
         names = data.schema.names
-        for row in zip(*(_values(column) for column in data.columns), strict=True):
+        columns = normal_table(data, self._numbers).columns
+        for row in zip(*map(_values, columns), strict=True):
             self._writer.write(dict(zip(names, row, strict=True)))
 
     def size(self) -> int:
@@ -133,10 +140,6 @@ def _numbers(kind: pa.DataType, *, exact: bool) -> pa.DataType:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    for exact in (True, False):
-        kind = _numbers(column.type, exact=exact)
-        if kind != column.type:
-            column = column.cast(kind)
     values: list[Any] = column.to_pylist()
     return [_value(each, column.type) for each in values] if pa.types.is_nested(column.type) else values
 

@@ -22,11 +22,16 @@ class BlobEncoder:
 
     Args:
         stream: Where to.
+        schema: Schema of all rows, which is one column.
         field: pypaimon's field of the column.
         source: Makes blobs of its values.
+
+    Attributes:
+        schema: As above.
     """
 
-    def __init__(self, stream: Any, field: Any, source: BlobSource) -> None:
+    def __init__(self, stream: Any, schema: pa.Schema, field: Any, source: BlobSource) -> None:
+        self.schema = schema
         self._field = field
         self._source = source
         self._writer = BlobFormatWriter(_Unclosed(stream), copy_buffer_size=_COPIED_AT_ONCE)

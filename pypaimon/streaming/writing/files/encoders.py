@@ -14,10 +14,16 @@ from pypaimon.streaming.writing.files.parquet_encoder import ParquetEncoder
 
 
 class Encoder(Protocol):
-    """One file that is being written."""
+    """One file that is being written.
+
+    Attributes:
+        schema: The types that it takes.
+    """
+
+    schema: pa.Schema
 
     def write(self, data: pa.Table) -> None:
-        """Add rows. All calls have the same schema."""
+        """Add rows, which have its schema and are in the normal form (`normal_table`)."""
 
     def size(self) -> int:
         """Bytes of the file so far; of what is held back yet, an estimate."""
@@ -52,7 +58,7 @@ def encoder(
         UnsupportedTableError: The format has no such type.
     """
     if format_ == "orc":
-        return OrcEncoder(stream, compression, orc_zone if any(map(holds_moments, schema.types)) else None)
+        return OrcEncoder(stream, schema, compression, orc_zone if any(map(holds_moments, schema.types)) else None)
     if format_ == "avro":
         return AvroEncoder(stream, schema, compression, zstd_level)
     return ParquetEncoder(stream, schema, compression, zstd_level, page_index=page_index)

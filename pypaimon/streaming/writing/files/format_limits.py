@@ -39,10 +39,6 @@ def check_format(format_: str, fields: Sequence[Any]) -> None:
             if name in str(field.type).upper() and format_ not in homes:
                 home = " or ".join(homes)
                 raise _refused(field, format_, f"and Java has {name} in {home} files only", home)
-    for field, kinds in types:
-        nested = pa.types.is_nested(arrow_type(field.type))
-        if format_ == "orc" and nested and any(pa.types.is_time(kind) for kind in kinds):
-            raise _refused(field, "orc", "and pyarrow writes no TIME inside of other types", "parquet or avro")
 
 
 def leaves(kind: pa.DataType) -> Iterator[pa.DataType]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from typing import Any
 
 import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
-from pypaimon.streaming.errors import StoreError
+from pypaimon.streaming.errors import PaimonStreamError, StoreError
 from pypaimon.streaming.internals import DataFileMeta, GenericRow, Timestamp
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.table_directory import TableDirectory
+from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.encoders import Encoder, encoder
@@ -21,8 +23,12 @@ from pypaimon.streaming.writing.files.file_options import FileKind
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
 from pypaimon.streaming.writing.indexes.file_index import FileIndex
+from pypaimon.streaming.writing.row_layout import BadRowError
 
 _INDEX_FILE = ".index"
+_ARROW_DATA_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowCapacityError)
+_DATA_ERRORS = (ValueError, TypeError, ArithmeticError, *_ARROW_DATA_ERRORS)
+"""What encoders raise because of values. Streams raise `OSError`."""
 
 
 class _CreationTimes:
@@ -77,7 +83,7 @@ class NewFile:
         with self._guarded():
             self._stream = TableDirectory.of(files.table).store.open_new(self.path)
         with self._guarded():
-            self._encoder = self._encoding(stored)
+            self._encoder = self._encoding(self._stream, stored)
 
     @property
     def count(self) -> int:
@@ -97,9 +103,15 @@ class NewFile:
         return None if most is None else most - self.rows
 
     def write(self, data: pa.Table) -> None:
-        """Add rows."""
+        """Add rows.
+
+        Raises:
+            BadRowError: A value cannot be in its column. The file is deleted.
+            UnsupportedTableError: The format cannot hold a value; likewise.
+            StoreError: The store failed; likewise.
+        """
         with self._guarded():
-            self._encoder.write(data.select(self._columns))
+            self._encode(data.select(self._columns))
         self.rows += data.num_rows
         self._facts.add(data)
         if self._index is not None:
@@ -167,12 +179,40 @@ class NewFile:
         stream.close()
         return None, [self._name + _INDEX_FILE]
 
-    def _encoding(self, schema: pa.Schema) -> Encoder:
-        """What writes columns of this schema to `_stream`."""
+    def _encode(self, data: pa.Table) -> None:
+        try:
+            self._encoder.write(normal_table(data, self._encoder.schema))
+            return
+        except UnfitValueError as error:
+            unfit = error
+        except (PaimonStreamError, OSError):
+            raise
+        except _DATA_ERRORS as error:
+            unfit = self._unfit(data, error)
+        # It is the data, and no fault of the store that may pass.
+        raise BadRowError(f"Column '{unfit.column}' cannot be written to {self.path}: {unfit.problem}.") from unfit
+
+    def _unfit(self, data: pa.Table, error: Exception) -> UnfitValueError:
+        """The error, with the column that the encoder does not take: found by encoding each column alone."""
+        names = data.schema.names
+        found = next((name for name in names[:-1] if not self._is_encodable(data.select([name]))), names[-1])
+        return UnfitValueError((found,), f"a row does not fit: {error}")
+
+    def _is_encodable(self, data: pa.Table) -> bool:
+        try:
+            alone = self._encoding(io.BytesIO(), data.schema)
+            alone.write(normal_table(data, alone.schema))
+            alone.close()
+        except _DATA_ERRORS:
+            return False
+        return True
+
+    def _encoding(self, stream: Any, schema: pa.Schema) -> Encoder:
+        """What writes columns of this schema to a stream."""
         kind, options = self._kind, self._files.options
         return encoder(
             kind.format,
-            self._stream,
+            stream,
             schema,
             kind.compression,
             options.zstd_level,
@@ -185,11 +225,12 @@ class NewFile:
         """Errors of the store as this library's; the file does not outlive one."""
         try:
             yield
-        except (OSError, RuntimeError, pa.ArrowException) as error:
+        except BaseException as error:
             self.abort()
             if isinstance(error, OSError):
                 raise translated(self.path, error) from error
-            raise StoreError(f"{self.path} cannot be written: {error}") from error
-        except BaseException:
-            self.abort()
+            if isinstance(error, _ARROW_DATA_ERRORS):
+                raise BadRowError(f"{self.path} cannot be encoded: {error}.") from error
+            if isinstance(error, RuntimeError | pa.ArrowException):
+                raise StoreError(f"{self.path} cannot be written: {error}") from error
             raise

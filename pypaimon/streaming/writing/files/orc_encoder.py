@@ -27,15 +27,19 @@ class OrcEncoder:
 
     Args:
         stream: Where to.
+        schema: Schema of all rows.
         compression: Name of the codec, in lower case.
         zone: As clocks of which zone it holds TIMESTAMP WITH LOCAL TIME ZONE; None: as moments.
+
+    Attributes:
+        schema: The types that it takes.
 
     Raises:
         StreamConfigError: ORC has no such codec.
         StoreError: There is no room for a temporary file.
     """
 
-    def __init__(self, stream: Any, compression: str, zone: TimeZone | None = None) -> None:
+    def __init__(self, stream: Any, schema: pa.Schema, compression: str, zone: TimeZone | None = None) -> None:
         if compression not in _CODECS:
             raise StreamConfigError(f"'file.compression' = '{compression}': ORC files have {', '.join(_CODECS)}.")
         self._target = stream
@@ -44,6 +48,7 @@ class OrcEncoder:
             with written_temporarily(_ZONED):
                 stream = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the file
         self._stream = stream
+        self.schema = pa.schema([_as_written(field) for field in schema])
         self._writer = orc.ORCWriter(stream, compression=_CODECS[compression])
         self._written = 0
         self._held = 0
@@ -60,7 +65,7 @@ class OrcEncoder:
             for chunk in column.chunks:
                 _check(name, chunk)
         with self._temporarily():
-            self._writer.write(_without_slices(_without_times(data)))
+            self._writer.write(data)
         # A stripe is written once it is full; until then Arrow holds it.
         written = int(self._stream.tell())
         self._held = self._held + data.nbytes if written == self._written else 0
@@ -84,26 +89,21 @@ class OrcEncoder:
         return nullcontext() if self._zone is None else written_temporarily(_ZONED)
 
 
-def _without_times(data: pa.Table) -> pa.Table:
-    """TIME as the integers that they are in Java's ORC files; Arrow writes none."""
-    for index, field in enumerate(data.schema):
-        if pa.types.is_time(field.type):
-            milliseconds = pc.cast(data.column(index), pa.time32("ms")).cast(pa.int32())
-            data = data.set_column(index, field.with_type(pa.int32()), milliseconds)
-    return data
+def _as_written(field: pa.Field) -> pa.Field:
+    """The field as Arrow is to write it: TIME as the integers of Java's files, and nothing NOT NULL.
 
-
-def _without_slices(data: pa.Table) -> pa.Table:
-    """Structs in memory of their own: of a slice Arrow writes the nulls of other rows."""
-    for index, field in enumerate(data.schema):
-        if _has_structs(field.type):
-            data = data.set_column(index, field, data.column(index).take(pa.array(np.arange(data.num_rows))))
-    return data
-
-
-def _has_structs(kind: pa.DataType) -> bool:
-    children = [kind.field(number).type for number in range(kind.num_fields)]
-    return pa.types.is_struct(kind) or any(map(_has_structs, children))
+    ORC has no NOT NULL, and below a null row Arrow's writer needs nulls in all fields.
+    """
+    kind = field.type
+    if pa.types.is_time(kind):
+        kind = pa.int32()
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_as_written(part) for part in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_as_written(kind.key_field).type, _as_written(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_as_written(kind.value_field))
+    return pa.field(field.name, kind)
 
 
 def _check(name: str, column: pa.Array) -> None:
@@ -128,12 +128,13 @@ def _refused(name: str, what: str, how: str) -> UnsupportedTableError:
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
     kind = column.type
     if pa.types.is_struct(kind):
-        for child in column.flatten():
-            yield from _leaves(child)
+        parts = [column.field(number) for number in range(kind.num_fields)]
     elif pa.types.is_map(kind):
-        yield from _leaves(column.keys)
-        yield from _leaves(column.items)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        yield from _leaves(column.flatten())
+        parts = [column.keys, column.items]
+    elif pa.types.is_list(kind):
+        parts = [column.values]
     else:
         yield column
+        return
+    for part in parts:
+        yield from _leaves(part)

@@ -6,13 +6,11 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.writing.files.distinct_values import mostly_distinct
-from pypaimon.streaming.writing.files.hidden_nulls import without_hidden_nulls
 
 _CODECS = ("none", "uncompressed", "snappy", "gzip", "lz4", "zstd", "brotli")
 _INTEGER_DIGITS = 18
@@ -34,6 +32,9 @@ class ParquetEncoder:
         zstd_level: Level of zstd.
         page_index: Whether the file has a page index.
 
+    Attributes:
+        schema: The types that it takes.
+
     Raises:
         StreamConfigError: Parquet has no such codec.
     """
@@ -42,8 +43,7 @@ class ParquetEncoder:
         if compression not in _CODECS:
             raise StreamConfigError(f"'file.compression' = '{compression}': Parquet files have {', '.join(_CODECS)}.")
         self._stream = stream
-        # Java has vectors as lists.
-        schema = self._schema = pa.schema([field.with_type(_with_lists(field.type)) for field in schema])
+        schema = self.schema = parquet_schema(schema)
         leaves = [(path, kind) for field in schema for path, kind in _leaves(field.name, field.type)]
         # Java looks for a decimal in a dictionary by its shortest bytes, and would pass rows over.
         self._dictionaries = [path for path, kind in leaves if not _is_wide(kind)]
@@ -64,12 +64,9 @@ class ParquetEncoder:
 
     def write(self, data: pa.Table) -> None:
         """Add rows: a row group. The first ones tell which columns are worth a dictionary."""
-        if data.schema != self._schema:
-            # Arrow casts a vector that is null to a null list that has elements, and writes none such.
-            data = data.cast(self._schema).take(pa.array(np.arange(data.num_rows)))
         if self._writer is None:
             self._writer = self._open(data)
-        self._writer.write_table(without_hidden_nulls(data))
+        self._writer.write_table(data)
 
     def size(self) -> int:
         """Bytes so far."""
@@ -77,17 +74,21 @@ class ParquetEncoder:
 
     def close(self) -> None:
         """Write the footer."""
-        writer = self._writer or self._open(self._schema.empty_table())
+        writer = self._writer or self._open(self.schema.empty_table())
         writer.close()
 
     def _open(self, first_rows: pa.Table) -> pq.ParquetWriter:
         left_out = mostly_distinct(first_rows)
         dictionaries = [path for path in self._dictionaries if path not in left_out]
-        return pq.ParquetWriter(self._stream, self._schema, use_dictionary=dictionaries, **self._settings)
+        return pq.ParquetWriter(self._stream, self.schema, use_dictionary=dictionaries, **self._settings)
+
+
+def parquet_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with lists for vectors: Java has them so, and Arrow writes no vector that is null."""
+    return pa.schema([field.with_type(_with_lists(field.type)) for field in schema])
 
 
 def _with_lists(kind: pa.DataType) -> pa.DataType:
-    """The type with lists for vectors."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_lists(field.type)) for field in kind])
     if pa.types.is_map(kind):

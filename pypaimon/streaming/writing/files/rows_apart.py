@@ -100,6 +100,6 @@ class _NewBlobs(NewFile):
         self._source = source
         super().__init__(files, kind, schema, facts)
 
-    def _encoding(self, schema: pa.Schema) -> Encoder:
+    def _encoding(self, stream: Any, schema: pa.Schema) -> Encoder:
         field: Any = next(field for field in self._files.table.fields if field.name == schema.names[0])
-        return BlobEncoder(self._stream, field, self._source)
+        return BlobEncoder(stream, schema, field, self._source)
