@@ -14,7 +14,7 @@ from pypaimon.streaming import ConsumerManager, stream_read_builder
 from pypaimon.streaming.consumers.consumer_manager import Consumer
 from support.corpus.cases import load
 from support.docs.cli_runs import Program
-from support.samples import some
+from support.samples import every, some
 from support.tables.indexed_tables import tables as indexed_tables
 from support.tables.orders import EVENTS, catalog, change, create_orders, events, orders, write
 
@@ -146,7 +146,7 @@ def test_its_account_is_that_of_the_plan(scenario: str, capsys: pytest.CaptureFi
     program = Program(load("java-2.1", scenario).warehouse, capsys)
     snapshots = program("snapshots", "d.t", "--from", "1", "--format", "json").records
     starts = [["--start", str(each["snapshot"])] for each in snapshots if each["stream"] != "passed over"]
-    for start in [[], *starts]:
+    for start in every(3, [[], *starts]):
         for condition in ([], ["--filter", "id > 2"], ["--filter", "id = 1"], ["--filter", "v IS NULL"]):
             found = explain(program, "d.t", *start, *condition)
             assert stages(found)[-1][2] == len(found["files"]), (start, condition)

@@ -138,14 +138,14 @@ def test_a_damaged_file_is_an_error_with_its_path_or_read_as_many_rows(table: An
     path = Path(file.file_path)
     data = path.read_bytes()
     told = []
-    for _ in range(200):
+    for _ in range(200 if SOAK else 60):
         path.write_bytes(damaged(data, drawn))
         try:
             assert reader(table).to_arrow([split(SplitMode.ROWS, [file])]).num_rows == 100
         except CorruptTableError as error:
             told.append(error.path)
     assert set(told) == {str(path)}
-    assert len(told) > 100
+    assert len(told) > (100 if SOAK else 30)
 
 
 def test_a_block_does_not_grow_beyond_what_the_file_says(table: Any) -> None:

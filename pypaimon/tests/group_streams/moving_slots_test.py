@@ -136,7 +136,7 @@ def promised(rows: list[Row], kind: str) -> list[Row]:
     return sorted(rows) if kind == "unaware" else sorted(rows, key=lambda row: row[-2])
 
 
-@pytest.mark.parametrize("kind", some("kinds of moving slots", sorted(KINDS), 4))
+@pytest.mark.parametrize("kind", some("kinds of moving slots", sorted(KINDS), 2))
 def test_whatever_moves_the_rows_of_a_slot_are_those_of_a_stream_of_it_alone(tmp_path: Path, kind: str) -> None:
     for number in range(HISTORIES):
         numbers = seeded(f"moving slots {kind} {number}")

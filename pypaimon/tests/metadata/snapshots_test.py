@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypaimon import Schema
 from pypaimon.catalog.catalog_exception import TableNoPermissionException, TableNotExistException
@@ -34,7 +34,7 @@ from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.metadata.snapshots import Snapshot, SnapshotManager, branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from support.corpus.cases import ARCHIVES, load, scenario_names, unpack
-from support.samples import some
+from support.samples import examples, some
 from support.stores.fault_file_io import Call, FaultFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -183,6 +183,7 @@ def test_a_field_of_another_type_is_damage(name: str) -> None:
         Snapshot.from_json(json.dumps(document(1, **{name: ["x"]})))
 
 
+@settings(max_examples=examples(160))
 @given(st.binary(max_size=40) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_whatever_else_is_in_the_file_is_a_value_error(data: bytes | str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - what is wrong differs

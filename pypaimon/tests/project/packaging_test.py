@@ -153,8 +153,8 @@ def test_the_metadata_is_valid_and_complete(wheel: Path) -> None:
     assert metadata.description_content_type == "text/markdown"
     assert metadata.description
     formats, targets = {"lance", "mosaic", "vortex"}, {"delta", "duckdb", "iceberg", "postgres", "sqlite"}
-    extras = {"bench", "cli", "dev", "docs", "fast", "otel", "spark", "test", "torch", "ray"} | formats | targets
-    assert set(metadata.provides_extra or []) == extras
+    uses = {"bench", "cli", "dev", "docs", "fast", "otel", "spark", "test", "test-feeds", "torch", "ray"}
+    assert set(metadata.provides_extra or []) == uses | formats | targets
     assert "pypaimon" in {Requirement(str(each)).name for each in metadata.requires_dist or []}
 
 

@@ -16,12 +16,14 @@ from pypaimon.streaming.writing.commit.commit_ledger import CommitLedger, Commit
 from pypaimon.streaming.writing.commit.exactly_once import commit_once
 from pypaimon.streaming.writing.commit.reports import Assumption
 from support.crash.crashing_file_io import Killed, MortalFileIO
-from support.samples import SOAK, every
+from support.samples import SOAK, every, sample_seed
 from support.spark.sink_world import OTHER, World, applied, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 EXAMPLES = 500 if SOAK else 5
+STEP = 1 if SOAK else 3
+"""Between the requests at which a driver dies."""
 KINDS: dict[str, dict[str, bool]] = {"append": {}, "upsert": {"keyed": True}, "complete": {"overwrite": True}}
 
 
@@ -36,7 +38,7 @@ def world(kind: str, tmp_path: Path) -> World:
 
 
 def test_a_death_at_every_request_and_then_a_restart(kind: str, tmp_path: Path) -> None:
-    for death in range(60):
+    for death in range(sample_seed() % STEP, 60, STEP):
         world = World(tmp_path / str(death), **KINDS[kind])
         world.run()
         try:
@@ -48,7 +50,7 @@ def test_a_death_at_every_request_and_then_a_restart(kind: str, tmp_path: Path) 
         world.expire()
         world.run()
         world.check()
-    assert 10 < death < 59
+    assert 10 < death < 60 - STEP
 
 
 def test_a_batch_that_spark_had_not_logged_is_recognised(world: World) -> None:
@@ -67,7 +69,7 @@ def test_files_of_a_repeated_batch_are_deleted_and_those_of_its_commit_are_not(w
 
 
 def test_record_and_fence_are_there_before_the_first_commit(tmp_path: Path) -> None:
-    for death in range(60):
+    for death in range(sample_seed() % STEP, 60, STEP):
         world = World(tmp_path / str(death))
         try:
             world.attempt(0, MortalFileIO(death))
