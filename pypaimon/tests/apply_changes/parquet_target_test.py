@@ -21,6 +21,7 @@ from pypaimon.streaming import (
 )
 from pypaimon.streaming.testing import SmallTable, check_target
 from support.samples import sample_seed
+from support.tables.handles import create_table
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from pypaimon.streaming.model.normal_form import normal_array, normal_table
 from pypaimon.streaming.writing.files.encoders import encoder
 from support.samples import seeded
 from support.tables.arrow_layouts import ArrowRows
-from support.tables.written_rows import table_of
+from support.tables.handles import create_table
 
 SAMPLES = 150
 READERS = {"parquet": pq.read_table, "orc": orc.read_table}
@@ -114,7 +114,7 @@ def test_tables_hold_what_was_written(warehouse: Any, format_: str, keys: list[s
         "bucket": "1" if keys else "-1",
         "changelog-producer": "input" if keys else "none",
     }
-    table = table_of(warehouse, "t", schema, primary_keys=keys, options=options)
+    table = create_table(warehouse, "t", schema, primary_keys=keys, options=options)
     rows = list[dict[str, Any]]()
     with stream_write_builder(table).open_sync() as writer:
         for first in (0, 10):
@@ -151,7 +151,7 @@ def found_by(builder: Any, schema: pa.Schema) -> list[dict[str, Any]]:
 def test_a_value_that_may_not_be_is_an_error_of_the_row(
     warehouse: Any, format_: str, kind: pa.DataType, values: list[Any], message: str
 ) -> None:
-    table = table_of(warehouse, "t", pa.schema([("v", kind)]), options={"file.format": format_})
+    table = create_table(warehouse, "t", pa.schema([("v", kind)]), options={"file.format": format_})
     given = pa.array(values, pa.int64() if kind == pa.int32() else kind)
     with stream_write_builder(table).open_sync() as writer:
         with pytest.raises(BadRowError, match=f"Column 'v' of db.t .*{message}") as caught:
@@ -163,7 +163,7 @@ def test_a_value_that_may_not_be_is_an_error_of_the_row(
 
 def test_what_an_encoder_refuses_names_column_and_file_and_leaves_nothing(warehouse: Any) -> None:
     schema = pa.schema([("k", pa.int32()), ("v", pa.string()), ("w", pa.string())])
-    table = table_of(warehouse, "t", schema, options={"file.format": "avro"})
+    table = create_table(warehouse, "t", schema, options={"file.format": "avro"})
     no_text = pa.array([b"\xff"], pa.binary()).view(pa.string())
     with stream_write_builder(table).open_sync() as writer:
         writer.write(pa.table([[1], no_text, ["a"]], schema=schema))
