@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.orc_checks import open_orc
 from pypaimon.streaming.formats.orc_source import OrcSource
+from pypaimon.streaming.model.normal_form import normal_table
 from pypaimon.streaming.model.time_zone import TimeZone, time_zone
 from pypaimon.streaming.writing.files.orc_encoder import OrcEncoder
 from pypaimon.streaming.writing.files.orc_zone import OrcZone
@@ -41,8 +42,8 @@ def zone_of_file(stated: str | None, bounds: Mapping[str, Any], columns: Sequenc
 
 def encoded(table: pa.Table, zone: str, compression: str = "zstd") -> io.BytesIO:
     file = io.BytesIO()
-    with closing(OrcEncoder(file, compression, time_zone(zone))) as encoder:
-        encoder.write(table)
+    with closing(OrcEncoder(file, table.schema, compression, time_zone(zone))) as encoder:
+        encoder.write(normal_table(table, encoder.schema))
     file.seek(0)
     return file
 
