@@ -137,14 +137,6 @@ def test_cut_bounds_of_texts_hold_all_values(values: list[str | None], length: i
     _check_bounds(pa.array(values, pa.string()), length, lambda value: value.encode())
 
 
-@given(
-    values=st.lists(st.none() | st.binary(max_size=4) | st.just(b"\xff" * 4), min_size=1, max_size=5),
-    length=st.integers(1, 3),
-)
-def test_cut_bounds_of_bytes_hold_all_values(values: list[bytes | None], length: int) -> None:
-    _check_bounds(pa.array(values, pa.binary()), length, bytes)
-
-
 def _check_bounds(column: pa.Array, length: int, order: Any) -> None:
     bounds = ColumnBounds(column.type)
     bounds.add(pa.chunked_array([column]))
@@ -171,6 +163,8 @@ def _check_bounds(column: pa.Array, length: int, order: Any) -> None:
         (pa.timestamp("ns"), [[1]], (None, None)),
         (pa.bool_(), [[None], [True]], (True, True)),
         (pa.list_(pa.int32()), [[[1]]], (None, None)),
+        (pa.binary(), [[b"\x00"]], (None, None)),
+        (pa.binary(2), [[b"\x7f\xff"]], (None, None)),
     ],
 )
 def test_bounds_by_type(kind: pa.DataType, chunks: list[list[Any]], bounds: tuple[Any, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.writing.commit import manifest_merge
 from pypaimon.streaming.writing.commit.file_changes import FileChange, Record
 from pypaimon.streaming.writing.commit.manifest_files import ManifestFiles, ManifestOptions, NewFiles
-from pypaimon.streaming.writing.commit.manifest_merge import full_merge, merged_manifests, minor_merge
+from pypaimon.streaming.writing.commit.manifest_merge import full_merge, merged_manifests, minor_merge, which_may_hold
 from support.samples import SOAK
 from support.tables.manifest_entries import added, deleted
 
@@ -168,6 +169,30 @@ def test_what_manifests_say_of_their_partitions_is_joined(tmp_path: Path) -> Non
     stats = {"_MIN_VALUES": _row(table, ("a", 1)), "_MAX_VALUES": _row(table, ("c", 3)), "_NULL_COUNTS": [1, 0]}
     assert joined["_PARTITION_STATS"] == together["_PARTITION_STATS"] == stats
     assert metas[0]["_PARTITION_STATS"]["_MIN_VALUES"] == rows["a", 3]
+
+
+def test_partitions_that_readers_sort_otherwise_have_no_bounds_and_are_found(tmp_path: Path) -> None:
+    catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
+    catalog.create_database("db", True)
+    columns = pa.schema([("b", pa.binary()), ("f", pa.float64()), ("n", pa.int32()), ("v", pa.int64())])
+    catalog.create_table("db.t", Schema.from_pyarrow_schema(columns, partition_keys=["b", "f", "n"]), False)
+    table = catalog.get_table("db.t")
+    writer, new = ManifestFiles(table, OPTIONS), NewFiles()
+    rows = [_row(table, values) for values in [(b"\x7f", math.nan, 3), (b"\xf0", 1.0, None), (b"\x00", 2.0, 5)]]
+    metas = [writer.manifests(new, [added("x", partition=row)])[0] for row in rows]
+    for each, stated in zip(metas, [(None, None, 3), (None, 1.0, None), (None, 2.0, 5)], strict=True):
+        stats = each["_PARTITION_STATS"]
+        assert stats["_MIN_VALUES"] == stats["_MAX_VALUES"] == _row(table, stated)
+    (joined,) = writer.taken_over(new, [(3, b"")], metas)
+    least, greatest = _row(table, (None, None, 3)), _row(table, (None, None, 5))
+    stats = {"_MIN_VALUES": least, "_MAX_VALUES": greatest, "_NULL_COUNTS": [0, 0, 1]}
+    assert joined["_PARTITION_STATS"] == stats
+    # Nobody knows how many of them are null, or that the only bounds are those of one partition.
+    metas[0]["_PARTITION_STATS"]["_NULL_COUNTS"] = [None, None, None]
+    (joined,) = writer.taken_over(new, [(3, b"")], metas)
+    assert joined["_PARTITION_STATS"]["_NULL_COUNTS"] == [None, None, None]
+    assert writer.manifest_list(new, [joined])
+    assert which_may_hold(metas, [rows[1]], table.partition_keys_fields) == metas
 
 
 def _row(table: Any, values: tuple[Any, ...]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -181,16 +181,10 @@ class ManifestFiles:
             return None if None in values else of(values)
 
         totals = {meta.get("_TOTAL_BUCKETS") for meta in metas}
-        stats = [meta["_PARTITION_STATS"] for meta in metas]
-        bounds = [*(each["_MIN_VALUES"] for each in stats), *(each["_MAX_VALUES"] for each in stats)]
-        nulls = [each["_NULL_COUNTS"] or [0] * len(self.partition_fields) for each in stats]
         return {
             "_NUM_ADDED_FILES": sum(meta["_NUM_ADDED_FILES"] for meta in metas),
             "_NUM_DELETED_FILES": 0,
-            "_PARTITION_STATS": {
-                **self._partition_stats(bounds),
-                "_NULL_COUNTS": [sum(count or 0 for count in each) for each in zip(*nulls, strict=True)],
-            },
+            "_PARTITION_STATS": self._joined_partition_stats(metas),
             "_SCHEMA_ID": max(meta["_SCHEMA_ID"] for meta in metas),
             **{name: joined(name, min) for name in ("_MIN_BUCKET", "_MIN_LEVEL", "_MIN_ROW_ID")},
             **{name: joined(name, max) for name in ("_MAX_BUCKET", "_MAX_LEVEL", "_MAX_ROW_ID")},
@@ -200,25 +194,52 @@ class ManifestFiles:
     def _partition_stats(self, partitions: Sequence[bytes]) -> dict[str, Any]:
         """Bounds of serialised partition rows, column by column, and how many values are null."""
         distinct = list(dict.fromkeys(partitions))
-        rows = pa.array(distinct, pa.binary())
-        # Not as Python's values where those would have no nanoseconds: a bound must be one of the values.
-        columns = [
-            decode_column(rows, index, field.type).to_pylist() for index, field in enumerate(self.partition_fields)
-        ]
-        smallest = greatest = distinct[0]
-        if len(distinct) > 1:
-            smallest, greatest = (self._row(_bounds(columns, of)) for of in (min, max))
+        columns = self._columns(distinct)
+        bounds = [_bounds(column) for column in columns]
         place = {row: index for index, row in enumerate(distinct)}
         nulls = [sum(column[place[row]] is None for row in partitions) for column in columns]
-        return {"_MIN_VALUES": smallest, "_MAX_VALUES": greatest, "_NULL_COUNTS": nulls}
+        return self._stats(bounds, nulls)
 
-    def _row(self, values: Sequence[Any]) -> bytes:
-        return encoded_row(values, self.partition_fields)
+    def _joined_partition_stats(self, metas: Sequence[Record]) -> dict[str, Any]:
+        stats = [meta["_PARTITION_STATS"] for meta in metas]
+        sizes = [meta["_NUM_ADDED_FILES"] + meta["_NUM_DELETED_FILES"] for meta in metas]
+        least, greatest = (self._columns([each[name] for each in stats]) for name in ("_MIN_VALUES", "_MAX_VALUES"))
+        bounds, nulls = [], []
+        for number in range(len(self.partition_fields)):
+            counts = [None if not each["_NULL_COUNTS"] else each["_NULL_COUNTS"][number] for each in stats]
+            # Where there are values and no bounds, nobody knows these.
+            known = all(
+                None not in pair or count == size
+                for *pair, count, size in zip(least[number], greatest[number], counts, sizes, strict=True)
+            )
+            bounds.append(_bounds([*least[number], *greatest[number]]) if known else (None, None))
+            nulls.append(None if None in counts else sum(count for count in counts if count is not None))
+        return self._stats(bounds, nulls)
+
+    def _columns(self, rows: Sequence[bytes]) -> list[list[Any]]:
+        """The values of serialised rows, column by column.
+
+        Not as Python's values where those would have no nanoseconds: a bound must be one of the values.
+        """
+        given = pa.array(rows, pa.binary())
+        return [
+            decode_column(given, index, field.type).to_pylist() for index, field in enumerate(self.partition_fields)
+        ]
+
+    def _stats(self, bounds: Sequence[tuple[Any, Any]], nulls: Sequence[int | None]) -> dict[str, Any]:
+        least, greatest = (encoded_row([each[place] for each in bounds], self.partition_fields) for place in (0, 1))
+        return {"_MIN_VALUES": least, "_MAX_VALUES": greatest, "_NULL_COUNTS": list(nulls)}
 
 
-def _bounds(columns: Iterable[Sequence[Any]], of: Any) -> list[Any]:
-    present: Iterator[list[Any]] = ([value for value in column if value is not None] for column in columns)
-    return [of(values, key=python_order) if values else None for values in present]
+def _bounds(values: Iterable[Any]) -> tuple[Any, Any]:
+    """The least and the greatest value; None twice: there is none, or readers would be misled.
+
+    Java 1.x compares bytes signed, and to pypaimon no number is less than NaN.
+    """
+    present = [value for value in values if value is not None]
+    if not present or any(isinstance(value, bytes) or value != value for value in present):
+        return None, None
+    return min(present, key=python_order), max(present, key=python_order)
 
 
 def _added(new: NewFiles, name: str, data: bytes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pyarrow as pa
 
 from pypaimon.streaming.formats import avro_container
+from pypaimon.streaming.formats.binary_row import decode
 from pypaimon.streaming.formats.binary_row_encoding import plain_row
 from pypaimon.streaming.internals import DataField
 from pypaimon.streaming.metadata.entry_kind import EntryKind
@@ -143,8 +144,10 @@ def which_may_hold(
     wanted = {plain_row(each, fields) for each in partitions}
 
     def may_hold(stats: Record) -> bool:
-        # With nulls the bounds are not the only partition.
-        only_one = stats["_MIN_VALUES"] == stats["_MAX_VALUES"] and not any(stats["_NULL_COUNTS"] or ())
+        # With nulls, or without bounds, these are not the only partition.
+        least = stats["_MIN_VALUES"]
+        only_one = least == stats["_MAX_VALUES"] and all(count == 0 for count in stats["_NULL_COUNTS"] or ())
+        only_one = only_one and None not in decode(least, fields)
         return bool(wanted) and (not only_one or plain_row(stats["_MIN_VALUES"], fields) in wanted)
 
     return [each for each in manifests if may_hold(each["_PARTITION_STATS"])]

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
 from pypaimon.streaming.errors import PaimonStreamError, StoreError
@@ -16,6 +17,7 @@ from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.request_errors import translated
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
+from pypaimon.streaming.model.system_columns import KEY_PREFIX
 from pypaimon.streaming.model.time_zone import TimeZone, zone_of_table
 from pypaimon.streaming.writing.files.bucket_files import BucketFiles
 from pypaimon.streaming.writing.files.encoders import Encoder, encoder
@@ -23,6 +25,7 @@ from pypaimon.streaming.writing.files.file_options import FileKind
 from pypaimon.streaming.writing.files.record_facts import RecordFacts
 from pypaimon.streaming.writing.files.statistics import FileStatistics
 from pypaimon.streaming.writing.indexes.file_index import FileIndex
+from pypaimon.streaming.writing.indexes.keys import kind_of
 from pypaimon.streaming.writing.row_layout import BadRowError
 
 _INDEX_FILE = ".index"
@@ -75,6 +78,9 @@ class NewFile:
         self._values = FileStatistics(fields, schema, kind.stats)
         self._keys = FileStatistics.of_keys(facts.key_fields, schema)
         self._index = FileIndex(kind.indexes.written, schema) if kind.indexes else None
+        # Java reads CHAR from ORC without trailing blanks: statistics and indexes have to tell of what it reads.
+        chars = [field.name for field in fields if kind.format == "orc" and kind_of(field.type) == "CHAR"]
+        self._padded = [name for each in chars for name in (each, KEY_PREFIX + each) if name in schema.names]
         self._paths = [self.path]
         self.rows = 0
         stored = pa.schema([schema.field(name) for name in self._columns])
@@ -110,6 +116,9 @@ class NewFile:
             UnsupportedTableError: The format cannot hold a value; likewise.
             StoreError: The store failed; likewise.
         """
+        for name in self._padded:
+            position = data.schema.get_field_index(name)
+            data = data.set_column(position, data.schema.field(name), pc.utf8_rtrim(data.column(position), " "))
         with self._guarded():
             self._encode(data.select(self._columns))
         self.rows += data.num_rows

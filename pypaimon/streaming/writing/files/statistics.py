@@ -20,15 +20,18 @@ class ColumnBounds:
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
-        # Of these nothing is told, as Java tells nothing of them: a reader takes any value for possible.
         self._unknown = not _has_bounds(kind)
         self._found: list[pa.Scalar] = []
+        self._has_values = False
         self.nulls = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
         """Look at more values."""
         self.nulls += column.null_count
-        if self._unknown or column.null_count == len(column):
+        if column.null_count == len(column):
+            return
+        self._has_values = True
+        if self._unknown:
             return
         if pa.types.is_floating(self._kind) and pc.any(pc.is_nan(column)).as_py():
             # NaN is greater than all in Java, and equal to none in SQL.
@@ -50,10 +53,19 @@ class ColumnBounds:
         if pa.types.is_floating(self._kind):
             # Zeros differ in their sign for Java, and are equal in SQL.
             return (-0.0 if least == 0 else least), (0.0 if greatest == 0 else greatest)
-        if mode.length is None or not isinstance(least, (str, bytes)):
+        if mode.length is None or not isinstance(least, str):
             return least, greatest
         greatest = _cut_above(greatest, mode.length)
         return (None, None) if greatest is None else (least[: mode.length], greatest)
+
+    def misleads(self, mode: StatsMode) -> bool:
+        """Whether readers take all values for null because there are no bounds.
+
+        Spark with Java 1.3 and later, and Flink with 2.0, answer MIN, MAX and ORDER BY with LIMIT from the bounds of
+        numbers and dates. They read a file instead if its statistics lack the column.
+        """
+        by_bounds = pa.types.is_floating(self._kind) or pa.types.is_date(self._kind)
+        return by_bounds and self._has_values and mode.bounds and self.values(mode) == (None, None)
 
 
 class FileStatistics:
@@ -67,23 +79,23 @@ class FileStatistics:
 
     def __init__(self, fields: Sequence[Any], schema: pa.Schema, modes: StatsModes) -> None:
         self._modes = modes
-        self._fields = [field for field in fields if modes.modes[field.name].counts or not modes.dense]
-        self._all = len(self._fields) == len(fields)
+        self._fields = list(fields)
         self._columns = {
             field.name: ColumnBounds(schema.field(field.name).type)
-            for field in self._fields
+            for field in fields
             if modes.modes[field.name].counts
         }
 
     @staticmethod
     def of_keys(fields: Sequence[Any], schema: pa.Schema) -> FileStatistics:
         """Those of the key, which are told whole."""
-        return FileStatistics(fields, schema, StatsModes({field.name: FULL for field in fields}, True))
+        return FileStatistics(fields, schema, StatsModes({field.name: FULL for field in fields}, False))
 
     @property
     def names(self) -> list[str] | None:
         """The columns that are told of; None: all of them."""
-        return None if self._all else [field.name for field in self._fields]
+        names = [field.name for field in self._told()]
+        return None if len(names) == len(self._fields) else names
 
     def add(self, data: pa.Table) -> None:
         """Look at more rows."""
@@ -93,29 +105,41 @@ class FileStatistics:
     def result(self) -> SimpleStats:
         """As pypaimon has them."""
         least, greatest, nulls = [], [], []
-        for field in self._fields:
+        fields = self._told()
+        for field in fields:
             bounds = self._columns.get(field.name)
             low, high = (None, None) if bounds is None else bounds.values(self._modes.modes[field.name])
             least.append(low)
             greatest.append(high)
             nulls.append(None if bounds is None else bounds.nulls)
-        return SimpleStats(GenericRow(least, self._fields), GenericRow(greatest, self._fields), nulls)
+        return SimpleStats(GenericRow(least, fields), GenericRow(greatest, fields), nulls)
+
+    def _told(self) -> list[Any]:
+        """The fields that are told of."""
+        if not self._modes.dense:
+            return self._fields
+        return [
+            field
+            for field in self._fields
+            if (bounds := self._columns.get(field.name)) is not None
+            and not bounds.misleads(self._modes.modes[field.name])
+        ]
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind) or pa.types.is_large_binary(kind):
+    """Whether no reader is misled by bounds. Without them any value is possible."""
+    # Java 1.x compares bytes signed, and skips files that hold the row.
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    if pa.types.is_nested(kind) or is_bytes:
         return False
     # A row of pypaimon's holds microseconds, so that the greatest value would come out too small.
     return not (pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
-def _cut_above(value: str | bytes, length: int) -> str | bytes | None:
+def _cut_above(value: str, length: int) -> str | None:
     """The value if it is short enough, else the least short one above it; None if there is none."""
     if len(value) <= length:
         return value
-    if isinstance(value, bytes):
-        cut = value[:length].rstrip(b"\xff")
-        return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
     for position in range(length - 1, -1, -1):
         following = ord(value[position]) + 1
         if following == _SURROGATES[0]:

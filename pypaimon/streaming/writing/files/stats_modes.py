@@ -20,7 +20,7 @@ class StatsMode:
     Attributes:
         counts: Whether its nulls are counted.
         bounds: Whether its least and greatest value are told.
-        length: Texts and bytes are cut to this many characters or bytes; None: they are told whole.
+        length: Bounds of texts are cut to this many characters; None: they are told whole.
     """
 
     counts: bool
