@@ -15,7 +15,8 @@ from pypaimon.schema.data_types import AtomicType, DataField
 from pypaimon.streaming import stream_read_builder
 from support.samples import seeded
 from support.tables.edge_values import EDGES, edge_table, fill
-from support.tables.written_rows import commit, stored, table_of
+from support.tables.handles import create_table
+from support.tables.written_rows import commit, stored
 
 OPERATORS = {
     "equal": operator.eq, "not_equal": operator.ne, "less_than": operator.lt, "less_or_equal": operator.le,
@@ -91,7 +92,7 @@ def test_columns_that_readers_would_take_for_null_are_left_out(warehouse: Any) -
     columns = [pa.array([math.nan]), beyond_python, pa.array([1], pa.int32()), pa.nulls(1, pa.float32())]
     row = pa.table(columns, schema=schema)
     for dense, told in (("true", ["c", "d"]), ("false", None)):
-        table = table_of(warehouse, f"t_{dense}", schema, options={"metadata.stats-dense-store": dense})
+        table = create_table(warehouse, f"t_{dense}", schema, options={"metadata.stats-dense-store": dense})
         (message,) = commit(table, 1, *row.to_batches())
         assert message.new_files[0].value_stats_cols == told
         for where, count in (("a IS NOT NULL", 1), ("c = 1", 1), ("c = 2", 0), ("d IS NULL", 1)):
