@@ -33,7 +33,7 @@ class ParquetTarget:
 
     A full state replaces what is there: the earlier files go once its first one is there, so that for a moment both
     are. Columns that are added are so in the files from then on; one that was renamed, dropped or given another type is
-    refused, as are updates and deletes.
+    refused, as are updates and deletes. Vectors are lists in the files, because Arrow writes no vector that is null.
 
     Args:
         directory: On a local disk; made if it is not there. One program writes to it at a time.

@@ -49,6 +49,7 @@ ROW_TYPE = {
 NESTED = [
     {"type": "ARRAY", "element": "STRING"},
     {"type": "ARRAY", "element": "TIMESTAMP(6)"},
+    {"type": "ARRAY", "element": "TIME(3)"},
     {"type": "MAP", "key": "STRING NOT NULL", "value": "INT"},
     {"type": "MAP", "key": "INT NOT NULL", "value": "DATE"},
     ROW_TYPE,
