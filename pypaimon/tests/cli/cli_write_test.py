@@ -306,6 +306,18 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(program: Program, catalo
     assert ids(catalog) == [0, 2]
 
 
+def test_the_placeholder_of_a_connector(program: Program, catalog: Any, tmp_path: Path) -> None:
+    path = tmp_path / "changes.json"
+    path.write_text(json.dumps({"op": "c", "before": None, "after": {"id": 1, "name": "left out"}}))
+    arguments = ["write", "db.t", str(path), "--unavailable-value-placeholder", "left out"]
+    found = program(*arguments, "--changes", "debezium-json")
+    assert found.code == 1 and "line 1, column 'name': the database did not say the value" in found.err
+    found = program(*arguments, "--changes", "maxwell-json")
+    assert found.code == 2 and "--unavailable-value-placeholder: expected None for 'maxwell-json'" in found.err
+    found = program(*arguments, "--format", "jsonl")
+    assert found.code == 2 and "is for --changes debezium-json" in found.err
+
+
 def test_errors_name_the_line_of_the_input_also_behind_what_is_passed_over(
     program: Program, catalog: Any, tmp_path: Path
 ) -> None:
