@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, Convert, cast, to_unit
+from pypaimon.streaming.files.int96_timestamps import BEYOND_NANOSECONDS, is_int96, timestamps_of_int96
 from pypaimon.streaming.files.shared_shredding import shredded_map
+from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.internals import (
     ArrayType,
     AtomicType,
@@ -62,6 +64,8 @@ class Column:
             return self.convert(array)
         except CastError as error:
             raise CastError(f"column {self.source}: {error}") from error
+        except UnsupportedTableError as error:
+            raise UnsupportedContentError(str(error), self.source) from error
 
 
 def map_columns(
@@ -137,6 +141,9 @@ def _atomic_converter(
 ) -> Convert | None:
     if root(source) == root(target) == "VARIANT":
         return _variant
+    if is_int96(stored, arrow_type(target)) and not exact:
+        # Cut as Java does, without the detour by nanoseconds, which end in 2262.
+        return partial(timestamps_of_int96, arrow=arrow_type(target))
     decode = _decoder(stored, source, trim_char)
     if source.type.upper() == target.type.upper():
         return decode
@@ -153,6 +160,8 @@ def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Conver
         return lambda array: pc.utf8_rtrim(array.cast(arrow), " ")
     if stored == arrow:
         return None
+    if is_int96(stored, arrow):
+        return partial(timestamps_of_int96, arrow=arrow)
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(arrow):
         return lambda array: _timestamps(array, arrow)
     if pa.types.is_integer(stored) and pa.types.is_timestamp(arrow) and arrow.unit == "s":
@@ -183,9 +192,7 @@ def _timestamps(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     try:
         return to_unit(array, arrow, exact=False)
     except pa.ArrowInvalid as error:
-        raise UnsupportedTableError(
-            "A timestamp of precision 7 to 9 lies before 1677 or after 2262, where Arrow's nanoseconds end."
-        ) from error
+        raise UnsupportedTableError(BEYOND_NANOSECONDS) from error
 
 
 def _variant(array: pa.Array) -> pa.Array:
