@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,9 @@ import pyarrow.orc as orc
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.orc_checks import open_orc
+from pypaimon.streaming.formats.orc_pieces import OrcPieces
 from pypaimon.streaming.formats.orc_tail import reads_of
+from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.io.held_stream import HeldStream
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import map_entries
@@ -23,6 +25,8 @@ _ORC_EPOCH = 1_420_070_400
 """2015-01-01 in seconds: what ORC counts timestamps from."""
 _WRAP = 1 << 64
 _ARROW_SCHEMA = b"ARROW:schema"
+_WHOLE_STRIPE = 256 << 20
+"""Bytes up to which a stripe is decoded at once; writers begin a new one from about 64 MiB on."""
 _OUT_OF_RANGE = "out of range for nanosecond resolution"
 """How pyarrow 25 and later refuse a timestamp; what earlier ones give wraps, and is put right here."""
 
@@ -46,34 +50,69 @@ class OrcSource:
         stream = self._held or stream
         self._checks, self._file = open_orc(stream, self._held.hold if self._held else reads_of(stream))
         self._seconds: orc.ORCFile | None = None
+        self._far: set[int] = set()
         self.schema: pa.Schema = _with_what_was_told(self._file.schema)
         self.num_rows: int = self._file.nrows
         if any(_holds_timestamps(field.type) for field in self.schema):
             self._mend(stream)
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """All rows in stored order; of the columns named, at least one. One stripe is in memory at a time."""
+        """All rows in stored order; of the columns named, at least one. One stripe, or a part, is in memory at a time.
+
+        Raises:
+            UnsupportedContentError: A column holds what the installed pyarrow does not read.
+        """
         self._announce(columns)
         for index in range(self._file.nstripes):
-            self._check(index, columns)
-            stripe = self._stripe(index, columns)
-            if self._seconds is not None:
-                seconds = self._seconds.read_stripe(index, columns=list(columns))
-                arrays = [_mended(*pair) for pair in zip(stripe.columns, seconds.columns, strict=True)]
-                stripe = pa.RecordBatch.from_arrays(arrays, names=stripe.schema.names)
-            for start in range(0, stripe.num_rows, batch_size):
-                yield stripe.slice(start, batch_size)
+            decoded = self._check(index, columns)
+            with self._explained(index, columns):
+                for batch in self._read(index, columns, decoded, batch_size):
+                    for start in range(0, batch.num_rows, batch_size):
+                        yield batch.slice(start, batch_size)
 
-    def _stripe(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+    def _read(self, index: int, columns: Sequence[str], decoded: int, batch_size: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a stripe that take so many bytes."""
+        if self._checks is not None and decoded > _WHOLE_STRIPE:
+            pieces = OrcPieces(self._checks, index, columns, decoded, batch_size)
+            yield from (
+                map(_mended_batch, pieces.batches(), pieces.batches(self._far)) if self._far else pieces.batches()
+            )
+            return
+        stripe = self._file.read_stripe(index, columns=list(columns))
+        if self._seconds is not None:
+            stripe = _mended_batch(stripe, self._seconds.read_stripe(index, columns=list(columns)))
+        yield stripe
+
+    @contextmanager
+    def _explained(self, index: int, columns: Sequence[str]) -> Iterator[None]:
+        """Tells which column pyarrow does not read, and why."""
         try:
-            return self._file.read_stripe(index, columns=list(columns))
-        except pa.ArrowInvalid as error:
-            if _OUT_OF_RANGE not in str(error):
+            yield
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            is_far = _OUT_OF_RANGE in str(error)
+            if not is_far and not isinstance(error, pa.ArrowNotImplementedError):
                 raise
-            raise UnsupportedTableError(
-                "A timestamp of an ORC file lies before 1677 or after 2262, where Arrow's nanoseconds end: "
-                f"pyarrow {pa.__version__} does not give it. Read with pyarrow 16 to 24, or without its column."
+            raise UnsupportedContentError(
+                f"a timestamp lies before 1677 or after 2262, where Arrow's nanoseconds end: pyarrow {pa.__version__} "
+                "does not give it. Read with pyarrow 16 to 24, or without the column"
+                if is_far
+                else f"pyarrow {pa.__version__} does not read it ({error}). Read without it",
+                self._column_of(index, [name for name in columns if not is_far or self._holds_timestamps(name)]),
             ) from error
+
+    def _column_of(self, index: int, columns: Sequence[str]) -> str | None:
+        """The first column of a stripe that pyarrow does not read."""
+        return next((name for name in columns if not self._is_read(index, name)), None)
+
+    def _is_read(self, index: int, column: str) -> bool:
+        try:
+            self._file.read_stripe(index, columns=[column])
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return False
+        return True
+
+    def _holds_timestamps(self, column: str) -> bool:
+        return _holds_timestamps(self.schema.field(column).type)
 
     def _announce(self, columns: Sequence[str]) -> None:
         """Have the data of columns on its way: where it lies the footers of the stripes say, which come first."""
@@ -88,20 +127,20 @@ class OrcSource:
                 ranges += self._checks.ranges(index, columns)
         self._remote.will_read(ranges)
 
-    def _check(self, index: int, columns: Sequence[str]) -> None:
+    def _check(self, index: int, columns: Sequence[str]) -> int:
+        """Look at a stripe before Arrow reads it; how many bytes it takes once it is decoded, 0: that is not known."""
         if self._held is not None:
             self._held.forget()
-        if self._checks is not None:
-            self._checks.check_stripe(index, columns, whole=self._held is not None)
+        return 0 if self._checks is None else self._checks.check_stripe(index, columns, whole=self._held is not None)
 
     def _mend(self, stream: Any) -> None:
         if self._checks is None:
             raise UnsupportedTableError("Timestamps of ORC files compressed in this way cannot be read.")
         tail = self._checks.tail
-        types = tail.overflowing()
-        if types:
+        self._far = tail.overflowing()
+        if self._far:
             stream.seek(0)
-            self._seconds = orc.ORCFile(pa.BufferReader(tail.with_seconds(bytes(stream.read()), types)))
+            self._seconds = orc.ORCFile(pa.BufferReader(tail.with_seconds(bytes(stream.read()), self._far)))
             pairs = zip(self.schema, self._seconds.schema, strict=True)
             self.schema = pa.schema([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
 
@@ -134,6 +173,11 @@ def _mended_type(kind: pa.DataType, seconds: pa.DataType) -> pa.DataType:
         pairs = zip(kind, seconds, strict=True)
         return pa.struct([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
     return kind
+
+
+def _mended_batch(wrapped: pa.RecordBatch, seconds: pa.RecordBatch) -> pa.RecordBatch:
+    arrays = [_mended(*pair) for pair in zip(wrapped.columns, seconds.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=wrapped.schema.names)
 
 
 def _mended(wrapped: pa.Array, seconds: pa.Array) -> pa.Array:

@@ -49,6 +49,7 @@ class PostscriptField(IntEnum):
 class FooterField(IntEnum):
     """Those of `Footer`."""
 
+    CONTENT_LENGTH = 2
     STRIPES = 3
     TYPES = 4
     ROWS = 6
@@ -107,21 +108,24 @@ class OrcTail:
     def with_seconds(self, content: bytes, types: set[int]) -> bytes:
         """The file again, some of its timestamp columns turned into LONG columns of seconds."""
         indexes = itertools.count()
-        footer = _encode(
-            [
-                (number, wire, _as_long(value) if number == FooterField.TYPES and next(indexes) in types else value)
-                for number, wire, value in self.footer
-            ]
-        )
+        footer = [
+            (number, wire, _as_long(value) if number == FooterField.TYPES and next(indexes) in types else value)
+            for number, wire, value in self.footer
+        ]
+        return replace(self, footer=footer).behind(content[: self.body])
+
+    def behind(self, content: bytes) -> bytes:
+        """A file: what comes before the footer, then footer and postscript."""
+        footer = encoded(self.footer)
         if self.codec:
             footer = _uncompressed_chunks(footer, self.block_size)
-        postscript = _encode(
+        postscript = encoded(
             [
                 (number, wire, len(footer) if number == PostscriptField.FOOTER_LENGTH else value)
                 for number, wire, value in self.postscript
             ]
         )
-        return content[: self.body] + footer + postscript + bytes([len(postscript)])
+        return content + footer + postscript + bytes([len(postscript)])
 
     @property
     def codec(self) -> int:
@@ -242,7 +246,7 @@ def _fits_nanos(statistics: bytes) -> bool:
 
 
 def _as_long(type_message: bytes) -> bytes:
-    return _encode(
+    return encoded(
         [
             (number, wire, _LONG if number == TypeField.KIND and value in (_TIMESTAMP, _TIMESTAMP_INSTANT) else value)
             for number, wire, value in fields(type_message)
@@ -270,7 +274,8 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number in the ORC footer is cut off")
 
 
-def _encode(message: list[Field]) -> bytes:
+def encoded(message: list[Field]) -> bytes:
+    """The bytes of a protobuf message."""
     parts = []
     for number, wire, value in message:
         parts.append(_varint_bytes(number << 3 | wire))
