@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -183,8 +184,9 @@ def _typed_pieces(pieces: Iterator[Piece], typed: _Typed) -> Iterator[Piece]:
 
 
 def _line_groups(source: BufferedReader, most: Callable[[], int]) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Lines that are not blank, and their numbers."""
-    numbered = ((number, line) for number, line in enumerate(source, 1) if not line.isspace())
+    """Lines that are not blank, and their numbers. A byte order mark at the beginning is no part of the first one."""
+    every = chain([source.readline().removeprefix(codecs.BOM_UTF8)], source)
+    numbered = ((number, line) for number, line in enumerate(every, 1) if line.strip())
     while True:
         numbers: list[int] = []
         lines: list[bytes] = []

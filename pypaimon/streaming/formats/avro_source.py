@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats import avro_container
+from pypaimon.streaming.formats import avro_container, row_pace
+from pypaimon.streaming.formats.avro_blocks import framed
 
 _PRIMITIVES = {
     "null": pa.null(),
@@ -24,30 +26,38 @@ _PRIMITIVES = {
 
 
 class AvroSource:
-    """One Avro file, decoded as a whole.
+    """One Avro file, decoded some blocks at a time.
 
     Attributes:
         schema: The columns of the file; logical types are not applied.
-        num_rows: Rows in the file.
+        num_rows: Rows that the file announces.
     """
 
     pads_char: ClassVar[bool] = False
     damage_words: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, stream: Any) -> None:
-        container = avro_container.parse(stream.read())
-        schema = pa.schema(list(_arrow_type(json.loads(container.schema))))
+        self._blocks = framed(stream.read())
+        self._types = pa.schema(list(_arrow_type(json.loads(avro_container.stored_types(self._blocks.schema)))))
         # polars does not know maps, and says so on stderr.
-        table = None if any(_holds_maps(field.type) for field in schema) else avro_container.to_arrow(container)
-        if table is None:
-            table = pa.Table.from_pylist(avro_container.to_records(container), schema)
-        self._table = table
-        self.schema: pa.Schema = table.schema
-        self.num_rows: int = container.count
+        self._by_polars = not any(_holds_maps(field.type) for field in self._types)
+        self._tables = self._decoded()
+        self._first = next(self._tables)
+        self.schema: pa.Schema = self._first.schema
+        self.num_rows: int = self._blocks.count
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """All rows in stored order; of the columns named, at least one."""
-        yield from self._table.select(list(columns)).combine_chunks().to_batches(batch_size)
+        """All rows in stored order; of the columns named, at least one. To be called once."""
+        for table in chain([self._first], self._tables):
+            yield from table.select(list(columns)).combine_chunks().to_batches(batch_size)
+
+    def _decoded(self) -> Iterator[pa.Table]:
+        for container in avro_container.containers(self._blocks, row_pace.DECODED_BYTES):
+            table = avro_container.to_arrow(container) if self._by_polars else None
+            if table is None:
+                self._by_polars = False
+                table = pa.Table.from_pylist(avro_container.to_records(container), self._types)
+            yield table
 
 
 def _holds_maps(kind: pa.DataType) -> bool:
