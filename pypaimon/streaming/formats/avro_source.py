@@ -12,6 +12,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats import avro_container, row_pace
 from pypaimon.streaming.formats.avro_blocks import framed
+from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 
 _PRIMITIVES = {
     "null": pa.null(),
@@ -38,7 +39,8 @@ class AvroSource:
 
     def __init__(self, stream: Any) -> None:
         self._blocks = framed(stream.read())
-        self._types = pa.schema(list(_arrow_type(json.loads(avro_container.stored_types(self._blocks.schema)))))
+        record = json.loads(avro_container.stored_types(self._blocks.schema))
+        self._types = pa.schema([(field["name"], _column_type(field)) for field in record["fields"]])
         # polars does not know maps, and says so on stderr.
         self._by_polars = not any(_holds_maps(field.type) for field in self._types)
         self._tables = self._decoded()
@@ -65,6 +67,13 @@ def _holds_maps(kind: pa.DataType) -> bool:
     return bool(pa.types.is_map(kind) or any(map(_holds_maps, children)))
 
 
+def _column_type(field: dict[str, Any]) -> pa.DataType:
+    try:
+        return _arrow_type(field["type"])
+    except UnsupportedTableError as error:
+        raise UnsupportedContentError(str(error), field["name"]) from error
+
+
 def _arrow_type(avro: Any) -> pa.DataType:
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
@@ -74,7 +83,7 @@ def _arrow_type(avro: Any) -> pa.DataType:
         return _PRIMITIVES[avro]
     elif isinstance(avro, dict):
         return _complex_type(avro)
-    raise UnsupportedTableError(f"Avro files with the type {avro} cannot be read.")
+    raise UnsupportedTableError(f"columns of the Avro type {avro} cannot be read: have the file rewritten without it")
 
 
 def _complex_type(avro: dict[str, Any]) -> pa.DataType:

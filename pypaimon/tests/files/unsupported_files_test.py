@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -22,8 +24,8 @@ ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]}, COLUMNS)
 NULLS = pa.table({"id": [1, 2], "v": [None, None]}, COLUMNS)
 
 
-def put(table: Any, content: bytes) -> Any:
-    path = Path(str(table.table_path)) / "bucket-0" / "a.parquet"
+def put(table: Any, content: bytes, name: str = "a.parquet") -> Any:
+    path = Path(str(table.table_path)) / "bucket-0" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return meta(path, 2)
@@ -64,6 +66,15 @@ def test_what_pyarrow_does_not_read_is_no_damage(warehouse: Any, name: str) -> N
     assert isinstance(caught.value, UnsupportedTableError) and not caught.value.retriable
     copied = pickle.loads(pickle.dumps(caught.value))
     assert (str(copied), copied.path, copied.column) == (str(caught.value), file.file_path, "v")
+
+
+def test_a_type_of_avro_that_is_not_read_is_no_damage(warehouse: Any) -> None:
+    table = create_table(warehouse, "t", COLUMNS)
+    schema = {"type": "record", "name": "r", "fields": [{"name": "v", "type": ["int", "string"]}]}
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(schema), [{"v": 1}, {"v": "a"}])
+    with pytest.raises(UnsupportedFileError, match=r"a\.avro, column 'v': columns of the Avro type"):
+        read(table, put(table, out.getvalue(), "a.avro"), "v")
 
 
 def test_a_damaged_file_stays_damaged(warehouse: Any) -> None:
