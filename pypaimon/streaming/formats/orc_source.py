@@ -15,7 +15,7 @@ import pyarrow.orc as orc
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.orc_checks import open_orc
 from pypaimon.streaming.formats.orc_tail import DAY_MILLIS, LONG, TIMESTAMP, TIMESTAMP_INSTANT, reads_of
-from pypaimon.streaming.formats.orc_zones import ORC_EPOCH, WithEnd, in_zones
+from pypaimon.streaming.formats.orc_zones import ORC_EPOCH, WithEnd, holds_timestamps, in_zones
 from pypaimon.streaming.io.held_stream import HeldStream
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.model.arrow_types import map_entries
@@ -60,7 +60,7 @@ class OrcSource:
         self._as_moments: orc.ORCFile | None = None
         self.schema: pa.Schema = _with_what_was_told(self._file.schema)
         self.num_rows: int = self._file.nrows
-        self._has_timestamps = any(_holds_timestamps(field.type) for field in self.schema)
+        self._has_timestamps = any(holds_timestamps(field.type) for field in self.schema)
         if self._has_timestamps:
             self._mend()
 
@@ -88,7 +88,7 @@ class OrcSource:
             arrays = [_mended(*pair) for pair in zip(arrays, seconds.columns, strict=True)]
         if clocks is not None or local is not None:
             kinds = [self.schema.field(each).type for each in stripe.schema.names]
-            arrays = [_in_zones(*each, clocks, local) for each in zip(arrays, kinds, strict=True)]
+            arrays = [in_zones(*each, clocks, local) for each in zip(arrays, kinds, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, names=stripe.schema.names)
 
     def _local(self, name: str | None, columns: Sequence[str]) -> TimeZone | None:
@@ -107,10 +107,14 @@ class OrcSource:
         """The file with its timestamps without zone as if they were moments."""
         assert self._checks is not None
         if self._as_moments is None:
-            tail = self._checks.tail
-            kinds = dict.fromkeys(tail.of_kind(TIMESTAMP), TIMESTAMP_INSTANT)
-            self._as_moments = orc.ORCFile(WithEnd(self._stream, tail.body, *self._checks.in_zone("GMT", kinds)))
+            kinds = dict.fromkeys(self._checks.tail.of_kind(TIMESTAMP), TIMESTAMP_INSTANT)
+            self._as_moments = self._retyped(kinds)
         return self._as_moments
+
+    def _retyped(self, kinds: Mapping[int, int]) -> orc.ORCFile:
+        """The file as if types (by their places in the footer) were of other kinds, and its writer in UTC."""
+        assert self._checks is not None
+        return orc.ORCFile(WithEnd(self._stream, self._checks.tail.body, *self._checks.in_zone("GMT", kinds)))
 
     def _stripe(self, file: orc.ORCFile, index: int, columns: Sequence[str]) -> pa.RecordBatch:
         try:
@@ -151,10 +155,11 @@ class OrcSource:
         if self._checks is None:
             raise UnsupportedTableError("Timestamps of ORC files compressed in this way cannot be read.")
         tail = self._checks.tail
-        types = tail.overflowing(DAY_MILLIS if self._moves_timestamps() else 0)
+        types = tail.overflowing(DAY_MILLIS)
+        if types and not self._moves_timestamps():
+            types = tail.overflowing(0)
         if types:
-            end, parts = self._checks.in_zone("GMT", dict.fromkeys(types, LONG))
-            self._seconds = orc.ORCFile(WithEnd(self._stream, tail.body, end, parts))
+            self._seconds = self._retyped(dict.fromkeys(types, LONG))
             pairs = zip(self.schema, self._seconds.schema, strict=True)
             self.schema = pa.schema([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
 
@@ -181,10 +186,6 @@ def _zone(name: str) -> TimeZone:
         ) from None
 
 
-def _in_zones(array: pa.Array, kind: pa.DataType, clocks: TimeZone | None, local: TimeZone | None) -> pa.Array:
-    return in_zones(array, kind, clocks, local) if _holds_timestamps(kind) else array
-
-
 def _with_what_was_told(schema: pa.Schema) -> pa.Schema:
     """The schema with metadata of columns, which Arrow leaves where the writer put them."""
     told = (schema.metadata or {}).get(_ARROW_SCHEMA)
@@ -193,12 +194,6 @@ def _with_what_was_told(schema: pa.Schema) -> pa.Schema:
     written = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(told, validate=True)))
     metadata = {field.name: field.metadata for field in written}
     return pa.schema([field.with_metadata(metadata.get(field.name, field.metadata)) for field in schema])
-
-
-def _holds_timestamps(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_timestamps(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_timestamp(kind))
 
 
 def _holds_moments(kind: pa.DataType) -> bool:
