@@ -17,7 +17,7 @@ from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.formats.orc_checks import open_orc
 from pypaimon.streaming.formats.orc_pieces import OrcPieces
 from pypaimon.streaming.formats.orc_tail import DAY_MILLIS, LONG, TIMESTAMP, TIMESTAMP_INSTANT, reads_of
-from pypaimon.streaming.formats.orc_zones import ORC_EPOCH, WithEnd, in_zones
+from pypaimon.streaming.formats.orc_zones import ORC_EPOCH, WithEnd, holds_timestamps, in_zones
 from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.io.held_stream import HeldStream
 from pypaimon.streaming.io.remote_files import RemoteFile
@@ -68,7 +68,7 @@ class OrcSource:
         self._far: dict[int, int] = {}
         self.schema: pa.Schema = _with_what_was_told(self._file.schema)
         self.num_rows: int = self._file.nrows
-        self._has_timestamps = any(_holds_timestamps(field.type) for field in self.schema)
+        self._has_timestamps = any(holds_timestamps(field.type) for field in self.schema)
         if self._has_timestamps:
             self._mend()
 
@@ -97,7 +97,7 @@ class OrcSource:
                 arrays = [_mended(*pair) for pair in zip(arrays, seconds.columns, strict=True)]
             if clocks is not None or local is not None:
                 kinds = [self.schema.field(each).type for each in batch.schema.names]
-                arrays = [_in_zones(*each, clocks, local) for each in zip(arrays, kinds, strict=True)]
+                arrays = [in_zones(*each, clocks, local) for each in zip(arrays, kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
     def _decoded(
@@ -181,7 +181,7 @@ class OrcSource:
         return True
 
     def _holds_timestamps(self, column: str) -> bool:
-        return _holds_timestamps(self.schema.field(column).type)
+        return holds_timestamps(self.schema.field(column).type)
 
     def _announce(self, columns: Sequence[str]) -> None:
         """Have the data of columns on its way: where it lies the footers of the stripes say, which come first."""
@@ -206,8 +206,11 @@ class OrcSource:
         if self._checks is None:
             raise UnsupportedTableError("Timestamps of ORC files compressed in this way cannot be read.")
         tail = self._checks.tail
-        self._far = dict.fromkeys(tail.overflowing(DAY_MILLIS if self._moves_timestamps() else 0), LONG)
-        if self._far:
+        types = tail.overflowing(DAY_MILLIS)
+        if types and not self._moves_timestamps():
+            types = tail.overflowing(0)
+        if types:
+            self._far = dict.fromkeys(types, LONG)
             self._seconds = self._retyped(self._far)
             pairs = zip(self.schema, self._seconds.schema, strict=True)
             self.schema = pa.schema([field.with_type(_mended_type(field.type, other.type)) for field, other in pairs])
@@ -235,10 +238,6 @@ def _zone(name: str) -> TimeZone:
         ) from None
 
 
-def _in_zones(array: pa.Array, kind: pa.DataType, clocks: TimeZone | None, local: TimeZone | None) -> pa.Array:
-    return in_zones(array, kind, clocks, local) if _holds_timestamps(kind) else array
-
-
 def _with_what_was_told(schema: pa.Schema) -> pa.Schema:
     """The schema with metadata of columns, which Arrow leaves where the writer put them."""
     told = (schema.metadata or {}).get(_ARROW_SCHEMA)
@@ -247,12 +246,6 @@ def _with_what_was_told(schema: pa.Schema) -> pa.Schema:
     written = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(told, validate=True)))
     metadata = {field.name: field.metadata for field in written}
     return pa.schema([field.with_metadata(metadata.get(field.name, field.metadata)) for field in schema])
-
-
-def _holds_timestamps(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_timestamps(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_timestamp(kind))
 
 
 def _holds_moments(kind: pa.DataType) -> bool:
