@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.errors import TableChangedError as TableChangedError
     from pypaimon.streaming.errors import TablesFailedError as TablesFailedError
     from pypaimon.streaming.errors import TargetError as TargetError
+    from pypaimon.streaming.errors import UnsupportedFileError as UnsupportedFileError
     from pypaimon.streaming.errors import UnsupportedTableError as UnsupportedTableError
     from pypaimon.streaming.feeds.ray.ray_feed import RayFeed as RayFeed
     from pypaimon.streaming.feeds.ray.ray_feed import ray_dataset as ray_dataset
@@ -202,6 +203,7 @@ _EXPORTS = {
         "TableChangedError",
         "TablesFailedError",
         "TargetError",
+        "UnsupportedFileError",
         "UnsupportedTableError",
     ),
     "feeds.ray.ray_feed": ("RayFeed", "ray_dataset"),

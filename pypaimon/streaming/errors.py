@@ -23,6 +23,25 @@ class UnsupportedTableError(PaimonStreamError):
     """The table, or an option of it, cannot be streamed; raised before the first read."""
 
 
+class UnsupportedFileError(UnsupportedTableError):
+    """A data file is sound, but holds what this library, or the installed pyarrow, does not read. Nothing was skipped.
+
+    Attributes:
+        path: The file.
+        column: Its column; None: the file as a whole.
+        detail: What it holds, and what to do.
+    """
+
+    def __init__(self, path: str, column: str | None, detail: str) -> None:
+        self.path = path
+        self.column = column
+        self.detail = detail
+        super().__init__(f"{path}{'' if column is None else f', column {column!r}'}: {detail}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.path, self.column, self.detail)
+
+
 class PositionExpiredError(PaimonStreamError, LookupError):
     """The wanted snapshot is no longer in the table.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow.parquet
 
 from pypaimon.streaming.cli.bad_input import BadInputError
 from pypaimon.streaming.cli.csv_input import csv_batches
+from pypaimon.streaming.formats.row_pace import RowPace
 from pypaimon.streaming.writing.changes.records import Declared, UnreadableError, parsed
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
 
@@ -183,8 +185,9 @@ def _typed_pieces(pieces: Iterator[Piece], typed: _Typed) -> Iterator[Piece]:
 
 
 def _line_groups(source: BufferedReader, most: Callable[[], int]) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Lines that are not blank, and their numbers."""
-    numbered = ((number, line) for number, line in enumerate(source, 1) if not line.isspace())
+    """Lines that are not blank, and their numbers. A byte order mark at the beginning is no part of the first one."""
+    every = chain([source.readline().removeprefix(codecs.BOM_UTF8)], source)
+    numbered = ((number, line) for number, line in enumerate(every, 1) if line.strip())
     while True:
         numbers: list[int] = []
         lines: list[bytes] = []
@@ -211,7 +214,12 @@ def _of_batches(batches: Iterator[pa.RecordBatch], most: Callable[[], int]) -> I
 
 def _parquet_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:
     with _telling_what_is_wrong("Parquet"), _seekable(source) as file:
-        yield from pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=_MOST_ROWS)
+        parquet, pace = pyarrow.parquet.ParquetFile(file), RowPace(_MOST_ROWS)
+        for batch in parquet.iter_batches(batch_size=pace.rows):
+            yield batch
+            pace.took(batch.num_rows, batch.nbytes)
+            # Arrow looks at the size of a batch whenever it decodes one.
+            parquet.reader.set_batch_size(pace.rows)
 
 
 def _arrow_batches(source: BufferedReader) -> Iterator[pa.RecordBatch]:

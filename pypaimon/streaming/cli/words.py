@@ -26,6 +26,7 @@ _WORDS = [
     (r"time_unit='ms', 'us' or 'ns'", "--time-unit ms, us or ns"),
     (r"\btime_unit\b", "--time-unit"),
     (r"\btime_zone\b(=\.\.\.)?", "--time-zone"),
+    (r"\bunavailable_value_placeholder\b", "--unavailable-value-placeholder"),
     (r"with_commit_user\b", "--commit-user"),
     (r"with_row_kind_column\b", "--kind-column"),
     (r"with_poll_interval_ms\b(\(.*?\))?", "--poll"),

@@ -34,7 +34,7 @@ from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.doctor.findings import count
 from pypaimon.streaming.model.system_columns import ROW_KIND
 from pypaimon.streaming.writing.builder import stream_write_builder
-from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit, reading_of
+from pypaimon.streaming.writing.changes.change_reader import ChangeFormatName, TimeUnit, format_of, reading_of
 from pypaimon.streaming.writing.changes.new_columns import OnNewColumn
 from pypaimon.streaming.writing.changes.records import BadChangeError
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter
@@ -93,8 +93,11 @@ Examples:
     show_default=True,
     help="With --changes: what becomes of a column that the table lacks.",
 )
+@click.option(
+    "--unavailable-value-placeholder", metavar="TEXT", help="As the connector of Debezium has it. [default: Debezium's]"
+)
 @click.option("--kind-column", metavar="NAME", help=f"Column with +I, -U, +U or -D. [default: {ROW_KIND}, if there]")
-@click.option("--time-zone", metavar="NAME", help="Zone of times that come as text without one, such as Europe/Berlin.")
+@click.option("--time-zone", metavar="NAME", help="Zone of times that come without one, such as Europe/Berlin.")
 @click.option("--time-unit", type=click.Choice(get_args(TimeUnit)), help="Unit of times that come as numbers.")
 @click.option(
     "--commit-every", metavar="ROWS|SIZE", help="Commit after so many rows, or as 64MB. [default: at the end]"
@@ -110,6 +113,7 @@ def write(
     delimiter: str | None,
     changes: ChangeFormatName | None,
     on_new_column: OnNewColumn,
+    unavailable_value_placeholder: str | None,
     kind_column: str | None,
     time_zone: str | None,
     time_unit: TimeUnit | None,
@@ -142,6 +146,10 @@ def write(
     if source.view is not None:
         raise click.UsageError(f"a view cannot be written: give TABLE without '${source.view}'")
     reading = reading_of(time_unit, time_zone)
+    if changes is not None:
+        format_of(changes, unavailable_value_placeholder)
+    elif unavailable_value_placeholder is not None:
+        raise click.UsageError("--unavailable-value-placeholder is for --changes debezium-json")
     table = source.load()
     builder = stream_write_builder(table)
     if commit_user is not None:
@@ -165,7 +173,12 @@ def write(
                 return
             try:
                 writer.write_changes(
-                    piece.data, changes, on_new_column=on_new_column, time_unit=time_unit, time_zone=time_zone
+                    piece.data,
+                    changes,
+                    on_new_column=on_new_column,
+                    time_unit=time_unit,
+                    time_zone=time_zone,
+                    unavailable_value_placeholder=unavailable_value_placeholder,
                 )
             except BadChangeError as error:
                 column = "" if error.column is None else f", column {error.column!r}"

@@ -11,13 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.errors import CorruptTableError, PaimonStreamError, SchemaChangedError, UnsupportedTableError
+from pypaimon.streaming.errors import (
+    CorruptTableError,
+    PaimonStreamError,
+    SchemaChangedError,
+    UnsupportedFileError,
+    UnsupportedTableError,
+)
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.orc_local_zones import LocalZones
 from pypaimon.streaming.files.schema_mapping import map_columns
 from pypaimon.streaming.files.stored_fields import stored_fields
 from pypaimon.streaming.formats.file_source import DAMAGE_WORDS, SCHEMALESS_SOURCES, SOURCES, FileSource
 from pypaimon.streaming.formats.orc_source import OrcSource
+from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.internals import DataField, DataFileMeta
 from pypaimon.streaming.io.conditional_writes import is_local
 from pypaimon.streaming.io.io_requests import one_request
@@ -68,7 +75,7 @@ def read_file(
         FileNotFoundError: The file is missing.
         CorruptTableError: The file is damaged, or holds another number of rows than its manifest says.
         SchemaChangedError: A value does not fit the type that is read.
-        UnsupportedTableError: The format cannot be read.
+        UnsupportedFileError: Its format, or something in it, is not read here.
     """
     path = located(directory, file.file_path) if content is None else str(file.file_path)
     with _errors(path, schema_id, file.schema_id), _opened(directory, file, path, file.file_size, content) as source:
@@ -124,7 +131,7 @@ def column_names(directory: TableDirectory, file: DataFileMeta) -> frozenset[str
     Raises:
         FileNotFoundError: The file is missing.
         CorruptTableError: It is damaged, or may not be read.
-        UnsupportedTableError: Files of its format cannot be read.
+        UnsupportedFileError: Files of its format are not read here.
         StoreError: The store kept failing (retriable).
     """
     path = located(directory, file.file_path)
@@ -211,7 +218,7 @@ def _source_of(
         fields = stored_fields(directory.schema(file.schema_id), file.write_cols)
         return lambda stream: SCHEMALESS_SOURCES[file_format](stream, fields)
     known = ", ".join(sorted([*SOURCES, *SCHEMALESS_SOURCES]))
-    raise UnsupportedTableError(f"{path}: files of format {file_format!r} cannot be streamed; supported are {known}.")
+    raise UnsupportedTableError(f"files of format {file_format!r} cannot be streamed; supported are {known}.")
 
 
 def _of_stream(stream: Any, part: ByteRange) -> bytes:
@@ -245,8 +252,17 @@ def _errors(path: str, schema_id: int, file_schema_id: int) -> Iterator[None]:
         raise SchemaChangedError(older, newer, f"{error} (in {path})") from error
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, f"the data file is missing: {error}", path) from error
+    except UnsupportedContentError as error:
+        raise UnsupportedFileError(path, error.column, str(error)) from error
+    except UnsupportedFileError:
+        raise
+    except UnsupportedTableError as error:
+        raise UnsupportedFileError(path, None, str(error)) from error
     except (PaimonStreamError, MemoryError):
         raise
+    except pa.ArrowNotImplementedError as error:
+        detail = f"pyarrow {pa.__version__} does not read it ({error}). Install a newer pyarrow"
+        raise UnsupportedFileError(path, None, detail) from error
     except (LookupError, TypeError, RecursionError) as error:
         raise CorruptTableError(path, f"the file is damaged: {error!r}") from error
     except (ValueError, EOFError, pa.ArrowException) as error:

@@ -79,8 +79,8 @@ class LocalZones:
         ahead = ", ".join(f"{(clock - moment) / 3600:+g}" for moment, clock in sorted(proofs))
         raise StreamConfigError(
             f"Column '{columns[0]}' of {self._path} holds times as clocks of another time zone showed them, hours "
-            f"ahead of UTC: {ahead}. The file does not name the zone, and several zones have these offsets. Name the "
-            "zone of the JVM that wrote it: with_time_zone(...), or the table option 'time-zone'."
+            f"ahead of UTC: {ahead}. The file does not name the zone, and these hours do not tell which it is. Name "
+            "that of the JVM that wrote it: with_time_zone(...), or the table option 'time-zone'."
         )
 
     def _options(self) -> Mapping[str, Any]:
@@ -95,9 +95,10 @@ class LocalZones:
         rows = (self._file.value_stats.min_values, self._file.value_stats.max_values)
         found = set()
         for name, stored in bounds.items():
-            if name in names and is_local_timestamp(fields[name].type):
+            field = fields.get(name)
+            if field is not None and name in names and is_local_timestamp(field.type):
                 for row, millis in zip(rows, stored, strict=True):
-                    true = _seconds(row, names.index(name), len(names), fields[name].type)
+                    true = _seconds(row, names.index(name), len(names), field.type)
                     if true is not None and millis >= 1000 * _FIRST_PROOF:
                         found.add((millis // 1000, true))
         return found

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.files.casts import CastError, Convert, cast, to_unit
+from pypaimon.streaming.files.int96_timestamps import BEYOND_NANOSECONDS, is_int96, timestamps_of_int96
 from pypaimon.streaming.files.shared_shredding import shredded_map
+from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.internals import (
     ArrayType,
     AtomicType,
@@ -63,6 +65,8 @@ class Column:
             return self.convert(array)
         except CastError as error:
             raise CastError(f"column {self.source}: {error}") from error
+        except UnsupportedTableError as error:
+            raise UnsupportedContentError(str(error), self.source) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,15 @@ def _converter(stored: pa.DataType, source: DataType, target: DataType, rules: _
 def _atomic_converter(stored: pa.DataType, source: AtomicType, target: AtomicType, rules: _Rules) -> Convert | None:
     if root(source) == root(target) == "VARIANT":
         return _variant
-    decode = _decoder(stored, source, rules.trim_char)
+    arrow = arrow_type(target)
+    if is_int96(stored, arrow_type(source)) and pa.types.is_timestamp(arrow) and not rules.exact:
+        # Cut as Java does, without the detour by nanoseconds, which end in 2262.
+        cut = pa.timestamp(arrow.unit, arrow_type(source).tz)
+        decode: Convert | None = partial(timestamps_of_int96, arrow=cut)
+        if cut == arrow:
+            return decode
+    else:
+        decode = _decoder(stored, source, rules.trim_char)
     if source.type.upper() == target.type.upper():
         return decode
     convert = cast(source, target, rules.exact, rules.zone)
@@ -171,6 +183,8 @@ def _decoder(stored: pa.DataType, source: AtomicType, trim_char: bool) -> Conver
         return lambda array: pc.utf8_rtrim(array.cast(arrow), " ")
     if stored == arrow:
         return None
+    if is_int96(stored, arrow):
+        return partial(timestamps_of_int96, arrow=arrow)
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(arrow):
         return lambda array: _timestamps(array, arrow)
     if pa.types.is_integer(stored) and pa.types.is_timestamp(arrow) and arrow.unit == "s":
@@ -201,9 +215,7 @@ def _timestamps(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     try:
         return to_unit(array, arrow, exact=False)
     except pa.ArrowInvalid as error:
-        raise UnsupportedTableError(
-            "A timestamp of precision 7 to 9 lies before 1677 or after 2262, where Arrow's nanoseconds end."
-        ) from error
+        raise UnsupportedTableError(BEYOND_NANOSECONDS) from error
 
 
 def _variant(array: pa.Array) -> pa.Array:

@@ -1,13 +1,10 @@
-"""Avro object container files in bulk: framing and codecs here, records by polars or fastavro."""
+"""Records of Avro object container files in bulk, by polars or fastavro."""
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
-import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,13 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from pypaimon.streaming.concurrency.forking import polars_works
+from pypaimon.streaming.formats.avro_blocks import MAGIC, SYNC_SIZE, Blocks, framed
 
-_MAGIC = b"Obj\x01"
-_SYNC_SIZE = 16
-_ZSTD_STEP = 4096
 _PIECE = 8192
-_MOST_BYTES = 1 << 30
-"""Of the records of one file, decompressed: far beyond what Paimon writes, far below what ends a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +54,39 @@ class Container:
         header = {"avro.schema": self.schema, "avro.codec": b"null"}
         fields = [encoded_bytes(key.encode()) + encoded_bytes(value) for key, value in header.items()]
         # Any 16 bytes may be the marker between blocks.
-        sync = bytes(_SYNC_SIZE)
+        sync = bytes(SYNC_SIZE)
         records = self.records
         block = (encoded_long(self.count), encoded_long(len(records)), records, sync) if self.count else ()
-        return b"".join((_MAGIC, encoded_long(len(header)), *fields, encoded_long(0), sync, *block))
+        return b"".join((MAGIC, encoded_long(len(header)), *fields, encoded_long(0), sync, *block))
 
 
 def parse(data: bytes) -> Container:
     """Take a container file apart.
 
     Raises:
-        ValueError: It is not one, it is cut off, a sync marker is wrong, its codec is not known, it announces more
-            records than it can hold, or more than 1 GiB of them.
+        ValueError: As `framed`; or it announces more records than it can hold, or has more than 1 GiB of them.
     """
-    if not data.startswith(_MAGIC):
-        raise ValueError("not an Avro file" if data else "the file is empty")
-    cursor = _Cursor(data, len(_MAGIC))
-    header = cursor.map()
-    sync = cursor.take(_SYNC_SIZE)
-    codec = header.get("avro.codec", b"null").decode("utf-8", "replace")
-    decompress = _CODECS.get(codec)
-    if decompress is None:
-        raise ValueError(f"the Avro codec {codec!r} is not known")
-    if "avro.schema" not in header:
-        raise ValueError("the Avro header holds no schema")
-    size = 0
-    blocks: list[tuple[int, bytes]] = []
-    while not cursor.at_end():
-        announced = cursor.long()
-        block = decompress(cursor.block(), _MOST_BYTES - size)
-        if cursor.take(_SYNC_SIZE) != sync:
-            raise ValueError("a sync marker between Avro blocks is wrong")
-        if not 0 <= announced <= len(block):
-            raise ValueError(f"an Avro block of {len(block)} bytes announces {announced} records")
-        size += len(block)
-        blocks.append((announced, block))
-    return Container(stored_types(header["avro.schema"]), tuple(blocks))
+    found = framed(data)
+    return Container(stored_types(found.schema), tuple(found.decompressed()))
+
+
+def containers(blocks: Blocks, size: int) -> Iterator[Container]:
+    """The records of a file in containers of whole blocks, which have about so many bytes; at least one.
+
+    Raises:
+        ValueError: A block is damaged, announces more records than it can hold, or has more than 1 GiB.
+    """
+    schema = stored_types(blocks.schema)
+    found: list[tuple[int, bytes]] = []
+    held = 0
+    for block in blocks.each():
+        found += block.decompressed()
+        held += len(found[-1][1])
+        if held >= size:
+            yield Container(schema, tuple(found))
+            found, held = [], 0
+    if found or not blocks.blocks:
+        yield Container(schema, tuple(found))
 
 
 def to_arrow(container: Container, paths: Collection[str] | None = None) -> pa.Table | None:
@@ -158,53 +148,6 @@ def to_records(container: Container) -> list[dict[str, Any]]:
     if not all(isinstance(record, dict) for record in records):
         raise ValueError("the Avro file does not hold records")
     return records
-
-
-class _Cursor:
-    """Reads Avro primitives from bytes, never past their end."""
-
-    def __init__(self, data: bytes, position: int) -> None:
-        self._data = data
-        self._position = position
-
-    def at_end(self) -> bool:
-        return self._position == len(self._data)
-
-    def take(self, size: int) -> bytes:
-        end = self._position + size
-        if size < 0 or end > len(self._data):
-            raise ValueError(f"the file ends in the middle, at byte {len(self._data)}")
-        piece = self._data[self._position : end]
-        self._position = end
-        return piece
-
-    def long(self) -> int:
-        # Seven bits in each byte, the lowest first; the highest bit says that another follows. Zigzag: signed numbers
-        # alternate around 0, so that small ones stay short.
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1)
-            shift += 7
-            if shift > 63:
-                raise ValueError("an Avro number is longer than 64 bits")
-
-    def block(self) -> bytes:
-        return self.take(self.long())
-
-    def map(self) -> dict[str, bytes]:
-        entries: dict[str, bytes] = {}
-        while count := self.long():
-            # A negative count is followed by the size of the block in bytes.
-            if count < 0:
-                count = -count
-                self.long()
-            for _ in range(count):
-                key = self.block().decode("utf-8", "replace")
-                entries[key] = self.block()
-        return entries
 
 
 def encoded_long(value: int) -> bytes:
@@ -293,77 +236,3 @@ def _without_logical_types(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {key: _without_logical_types(value) for key, value in schema.items() if key != "logicalType"}
     return schema
-
-
-def _zstandard(block: bytes, most: int) -> bytes:
-    import zstandard
-
-    pieces: list[bytes] = []
-    size = position = 0
-    try:
-        while position < len(block):
-            # A block may be several frames; what lies behind the end of one is the beginning of the next.
-            frame = zstandard.ZstdDecompressor().decompressobj()
-            while not frame.eof:
-                if position >= len(block):
-                    raise ValueError("an Avro block is cut off")
-                # A little at a time, for a few bytes can stand for thousands of times as many.
-                pieces.append(frame.decompress(block[position : position + _ZSTD_STEP]))
-                position += _ZSTD_STEP
-                size = _checked(size + len(pieces[-1]), most)
-            position = min(position, len(block)) - len(frame.unused_data)
-    except zstandard.ZstdError as error:
-        raise ValueError(f"an Avro block cannot be decompressed: {error}") from error
-    return b"".join(pieces)
-
-
-def _checked(size: int, most: int) -> int:
-    if size > most:
-        raise ValueError(f"the Avro blocks hold more than {_MOST_BYTES} bytes decompressed")
-    return size
-
-
-def _snappy(block: bytes, most: int) -> bytes:
-    # The block begins with its decompressed size, as a varint; a CRC-32 of the plain bytes lies behind it.
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    _checked(size, most)
-    compressed, checksum = block[:-4], block[-4:]
-    try:
-        plain: bytes = pa.Codec("snappy").decompress(compressed, size, asbytes=True)
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"an Avro block cannot be decompressed: {error}") from error
-    if zlib.crc32(plain).to_bytes(4, "big") != checksum:
-        raise ValueError("the checksum of an Avro block is wrong")
-    return plain
-
-
-def _limited(decompressor: Callable[[], Any]) -> Callable[[bytes, int], bytes]:
-    def run(block: bytes, most: int) -> bytes:
-        stream = decompressor()
-        try:
-            # One byte more than is allowed shows that there is more.
-            plain: bytes = stream.decompress(block, most + 1)
-        except (zlib.error, OSError, EOFError, lzma.LZMAError) as error:
-            raise ValueError(f"an Avro block cannot be decompressed: {error}") from error
-        _checked(len(plain), most)
-        if not stream.eof:
-            raise ValueError("an Avro block is cut off")
-        return plain
-
-    return run
-
-
-_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
-    "null": lambda block, most: block,
-    # Negative: bare deflate, without the header and checksum of zlib.
-    "deflate": _limited(lambda: zlib.decompressobj(-zlib.MAX_WBITS)),
-    "bzip2": _limited(bz2.BZ2Decompressor),
-    "xz": _limited(lzma.LZMADecompressor),
-    "snappy": _snappy,
-    "zstandard": _zstandard,
-}

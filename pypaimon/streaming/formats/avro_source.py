@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from pypaimon.streaming.errors import UnsupportedTableError
-from pypaimon.streaming.formats import avro_container
+from pypaimon.streaming.formats import avro_container, row_pace
+from pypaimon.streaming.formats.avro_blocks import framed
+from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 
 _PRIMITIVES = {
     "null": pa.null(),
@@ -24,35 +27,51 @@ _PRIMITIVES = {
 
 
 class AvroSource:
-    """One Avro file, decoded as a whole.
+    """One Avro file, decoded some blocks at a time.
 
     Attributes:
         schema: The columns of the file; logical types are not applied.
-        num_rows: Rows in the file.
+        num_rows: Rows that the file announces.
     """
 
     pads_char: ClassVar[bool] = False
     damage_words: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, stream: Any) -> None:
-        container = avro_container.parse(stream.read())
-        schema = pa.schema(list(_arrow_type(json.loads(container.schema))))
+        self._blocks = framed(stream.read())
+        record = json.loads(avro_container.stored_types(self._blocks.schema))
+        self._types = pa.schema([(field["name"], _column_type(field)) for field in record["fields"]])
         # polars does not know maps, and says so on stderr.
-        table = None if any(_holds_maps(field.type) for field in schema) else avro_container.to_arrow(container)
-        if table is None:
-            table = pa.Table.from_pylist(avro_container.to_records(container), schema)
-        self._table = table
-        self.schema: pa.Schema = table.schema
-        self.num_rows: int = container.count
+        self._by_polars = not any(_holds_maps(field.type) for field in self._types)
+        self._tables = self._decoded()
+        self._first = next(self._tables)
+        self.schema: pa.Schema = self._first.schema
+        self.num_rows: int = self._blocks.count
 
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
-        """All rows in stored order; of the columns named, at least one."""
-        yield from self._table.select(list(columns)).combine_chunks().to_batches(batch_size)
+        """All rows in stored order; of the columns named, at least one. To be called once."""
+        for table in chain([self._first], self._tables):
+            yield from table.select(list(columns)).combine_chunks().to_batches(batch_size)
+
+    def _decoded(self) -> Iterator[pa.Table]:
+        for container in avro_container.containers(self._blocks, row_pace.DECODED_BYTES):
+            table = avro_container.to_arrow(container) if self._by_polars else None
+            if table is None:
+                self._by_polars = False
+                table = pa.Table.from_pylist(avro_container.to_records(container), self._types)
+            yield table
 
 
 def _holds_maps(kind: pa.DataType) -> bool:
     children = (kind.field(index).type for index in range(kind.num_fields))
     return bool(pa.types.is_map(kind) or any(map(_holds_maps, children)))
+
+
+def _column_type(field: dict[str, Any]) -> pa.DataType:
+    try:
+        return _arrow_type(field["type"])
+    except UnsupportedTableError as error:
+        raise UnsupportedContentError(str(error), field["name"]) from error
 
 
 def _arrow_type(avro: Any) -> pa.DataType:
@@ -64,7 +83,7 @@ def _arrow_type(avro: Any) -> pa.DataType:
         return _PRIMITIVES[avro]
     elif isinstance(avro, dict):
         return _complex_type(avro)
-    raise UnsupportedTableError(f"Avro files with the type {avro} cannot be read.")
+    raise UnsupportedTableError(f"columns of the Avro type {avro} cannot be read: have the file rewritten without it")
 
 
 def _complex_type(avro: dict[str, Any]) -> pa.DataType:

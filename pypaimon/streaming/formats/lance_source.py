@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.formats.library_files import MOST_ROWS, decoding, library, local_copy
+from pypaimon.streaming.formats.library_files import decoding, library, local_copy, rows_at_once
 
 
 class LanceSource:
@@ -32,12 +32,9 @@ class LanceSource:
     def batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
         """All rows in stored order; of the columns named, at least one."""
         with decoding():
-            reader = (
-                self._open(self._copy.name, columns=list(columns))
-                .read_all(batch_size=min(batch_size, MOST_ROWS))
-                .to_batches()
-            )
-        batches = iter(reader)
+            reader = self._open(self._copy.name, columns=list(columns))
+            rows = rows_at_once(self.num_rows, batch_size, lambda most: reader.read_range(0, most).to_batches())
+            batches = iter(reader.read_all(batch_size=rows).to_batches())
         while True:
             with decoding():
                 batch = next(batches, None)

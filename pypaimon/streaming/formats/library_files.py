@@ -6,18 +6,22 @@ import io
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
+import pyarrow as pa
+
 from pypaimon.streaming.concurrency.forking import Origin
 from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.formats import row_pace
 from pypaimon.streaming.io.remote_files import RemoteFile
 from pypaimon.streaming.io.temporary_files import written_temporarily
 
-MOST_ROWS = 65_536
-"""Of a batch: these libraries count rows alone, however wide they are."""
+_MOST_ROWS = 65_536
+_PROBE = 1024
+"""Rows that are decoded first, to see how wide they are: these libraries count rows alone."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -35,6 +39,21 @@ def library(module: str, file_format: str) -> Any:
             f"Files of the format '{file_format}' need the extra of that name: "
             f"pip install 'pypaimon-streaming[{file_format}]' ({error})."
         ) from error
+
+
+def rows_at_once(rows: int, batch_size: int, read: Callable[[int], Iterable[pa.RecordBatch]]) -> int:
+    """How many rows a library is asked for at once, so that a batch has about `row_pace.DECODED_BYTES`.
+
+    Args:
+        rows: Of the file.
+        batch_size: Rows of a batch, at most.
+        read: Reads the first rows of the file.
+    """
+    most = min(batch_size, _MOST_ROWS)
+    if min(rows, most) <= _PROBE:
+        return most
+    size = sum(batch.nbytes for batch in read(_PROBE))
+    return max(1, min(most, row_pace.DECODED_BYTES * _PROBE // max(int(size), 1)))
 
 
 def local_copy(stream: Any, owner: object) -> Any:

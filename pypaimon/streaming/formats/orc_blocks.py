@@ -11,6 +11,7 @@ from pypaimon.streaming.errors import UnsupportedTableError
 from pypaimon.streaming.formats.zstd import decompress_zstd
 
 DEFAULT_BLOCK_SIZE = 1 << 18
+HEADER_SIZE = 3
 
 
 def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[bytes]:
@@ -30,8 +31,9 @@ def decompressed_blocks(stored: bytes, codec: int, block_size: int) -> Iterator[
     position = 0
     while position < len(stored):
         # The header: the length of what follows, and in the lowest bit that it is stored as it is.
-        header = int.from_bytes(stored[position : position + 3], "little")
-        start, position = position + 3, position + 3 + (header >> 1)
+        start = position + HEADER_SIZE
+        header = int.from_bytes(stored[position:start], "little")
+        position = start + (header >> 1)
         if position > len(stored):
             raise ValueError("a block is cut off")
         block = stored[start:position]

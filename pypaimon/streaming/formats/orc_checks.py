@@ -36,8 +36,13 @@ from pypaimon.streaming.formats.orc_tail import (
 _LIST, _MAP, _STRUCT, _UNION = 10, 11, 12, 13
 _CHILDREN = {_LIST: 1, _MAP: 2, _STRUCT: None, _UNION: None}
 """How many parts types have; None for any number, not named for none."""
+_TEXTS = frozenset((7, 8, 16, 17))
+"""Types whose values are bytes: STRING, BINARY, VARCHAR, CHAR."""
+_MUCH = 1 << 30
+_WIDTH = 8
+"""Bytes of other values, or of where a text begins, about."""
 _ZSTD = 5
-_DICTIONARY_DATA, _ROW_INDEX, _BLOOM_FILTER, _BLOOM_FILTER_UTF8 = 3, 6, 7, 8
+_DATA, _DICTIONARY_DATA, _ROW_INDEX, _BLOOM_FILTER, _BLOOM_FILTER_UTF8 = 1, 3, 6, 7, 8
 _INDEX_STREAMS = frozenset((_ROW_INDEX, _BLOOM_FILTER, _BLOOM_FILTER_UTF8))
 _DICTIONARY, _DICTIONARY_V2 = 1, 3
 _DICTIONARY_ENCODINGS = frozenset((_DICTIONARY, _DICTIONARY_V2))
@@ -121,6 +126,7 @@ class OrcChecks:
         except (IndexError, KeyError) as error:
             raise ValueError(f"the ORC footer cannot be decoded: {error!r}") from error
         self._types = len(types)
+        self._kinds = [dict(numbers(message)).get(TypeField.KIND, 0) for message in types]
         if sum(stripe.rows for stripe in self.stripes) != dict(numbers(tail.footer)).get(FooterField.ROWS, 0):
             raise ValueError("the stripes of the ORC file hold more or fewer rows than its footer says")
 
@@ -133,7 +139,7 @@ class OrcChecks:
         streams, wanted = self._footer(index)[0], self._wanted(columns)
         return [(each.start, each.end - each.start) for each in streams if each.column in wanted]
 
-    def check_stripe(self, index: int, columns: Sequence[str] | None = None, *, whole: bool = False) -> None:
+    def check_stripe(self, index: int, columns: Sequence[str] | None = None, *, whole: bool = False) -> int:
         """Look at one stripe.
 
         Args:
@@ -141,14 +147,20 @@ class OrcChecks:
             columns: Those that are read; all if None.
             whole: Whether all of their data is read here, also what needs no check.
 
+        Returns:
+            How many bytes its rows take once they are decoded, about: values of dictionaries are taken to be equally
+            long, and equally frequent.
+
         Raises:
             ValueError: It is damaged.
         """
+        rows = self.stripes[index].rows
         streams, encodings = self._footer(index)
         if len(encodings) < self._types:
             raise ValueError("an ORC stripe lacks columns")
         wanted = self._wanted(columns)
         held: dict[int, int] = {}
+        decoded = rows * len(wanted) * _WIDTH
         for stream in streams:
             if stream.column not in wanted:
                 continue
@@ -157,14 +169,27 @@ class OrcChecks:
                 size = self._decompressed_size(stream)
                 if dictionary:
                     held[stream.column] = size
-            elif whole:
-                self._read(stream.start, stream.end)
+            else:
+                stored = self._read(stream.start, stream.end) if whole else None
+                size = self._most_decompressed(stream, stored) if self._kinds[stream.column] in _TEXTS else 0
+            decoded += 0 if dictionary or stream.kind != _DATA else size
         for type_id in wanted:
             encoding = encodings[type_id]
+            if entries := encoding.get(_EncodingField.DICTIONARY_SIZE, 0):
+                decoded += rows * held.get(type_id, 0) // entries
             encoded = encoding.get(_EncodingField.KIND) in _DICTIONARY_ENCODINGS
             # Entries of a dictionary differ, so only one of them can be empty.
             if encoded and encoding.get(_EncodingField.DICTIONARY_SIZE, 0) > held.get(type_id, 0) + 1:
                 raise ValueError("a dictionary of an ORC stripe is larger than what it holds")
+        return decoded
+
+    def part(self, index: int, columns: Sequence[str]) -> tuple[bytes, bytes]:
+        """The bytes of a stripe, zeros for columns that are not named and for indexes; and those of its footer."""
+        stripe = self.stripes[index]
+        content = bytearray(stripe.footer - stripe.offset)
+        for start, length in self.ranges(index, columns):
+            content[start - stripe.offset : start - stripe.offset + length] = self._read(start, start + length)
+        return bytes(content), self._read(stripe.footer, stripe.end)
 
     def writer_zone(self, index: int) -> str | None:
         """The time zone of the writer of a stripe. Java names none where no column is a TIMESTAMP without zone.
@@ -236,6 +261,23 @@ class OrcChecks:
         if not self.tail.codec:
             return len(stored)
         return sum(map(len, orc_blocks.decompressed_blocks(stored, self.tail.codec, self.tail.block_size)))
+
+    def _most_decompressed(self, stream: _Stream, stored: bytes | None) -> int:
+        """How large a stream may be once it is decompressed, up to 1 GiB, by the headers of its blocks alone.
+
+        Args:
+            stored: Its bytes, if they are at hand.
+        """
+        if not self.tail.codec:
+            return stream.end - stream.start
+        position = size = 0
+        while position < stream.end - stream.start and size < _MUCH:
+            end = position + orc_blocks.HEADER_SIZE
+            found = self._read(stream.start + position, stream.start + end) if stored is None else stored[position:end]
+            header = int.from_bytes(found, "little")
+            size += header >> 1 if header & 1 else self.tail.block_size
+            position = end + (header >> 1)
+        return size
 
 
 def open_orc(stream: Any, read: ReadRange) -> tuple[OrcChecks | None, orc.ORCFile]:

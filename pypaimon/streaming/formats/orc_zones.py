@@ -25,15 +25,15 @@ ORC_EPOCH = 1_420_070_400
 _1900 = -2_208_988_800
 # Moments of winter and summer, whose lesser offset is that of the zone without daylight saving.
 _SEASONS = np.array([2_208_988_800, 2_224_713_600])
-Ticks = npt.NDArray[np.int64]
+Seconds = npt.NDArray[np.int64]
 
 
-def shown_by_java(zone: TimeZone, moments: Ticks) -> Ticks:
+def shown_by_java(zone: TimeZone, moments: Seconds) -> Seconds:
     """What clocks of a zone show at moments, both in seconds since 1970."""
     return moments + _offsets(zone, moments)
 
 
-def meant_by_java(zone: TimeZone, clocks: Ticks) -> Ticks:
+def meant_by_java(zone: TimeZone, clocks: Seconds) -> Seconds:
     """The other way round; times that clocks skip are moved."""
     kind = pa.timestamp("s")
     moments = zone.moments(pa.array(clocks).cast(kind)).cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -41,7 +41,7 @@ def meant_by_java(zone: TimeZone, clocks: Ticks) -> Ticks:
     return np.where(early < _1900, early, moments)
 
 
-def _offsets(zone: TimeZone, moments: Ticks) -> Ticks:
+def _offsets(zone: TimeZone, moments: Seconds) -> Seconds:
     return np.where(moments < _1900, _standard(zone), zone.offsets(moments))
 
 
@@ -67,6 +67,13 @@ def in_zones(array: pa.Array, kind: pa.DataType, clocks: TimeZone | None, local:
     return with_timestamps(array, kind, meant)
 
 
+def holds_timestamps(kind: pa.DataType) -> bool:
+    """Whether a type is, or holds, one of timestamps."""
+    if pa.types.is_nested(kind):
+        return any(holds_timestamps(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind))
+
+
 def with_timestamps(array: pa.Array, kind: pa.DataType, turned: Callable[[pa.Array, bool], pa.Array]) -> pa.Array:
     """A column with other timestamps in it.
 
@@ -77,7 +84,7 @@ def with_timestamps(array: pa.Array, kind: pa.DataType, turned: Callable[[pa.Arr
     """
     if pa.types.is_timestamp(kind):
         return turned(array, kind.tz is not None)
-    if not pa.types.is_nested(kind):
+    if not holds_timestamps(kind):
         return array
     if pa.types.is_struct(kind):
         children = [with_timestamps(*each, turned) for each in zip(array.flatten(), _types(kind), strict=True)]
@@ -110,7 +117,7 @@ def base_of(zone: TimeZone) -> int:
     return int(meant_by_java(zone, np.array([ORC_EPOCH]))[0])
 
 
-def split(array: pa.Array) -> tuple[Ticks, npt.NDArray[np.bool_]]:
+def split(array: pa.Array) -> tuple[Seconds, npt.NDArray[np.bool_]]:
     """Seconds of timestamps, and whether their fraction is one that ORC moves before 1970: of a millisecond or more."""
     per_second = PER_SECOND[array.type.unit]
     ticks = pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
@@ -118,7 +125,7 @@ def split(array: pa.Array) -> tuple[Ticks, npt.NDArray[np.bool_]]:
     return seconds, fraction * 1000 >= per_second
 
 
-def moved(array: pa.Array, seconds: Ticks) -> pa.Array:
+def moved(array: pa.Array, seconds: Seconds) -> pa.Array:
     """Timestamps so many seconds later."""
     return pc.add_checked(array.cast(pa.int64()), pa.array(seconds * PER_SECOND[array.type.unit])).cast(array.type)
 
@@ -145,9 +152,11 @@ class WithEnd(BinaryFile):
         """So many bytes from the position on, fewer only at the end; without a number all."""
         whole = self._start + len(self._end)
         length = whole if size is None or size < 0 else size
-        data = self._parts.get(self._position, b"")[:length]
-        if not data:
+        data = self._parts.get(self._position, b"")
+        if length > len(data):
+            # Whoever asks for more does not ask for this part.
             data = self._read(self._position, min(whole, self._position + length))
+        data = data[:length]
         self._position += len(data)
         return data
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pypaimon.streaming.errors import UnsupportedTableError
+from pypaimon.streaming.errors import PaimonStreamError
+from pypaimon.streaming.formats import row_pace
+from pypaimon.streaming.formats.dictionaries import expanded
+from pypaimon.streaming.formats.parquet_footer import as_stored, has_empty_page, without_unknown_types
+from pypaimon.streaming.formats.parquet_sizes import ParquetSizes
+from pypaimon.streaming.formats.row_pace import FIRST_ROWS, RowPace
+from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.io.remote_files import RemoteFile
 
-# Microseconds that nanoseconds can hold; how far Arrow is off where Java wrote a negative time of day (before 1970).
-_LIMIT = (1 << 63) // 1000
-_NEGATIVE_TIME_OF_DAY = (1 << 64) // 1000
 _FEW_ROWS = 65_536
 """So many rows are decoded about as fast as they are handed to other threads."""
 _BATCHES_AT_ONCE = 8
-_DECODED_BYTES = 8 << 20
 """Arrow spends less on each row where it decodes many: so many batches at once, but no more bytes, if rows are wide."""
 _DECODED_ROWS = 524_288
-"""Nor more rows: what dictionaries save is not known before, and may be most of their bytes."""
-_ARROW_SCHEMA, _NO_SCHEMA = b"ARROW:schema", b"ARROW:no one"
+_FIRST_BYTES = 32 << 20
+"""Bytes that are decoded first, at most, where an encoding may store one value for many rows."""
+_MOST_UNSURE = 131_072
+"""Rows that are decoded at once, at most, where the next ones may be much longer than the last."""
+_NOT_IMPLEMENTED = ("Not yet implemented", "not supported", "Unknown encoding")
+"""What texts of errors hold that Arrow raises as `OSError` for what it does not read."""
+_KNOWS_EMPTY_PAGES = 20
+"""The first release of pyarrow that reads data pages (of version 2) without values which are said to be compressed."""
 
 
 class ParquetSource:
@@ -38,13 +44,12 @@ class ParquetSource:
     damage_words: ClassVar[tuple[str, ...]] = ("Parquet", "thrift", "Unexpected end of stream")
 
     def __init__(self, stream: Any) -> None:
-        self._stream = self._remote = stream
-        self._file = pq.ParquetFile(stream)
+        self._stream = stream
+        self._unknown: dict[str, int] = {}
+        self._file = self._opened()
         self.schema: pa.Schema = self._file.schema_arrow
-        if any(_holds_vectors(kind) for kind in self.schema.types):
-            # Told by its writer that lists are vectors, Arrow refuses those that are null.
-            self._stream = _without_arrow_schema(stream)
-            self._file = pq.ParquetFile(self._stream)
+        if any(map(_is_changed_by_arrow, self.schema.types)) or _holds_int96(self._file.schema):
+            self._file = pq.ParquetFile(stream, metadata=as_stored(self._file.metadata))
             told = zip(self._file.schema_arrow, self.schema, strict=True)
             self.schema = pa.schema([field.with_metadata(other.metadata) for field, other in told])
         self.num_rows: int = self._file.metadata.num_rows
@@ -53,21 +58,100 @@ class ParquetSource:
         """All rows in stored order; of the columns named, at least one.
 
         Raises:
-            UnsupportedTableError: A timestamp of precision 7 to 9 is beyond what Arrow's nanoseconds hold.
+            UnsupportedContentError: A column holds what the installed pyarrow does not read.
         """
-        if isinstance(self._remote, RemoteFile):
-            self._remote.will_read(self._ranges(columns))
-        self._check_int96(columns, batch_size)
-        rows = max(1, min(self._rows_in_bytes(columns), _BATCHES_AT_ONCE * batch_size, _DECODED_ROWS))
-        rows = rows // batch_size * batch_size or rows
+        for name in columns:
+            if name in self._unknown:
+                raise UnsupportedContentError(
+                    f"pyarrow {pa.__version__} does not know its logical type, number {self._unknown[name]} of "
+                    "Parquet's LogicalType. Install a newer pyarrow, or read without the column",
+                    name,
+                )
+        if isinstance(self._stream, RemoteFile):
+            self._stream.will_read(self._ranges(columns))
+        try:
+            yield from self._batches(columns, batch_size)
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, PaimonStreamError) or getattr(error, "errno", None) is not None:
+                raise
+            raise self._explained(columns, error) from error
+
+    def _batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+        sizes = ParquetSizes(self._file, self.schema, columns)
+        file = self._file
+        if sizes.references:
+            file = pq.ParquetFile(self._stream, metadata=file.metadata, read_dictionary=sizes.references)
+        pace = None
+        if sizes.longest:
+            first = min(FIRST_ROWS, _FIRST_BYTES // sizes.longest)
+            pace = RowPace(_MOST_UNSURE, first, row_pace.DECODED_BYTES)
+
+        def next_rows() -> int:
+            most = min(_BATCHES_AT_ONCE * batch_size, _DECODED_ROWS if pace is None else pace.rows)
+            rows = min(sizes.rows(row_pace.DECODED_BYTES), most)
+            return rows // batch_size * batch_size or rows
+
         # Read in the order in which they lie in the file, so that none of its pieces is needed twice.
         stored = sorted(columns, key=self.schema.names.index)
         # Not where Arrow would call back into Python: requests to a store belong to the thread that asks.
         in_threads = isinstance(self._stream, pa.NativeFile) and self.num_rows > _FEW_ROWS
-        for read in self._file.iter_batches(rows, columns=stored, use_threads=in_threads):
-            batch = read.select(list(columns))
-            for start in range(0, batch.num_rows, batch_size):
-                yield batch.slice(start, batch_size)
+        for read in file.iter_batches(next_rows(), columns=stored, use_threads=in_threads):
+            sizes.passed(read.num_rows)
+            if pace is not None:
+                pace.took(read.num_rows, _size(read) if sizes.references else read.get_total_buffer_size())
+            # Arrow looks at the size of a batch whenever it decodes one.
+            file.reader.set_batch_size(next_rows())
+            for batch in expanded(read.select(list(columns)), row_pace.DECODED_BYTES):
+                for start in range(0, batch.num_rows, batch_size):
+                    yield batch.slice(start, batch_size)
+
+    def _opened(self) -> pq.ParquetFile:
+        """The file. Columns of logical types that Arrow does not know, and refuses whole files for, come without."""
+        try:
+            return pq.ParquetFile(self._stream)
+        except (OSError, pa.ArrowException) as error:
+            if "LogicalType" not in str(error):
+                raise
+            metadata, self._unknown = without_unknown_types(self._stream)
+            return pq.ParquetFile(self._stream, metadata=metadata)
+
+    def _explained(self, columns: Sequence[str], error: Exception) -> Exception:
+        """An error of Arrow's, or what it means where the file is sound: pyarrow does not read a column of it."""
+        for name in columns:
+            if (own := self._error_of(name)) is not None:
+                reason = self._reason(name, own)
+                return error if reason is None else UnsupportedContentError(reason, name)
+        return error
+
+    def _error_of(self, column: str) -> Exception | None:
+        """How Arrow fails at a column; None: it does not."""
+        try:
+            for _ in self._file.iter_batches(FIRST_ROWS, columns=[column], use_threads=False):
+                pass
+        except (pa.ArrowException, OSError) as error:
+            return error
+        return None
+
+    def _reason(self, column: str, error: Exception) -> str | None:
+        if isinstance(error, pa.ArrowNotImplementedError) or any(word in str(error) for word in _NOT_IMPLEMENTED):
+            return f"pyarrow {pa.__version__} does not read it ({error}). Install a newer pyarrow, or read without it"
+        if int(pa.__version__.partition(".")[0]) < _KNOWS_EMPTY_PAGES and self._has_empty_page(column):
+            return (
+                f"pyarrow {pa.__version__} does not read its data pages without values, which Java writes for nulls "
+                f"with 'parquet.writer.version' = 'v2'. Install pyarrow {_KNOWS_EMPTY_PAGES} or later, or read without "
+                "the column"
+            )
+        return None
+
+    def _has_empty_page(self, column: str) -> bool:
+        for first, length in self._ranges([column]):
+            self._stream.seek(first)
+            try:
+                if has_empty_page(bytes(self._stream.read(length))):
+                    return True
+            except (ValueError, LookupError, TypeError):
+                return False
+        return False
 
     def _ranges(self, columns: Sequence[str]) -> list[tuple[int, int]]:
         """Where the bytes of columns lie, as the footer has it, in the order in which they are read: first, length."""
@@ -82,98 +166,18 @@ class ParquetSource:
                     found.append((first, chunk.total_compressed_size))
         return found
 
-    def _rows_in_bytes(self, columns: Sequence[str]) -> int:
-        """How many rows take about `_DECODED_BYTES`, without what dictionaries save."""
-        wanted = frozenset(columns)
-        metadata = self._file.metadata
-        size = 0
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            chunks = (group.column(index) for index in range(group.num_columns))
-            size += sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.partition(".")[0] in wanted)
-        return _DECODED_BYTES * self.num_rows // max(size, 1)
 
-    def _check_int96(self, columns: Sequence[str], batch_size: int) -> None:
-        """Look at INT96 timestamps as microseconds first: as nanoseconds Arrow wraps them silently.
-
-        Years 2262 to 2846 cannot be told from times before 1970 as Java writes them, and pass.
-        """
-        leaves = (self._file.schema.column(index) for index in range(len(self._file.schema)))
-        paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
-        names = [name for name in columns if any(path == name or path.startswith(f"{name}.") for path in paths)]
-        if not names:
-            return
-        coarse = pq.ParquetFile(self._stream, coerce_int96_timestamp_unit="us")
-        for batch in coarse.iter_batches(batch_size, columns=names, use_threads=False):
-            for array in batch.columns:
-                _check_nanoseconds(array)
+def _size(batch: pa.RecordBatch) -> int:
+    """Bytes of rows without their dictionaries, which are those of many more rows."""
+    return sum(each.get_total_buffer_size() for each in batch.columns if not pa.types.is_dictionary(each.type))
 
 
-def _check_nanoseconds(array: pa.Array) -> None:
-    if pa.types.is_struct(array.type):
-        for child in array.flatten():
-            _check_nanoseconds(child)
-    elif pa.types.is_map(array.type):
-        _check_nanoseconds(array.keys)
-        _check_nanoseconds(array.items)
-    elif pa.types.is_list(array.type):
-        _check_nanoseconds(array.flatten())
-    elif pa.types.is_timestamp(array.type) and array.type.unit == "us":
-        micros = array.cast(pa.int64())
-        moved = pc.subtract(micros, _NEGATIVE_TIME_OF_DAY)
-        fits = pc.or_(pc.less_equal(pc.abs(micros), _LIMIT), pc.less_equal(pc.abs(moved), _LIMIT + 1))
-        if not pc.all(fits, min_count=0).as_py():
-            raise UnsupportedTableError(
-                "A timestamp of precision 7 to 9 lies before 1677 or after 2262, where Arrow's nanoseconds end."
-            )
-
-
-def _holds_vectors(kind: pa.DataType) -> bool:
+def _is_changed_by_arrow(kind: pa.DataType) -> bool:
+    """Whether Arrow's schema, which its writer left in the footer, makes of a column what is not read as it is."""
     children = (kind.field(index).type for index in range(kind.num_fields))
-    return bool(pa.types.is_fixed_size_list(kind) or any(map(_holds_vectors, children)))
+    changed = pa.types.is_fixed_size_list(kind) or pa.types.is_dictionary(kind)
+    return bool(changed or any(map(_is_changed_by_arrow, children)))
 
 
-def _without_arrow_schema(stream: Any) -> Any:
-    """The same file, but that Arrow does not find the schema which a writer that used Arrow left in the footer."""
-    stream.seek(-8, io.SEEK_END)
-    end = stream.tell()
-    length = int.from_bytes(stream.read(4), "little")
-    start = end - length
-    stream.seek(start)
-    return _Overlaid(stream, start, bytes(stream.read(length)).replace(_ARROW_SCHEMA, _NO_SCHEMA))
-
-
-class _Overlaid(io.RawIOBase):
-    """A file with other bytes in one place.
-
-    Args:
-        stream: The file, which can seek.
-        start: Where the bytes belong.
-        data: The bytes.
-    """
-
-    def __init__(self, stream: Any, start: int, data: bytes) -> None:
-        self._stream = stream
-        self._start = start
-        self._data = data
-
-    def read(self, size: int | None = -1) -> bytes:
-        position = self._stream.tell()
-        found = bytes(self._stream.read(-1 if size is None else size))
-        skipped = position - self._start
-        ahead = found[: max(0, -skipped)]
-        laid = self._data[max(0, skipped) : max(0, skipped + len(found))]
-        return ahead + laid + found[len(ahead) + len(laid) :]
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._stream.seek(offset, whence)
-        return self.tell()
-
-    def tell(self) -> int:
-        return int(self._stream.tell())
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+def _holds_int96(schema: pq.ParquetSchema) -> bool:
+    return any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from pypaimon.streaming.formats.library_files import MOST_ROWS, decoding, library, local_copy
+from pypaimon.streaming.formats.library_files import decoding, library, local_copy, rows_at_once
 
 
 class VortexSource:
@@ -34,14 +34,18 @@ class VortexSource:
         """All rows in stored order; of the columns named, at least one."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         with decoding():
-            reader = self._file.scan(list(columns), batch_size=min(batch_size, MOST_ROWS)).to_arrow()
+            rows = rows_at_once(self.num_rows, batch_size, lambda most: self._scan(schema, limit=most))
+            batches = self._scan(schema, batch_size=rows)
         while True:
             with decoding():
-                batch = next(reader, None)
-                if batch is None:
-                    return
-                batch = batch.select(list(columns)).cast(schema)
+                batch = next(batches, None)
+            if batch is None:
+                return
             yield batch
+
+    def _scan(self, schema: pa.Schema, **options: int) -> Iterator[pa.RecordBatch]:
+        reader = self._file.scan(schema.names, **options).to_arrow()
+        return (batch.select(schema.names).cast(schema) for batch in reader)
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

@@ -83,9 +83,11 @@ class BlockingStreamWriter(_Writer):
         on_new_column: OnNewColumn = "fail",
         time_unit: TimeUnit | None = None,
         time_zone: str | None = None,
+        unavailable_value_placeholder: str | None = None,
     ) -> None:
         """As `StreamWriter.write_changes`; blocks."""
-        self._opened.write_changes(records, ChangeSettings(format, on_new_column, time_unit, time_zone))
+        settings = ChangeSettings(format, on_new_column, time_unit, time_zone, unavailable_value_placeholder)
+        self._opened.write_changes(records, settings)
 
     def commit(
         self,
@@ -170,6 +172,7 @@ class StreamWriter(_Writer):
         on_new_column: OnNewColumn = "fail",
         time_unit: TimeUnit | None = None,
         time_zone: str | None = None,
+        unavailable_value_placeholder: str | None = None,
     ) -> None:
         """Take the rows that change records of a database tell of, as `write` takes rows, and all of them or none.
 
@@ -187,7 +190,10 @@ class StreamWriter(_Writer):
                 was written before is committed together with what comes behind the new column.
             time_unit: Unit of numbers in columns of TIMESTAMP and TIME, where the records do not say it.
             time_zone: Zone of clocks on the wall, where the time has a zone and its column none, or the other way
-                round.
+                round. All numbers that Debezium writes for moments are such clocks. A clock in an hour that comes
+                twice means the first one; one in an hour that is left out counts on from before the change.
+            unavailable_value_placeholder: What the connector's `unavailable.value.placeholder` says, if that is not
+                Debezium's default. For "debezium-json".
 
         Raises:
             StreamConfigError: A setting is none, or another call is under way. Nothing was taken; the writer goes on.
@@ -197,7 +203,7 @@ class StreamWriter(_Writer):
             SchemaChangeRefusedError: The catalog does not alter the table. Nothing was taken; the writer goes on.
             PaimonStreamError, OSError: As `write`.
         """
-        settings = ChangeSettings(format, on_new_column, time_unit, time_zone)
+        settings = ChangeSettings(format, on_new_column, time_unit, time_zone, unavailable_value_placeholder)
         await self._call(self._opened.write_changes, records, settings)
 
     async def commit(

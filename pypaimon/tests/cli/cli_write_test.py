@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import signal
@@ -293,6 +294,30 @@ def test_change_records_by_line(program: Program, catalog: Any, tmp_path: Path) 
     )
     assert program(*arguments, "--on-new-column", "add").code == 0
     assert [(row["id"], row["name"], row["extra"]) for row in held(catalog)] == [(1, "b", None), (2, "c", 1)]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(program: Program, catalog: Any, tmp_path: Path) -> None:
+    for name, rest in (("rows.jsonl", []), ("changes.json", ["--changes", "maxwell-json"])):
+        key = len(rest)
+        row = {"id": key, "name": "ä"}
+        path = tmp_path / name
+        for blank in (b"", b"\n"):
+            line = json.dumps({"type": "insert", "data": row} if rest else row).encode()
+            path.write_bytes(codecs.BOM_UTF8 + blank + line)
+            assert program("write", "db.t", str(path), *rest).code == 0
+    assert ids(catalog) == [0, 2]
+
+
+def test_the_placeholder_of_a_connector(program: Program, catalog: Any, tmp_path: Path) -> None:
+    path = tmp_path / "changes.json"
+    path.write_text(json.dumps({"op": "c", "before": None, "after": {"id": 1, "name": "left out"}}))
+    arguments = ["write", "db.t", str(path), "--unavailable-value-placeholder", "left out"]
+    found = program(*arguments, "--changes", "debezium-json")
+    assert found.code == 1 and "line 1, column 'name': the database did not say the value" in found.err
+    found = program(*arguments, "--changes", "maxwell-json")
+    assert found.code == 2 and "--unavailable-value-placeholder: expected None for 'maxwell-json'" in found.err
+    found = program(*arguments, "--format", "jsonl")
+    assert found.code == 2 and "is for --changes debezium-json" in found.err
 
 
 def test_errors_name_the_line_of_the_input_also_behind_what_is_passed_over(

@@ -24,7 +24,7 @@ from pypaimon.streaming.errors import CorruptTableError, SchemaChangedError, Uns
 from pypaimon.streaming.files.casts import CastError, cast
 from pypaimon.streaming.files.data_files import read_file
 from pypaimon.streaming.files.schema_mapping import map_columns
-from pypaimon.streaming.formats import parquet_source as parquet_files
+from pypaimon.streaming.formats import row_pace
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.plan import SplitMode
 from pypaimon.streaming.model.system_columns import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND
@@ -152,21 +152,6 @@ def read_all(table: Any, file: Any, **arguments: Any) -> pa.Table:
     directory = TableDirectory.of(table)
     arguments.setdefault("schema_id", table.table_schema.id)
     return pa.Table.from_batches(read_file(directory, file, table.fields, **arguments))
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_parquet_timestamps_beyond_nanoseconds_are_refused(warehouse: Any, nested: bool) -> None:
-    """TIMESTAMP(9) is INT96, which Arrow would wrap to another time."""
-    stored, wanted = pa.timestamp("us"), pa.timestamp("ns")
-    values = [datetime(9999, 12, 31), datetime(2262, 4, 11), None]
-    columns = [pa.array([[value] if nested else value], pa.list_(stored) if nested else stored) for value in values]
-    table = create_table(warehouse, "t", pa.schema([("ts", pa.list_(wanted) if nested else wanted)]))
-    far, near, none = (
-        put(table, f"{index}.parquet", pa.table({"ts": column}), int96=True) for index, column in enumerate(columns)
-    )
-    assert read_all(table, near).num_rows == read_all(table, none).num_rows == 1
-    with pytest.raises(UnsupportedTableError, match="after 2262"):
-        read_all(table, far)
 
 
 def optional(kind: Any) -> list[Any]:
@@ -341,7 +326,7 @@ def test_wide_rows_come_in_smaller_batches(warehouse: Any, monkeypatch: pytest.M
     table = create_table(warehouse, "t", FLAT)
     rows = pa.table({"id": range(300), "v": [f"{number:0100}" for number in range(300)]}, FLAT)
     file = put(table, "a.parquet", rows)
-    monkeypatch.setattr(parquet_files, "_DECODED_BYTES", 3000)
+    monkeypatch.setattr(row_pace, "DECODED_BYTES", 3000)
     batches = list(reader(table, batch_size=100).iter_batches([split(SplitMode.ROWS, [file])]))
     assert sum(batch.num_rows for batch in batches) == 300
     assert max(batch.nbytes for batch in batches) < 4000

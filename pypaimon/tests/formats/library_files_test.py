@@ -69,6 +69,19 @@ def table_of(catalog: Any, file_format: str) -> Any:
     return create_table(catalog, file_format, COLUMNS[file_format], options={"file.format": file_format})
 
 
+@pytest.mark.parametrize("file_format", [name for name in FORMATS if name != "mosaic"])
+def test_wide_rows_come_in_batches_of_so_many_bytes(warehouse: Any, file_format: str) -> None:
+    """Of Mosaic a row group is the least that its library reads."""
+    schema = pa.schema([("id", pa.int64()), ("s", pa.string())])
+    table = create_table(warehouse, "t", schema, options={"file.format": file_format})
+    texts = [chr(97 + n % 5) * 20_000 for n in range(3000)]
+    files = write(table, pa.table({"id": range(3000), "s": texts}, schema))
+    assert sum(file.file_size for file in files) < 20_000_000
+    batches = list(reader(table, include_row_kind=False).iter_batches([split(SplitMode.ROWS, files)]))
+    assert pa.Table.from_batches(batches)["s"].to_pylist() == texts
+    assert max(batch.nbytes for batch in batches) < 24 << 20
+
+
 @pytest.mark.parametrize("projection", [None, ("s", "id"), ("l",)])
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_values_of_every_type(warehouse: Any, file_format: str, projection: tuple[str, ...] | None) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pypaimon.streaming.formats import parquet_sizes, row_pace
 from pypaimon.streaming.formats import parquet_source as parquet_files
 from pypaimon.streaming.formats.parquet_source import ParquetSource
 
@@ -19,23 +22,41 @@ pytestmark = pytest.mark.slow
     batch_size=st.integers(1, 50),
     decoded=st.integers(1, 5000),
     few_rows=st.sampled_from([0, 1000]),
-    columns=st.sampled_from([["k"], ["s", "k"], ["r"], ["k", "s", "r"]]),
+    harmless=st.sampled_from([0, 1 << 26]),
+    columns=st.sampled_from([["k"], ["s", "k"], ["r"], ["k", "s", "r"], ["d", "k"], ["l", "d"], ["k", "l", "s", "d"]]),
+    lengths=st.lists(st.none() | st.integers(0, 300), min_size=1, max_size=5),
+    options=st.sampled_from(
+        [{}, {"use_dictionary": False}, {"dictionary_pagesize_limit": 200, "write_batch_size": 8, "data_page_size": 64}]
+    ),
 )
 def test_batches_hold_the_rows_of_the_file(
-    groups: list[int], batch_size: int, decoded: int, few_rows: int, columns: list[str]
+    groups: list[int],
+    batch_size: int,
+    decoded: int,
+    few_rows: int,
+    harmless: int,
+    columns: list[str],
+    lengths: list[int | None],
+    options: dict[str, Any],
 ) -> None:
+    """Also where texts come as entries of dictionaries, and where only decoding shows how long they are."""
     out = pa.BufferOutputStream()
     numbers = pa.array(range(sum(groups)), pa.int64())
     rows = pa.StructArray.from_arrays([numbers, numbers.cast(pa.string())], ["a", "b"])
-    table = pa.table({"k": numbers, "s": numbers.cast(pa.string()), "r": rows})
-    with pq.ParquetWriter(out, table.schema) as writer:
+    texts = [None if length is None else "x" * length for length in lengths]
+    repeated = pa.array([texts[number % len(texts)] for number in range(sum(groups))])
+    lists = pa.array([[texts[number % len(texts)]] * (number % 3) for number in range(sum(groups))])
+    table = pa.table({"k": numbers, "s": numbers.cast(pa.string()), "r": rows, "d": repeated, "l": lists})
+    with pq.ParquetWriter(out, table.schema, **options) as writer:
         start = 0
         for size in groups:
             writer.write_table(table.slice(start, size))
             start += size
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_files, "_DECODED_BYTES", decoded)
+        patch.setattr(row_pace, "DECODED_BYTES", decoded)
         patch.setattr(parquet_files, "_FEW_ROWS", few_rows)
+        patch.setattr(parquet_files, "_FIRST_BYTES", decoded)
+        patch.setattr(parquet_sizes, "_HARMLESS", harmless)
         batches = list(ParquetSource(pa.BufferReader(out.getvalue())).batches(columns, batch_size))
     assert all(0 < batch.num_rows <= batch_size for batch in batches)
     found = pa.Table.from_batches(batches)
@@ -51,6 +72,6 @@ def test_rows_that_a_dictionary_makes_small_are_decoded_in_bounded_memory() -> N
     batches = ParquetSource(pa.BufferReader(content)).batches(["s"], 1 << 19)
     before = pa.total_allocated_bytes()
     first = next(batches)
-    # Strings of 100 bytes and their offsets; all of the file would be twice as much.
-    assert pa.total_allocated_bytes() - before < 1.5 * 104 * first.num_rows
+    # Values, and as much as that for what refers to them; all of the file would be 125 MB.
+    assert pa.total_allocated_bytes() - before < 2 * row_pace.DECODED_BYTES
     assert first.num_rows + sum(batch.num_rows for batch in batches) == 1_200_000

@@ -156,6 +156,15 @@ def test_maxwell_tells_what_changed() -> None:
     ]
 
 
+def test_ticdc_has_the_deleted_row_in_old() -> None:
+    row = {"id": 3, "name": "I am a creature of light.", "weight": 5.444}
+    for data in (None, {}):
+        deleted = maxwell("delete", data, row)
+        assert changed([deleted], "maxwell-json", PRODUCTS) == [("-D", 3, row["name"], 5.444)]
+    with pytest.raises(BadChangeError, match="record 1, column 'data': the row is missing"):
+        read_changes([maxwell("delete")], "maxwell-json", ["id"])
+
+
 def test_numbers_of_maxwell_keep_their_digits() -> None:
     text = '{"type":"insert","data":{"id":1,"sum":1234567890123456789.10}}'
     columns = fields(id="INT", sum="DECIMAL(38, 2)")

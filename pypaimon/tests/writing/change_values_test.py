@@ -134,6 +134,26 @@ def test_clocks_of_a_zone_around_the_change_of_the_hour() -> None:
     assert one("2026-07-01 12:00:00", "TIMESTAMP_LTZ(3)", "UTC") == datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 
 
+@pytest.mark.parametrize(
+    ("clock", "zone", "hour", "minute"),
+    [
+        # The clock goes from 02:00 to 03:00, or (Lord Howe) from 02:00 to 02:30.
+        ("2026-03-29 01:59:59", "Europe/Berlin", 0, 59),
+        ("2026-03-29 02:30:00", "Europe/Berlin", 1, 30),
+        ("2026-03-29 03:30:00", "Europe/Berlin", 1, 30),
+        ("2026-10-04 02:15:00", "Australia/Lord_Howe", 15, 45),
+        # From 03:00 back to 02:00, or from 02:00 back to 01:30.
+        ("2026-10-25 02:30:00", "Europe/Berlin", 0, 30),
+        ("2026-10-25 03:00:00", "Europe/Berlin", 2, 0),
+        ("2026-04-05 01:45:00", "Australia/Lord_Howe", 14, 45),
+    ],
+)
+def test_clocks_that_a_zone_leaves_out_or_has_twice(clock: str, zone: str, hour: int, minute: int) -> None:
+    """As with Java's `LocalDateTime.atZone`."""
+    found = one(clock, "TIMESTAMP_LTZ(3)", zone)
+    assert (found.hour, found.minute) == (hour, minute)
+
+
 def test_nested_values() -> None:
     moments = ArrayType(True, AtomicType("DATE"))
     assert nested(["2026-11-21", None], moments) == [date(2026, 11, 21), None]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import ArrayType, AtomicType, DataField
 from pypaimon.streaming.writing.changes.change_reader import read_changes
 from pypaimon.streaming.writing.changes.records import BadChangeError
 from support.tables.change_rows import changed, fields
@@ -179,11 +186,151 @@ def test_numbers_of_moments_need_a_unit() -> None:
     ]
 
 
-@pytest.mark.parametrize("placeholder", ["__debezium_unavailable_value", ["__debezium_unavailable_value"]])
-def test_a_value_that_postgresql_left_out_is_no_value(placeholder: Any) -> None:
-    records = [event("c", None, SCOOTER), event("u", None, {**SCOOTER, "description": placeholder})]
-    with pytest.raises(BadChangeError, match=r"record 2, column 'description': .*REPLICA IDENTITY FULL"):
-        read_changes(records, "debezium-json", ["id"])
+CLOCKS = [
+    ({"type": "int64", "name": "io.debezium.time.Timestamp"}, lambda micros: micros // 1000),
+    ({"type": "int64", "name": "io.debezium.time.MicroTimestamp"}, lambda micros: micros),
+    ({"type": "int64", "name": "io.debezium.time.NanoTimestamp"}, lambda micros: micros * 1000),
+    ({"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}, lambda micros: micros // 1000),
+    ({"type": "string", "name": "io.debezium.time.IsoTimestamp"}, lambda micros: f"{after(microseconds=micros)}Z"),
+    ({"type": "string"}, lambda micros: str(after(microseconds=micros))),
+]
+ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kathmandu")
+
+
+def of_clock(clock: datetime, kind: str, zone: str | None, which: int) -> Any:
+    """What a clock on the wall becomes, in one of the ways that Debezium writes it."""
+    declared, spelled = CLOCKS[which]
+    value = spelled((clock - datetime(1970, 1, 1)) // timedelta(microseconds=1))
+    record = {"schema": schema({**declared, "field": "v"}), "payload": event("c", None, {"id": 1, "v": value})}
+    ((_, _, found),) = changed([record], "debezium-json", fields(id="BIGINT", v=kind), time_zone=zone)
+    return found
+
+
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), st.sampled_from(ZONES))
+def test_a_clock_on_the_wall_is_one_moment_however_it_is_written(clock: datetime, zone: str) -> None:
+    clock = clock.replace(microsecond=clock.microsecond // 1000 * 1000)
+    for which in range(len(CLOCKS)):
+        assert of_clock(clock, "TIMESTAMP(3)", None, which) == clock
+        assert of_clock(clock, "TIMESTAMP(3)", zone, which) == clock
+        expected = clock.replace(tzinfo=ZoneInfo(zone)).astimezone(timezone.utc)
+        assert of_clock(clock, "TIMESTAMP_LTZ(3)", zone, which) == expected
+
+
+@pytest.mark.parametrize("which", range(len(CLOCKS)))
+def test_a_clock_on_the_wall_is_no_moment_without_its_zone(which: int) -> None:
+    with pytest.raises(BadChangeError, match=r"column 'v': .*it has no time zone, and the column needs one"):
+        of_clock(datetime(2026, 1, 1, 12), "TIMESTAMP_LTZ(3)", None, which)
+
+
+def test_numbers_without_a_schema_are_clocks_on_the_wall_and_plain_ones_with_a_schema_count_as_the_column() -> None:
+    noon, columns = {"id": 1, "v": 1767268800000}, fields(id="BIGINT", v="TIMESTAMP_LTZ(3)")
+    with pytest.raises(BadChangeError, match="it has no time zone"):
+        changed([event("c", None, noon)], "debezium-json", columns, time_unit="ms")
+    plain = {"schema": schema({"type": "int64", "field": "v"}), "payload": event("c", None, noon)}
+    for record, zone, hour in (
+        (event("c", None, noon), "Europe/Berlin", 11),
+        (event("c", None, noon), "UTC", 12),
+        (plain, "Europe/Berlin", 12),
+        (plain, None, 12),
+    ):
+        ((_, _, found),) = changed([record], "debezium-json", columns, time_unit="ms", time_zone=zone)
+        assert found == datetime(2026, 1, 1, hour, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [
+        ({"type": "int64", "name": "io.debezium.time.Timestamp"}, 1767268800000),
+        ({"type": "string", "name": "io.debezium.time.IsoTimestamp"}, "2026-01-01T12:00:00Z"),
+    ],
+)
+def test_clocks_on_the_wall_inside_of_arrays(item: dict[str, Any], value: Any) -> None:
+    moments = ArrayType(True, AtomicType("TIMESTAMP_LTZ(3)"))
+    declared = schema({"type": "array", "items": item, "field": "v"})
+    record = {"schema": declared, "payload": event("c", None, {"v": [value]})}
+    columns = [DataField(0, "v", moments)]
+    found = changed([record], "debezium-json", columns, (), time_unit="ms", time_zone="Europe/Berlin")
+    assert found == [("+I", [datetime(2026, 1, 1, 11, tzinfo=timezone.utc)])]
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "column", "expected"),
+    [
+        ("IsoDate", "2026-11-21Z", "DATE", date(2026, 11, 21)),
+        ("IsoTime", "10:15:30.5Z", "TIME", time(10, 15, 30, 500000)),
+        ("IsoTimestamp", "2026-11-21T10:15:30Z", "STRING", "2026-11-21T10:15:30Z"),
+    ],
+)
+def test_the_z_of_isostring_says_nothing(declared: str, value: str, column: str, expected: Any) -> None:
+    types = schema({"type": "string", "name": f"io.debezium.time.{declared}", "field": "v"})
+    record = {"schema": types, "payload": event("c", None, {"id": 1, "v": value})}
+    assert changed([record], "debezium-json", fields(id="BIGINT", v=column)) == [("+I", 1, expected)]
+
+
+def placeholders(raw: bytes, text: str) -> dict[str, Any]:
+    """What Debezium writes for a value that is not known, by type of column and `*.handling.mode`."""
+    return {
+        "text": text,
+        "bytea as bytes": base64.b64encode(raw).decode(),
+        "blob as base64-url-safe": base64.urlsafe_b64encode(raw).decode(),
+        "blob as hex": raw.hex(),
+        "text[]": [text],
+        "bytea[]": [base64.b64encode(raw).decode()],
+        "integer[], date[], bigint[]": [int.from_bytes([byte], "big", signed=True) for byte in raw],
+        "uuid[]": [str(UUID(bytes=hashlib.md5(raw).digest(), version=3))],
+        "hstore as map": {text: text},
+        "hstore as json": json.dumps({text: text}, separators=(",", ":"), ensure_ascii=False),
+    }
+
+
+PLACEHOLDERS = [
+    (None, placeholders(b"__debezium_unavailable_value", "__debezium_unavailable_value")),
+    ('left "out" ä', placeholders('left "out" ä'.encode(), 'left "out" ä')),
+    ("hex:00ff7f", placeholders(b"\x00\xff\x7f", "\x00\ufffd\x7f")),
+]
+
+
+@pytest.mark.parametrize(
+    ("setting", "placeholder"),
+    [
+        pytest.param(setting, value, id=f"{setting}, {of}")
+        for setting, all_ in PLACEHOLDERS
+        for of, value in all_.items()
+    ],
+)
+def test_a_value_that_the_database_did_not_say_is_no_value(setting: str | None, placeholder: Any) -> None:
+    unknown = {**SCOOTER, "description": placeholder}
+    for new in (event("c", None, unknown), event("u", SCOOTER, unknown)):
+        with pytest.raises(BadChangeError, match=r"record 2, column 'description': .*REPLICA IDENTITY FULL"):
+            read_changes([event("c", None, SCOOTER), new], "debezium-json", ["id"], setting)
+    old = [event("u", unknown, SCOOTER), event("d", unknown)]
+    assert changed(old, "debezium-json", PRODUCTS, placeholder=setting) == [
+        ("-U", *OLD[:2], None, OLD[3]),
+        ("+U", *OLD),
+        ("-D", *OLD[:2], None, OLD[3]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", ["__debezium", "", [], [95, 95], {}, {"__debezium_unavailable_value": "a"}, [None], 1]
+)
+def test_what_only_resembles_a_placeholder_is_a_value(value: Any) -> None:
+    (found,) = read_changes([event("c", None, {"id": 1, "v": value})], "debezium-json", ["id"])
+    assert found.values("v") == [value]
+
+
+def test_java_names_the_uuid_of_a_placeholder() -> None:
+    unknown = ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]
+    with pytest.raises(BadChangeError, match="column 'v'"):
+        read_changes([event("c", None, {"id": 1, "v": unknown})], "debezium-json", ["id"])
+
+
+@pytest.mark.parametrize("setting", ["", "hex:", "hex:0", "hex:xy"])
+def test_placeholders_that_are_none(setting: str) -> None:
+    with pytest.raises(StreamConfigError, match=f"unavailable_value_placeholder: .*, got '{setting}'"):
+        read_changes([], "debezium-json", ["id"], setting)
+    with pytest.raises(StreamConfigError, match="expected None for 'canal-json'"):
+        read_changes([], "canal-json", ["id"], "x")
 
 
 @pytest.mark.parametrize(

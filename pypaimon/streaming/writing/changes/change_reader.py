@@ -24,16 +24,11 @@ from pypaimon.streaming.writing.changes.records import (
     UnreadableError,
     parsed,
 )
+from pypaimon.streaming.writing.changes.unavailable_values import UnavailableValue
 from pypaimon.streaming.writing.changes.values import BadValueError, Reading, column_of
 
 ChangeFormatName = Literal["debezium-json", "canal-json", "maxwell-json"]
 TimeUnit = Literal["ms", "us", "ns"]
-
-_FORMATS: Mapping[str, type[ChangeFormat]] = {
-    "debezium-json": DebeziumJson,
-    "canal-json": CanalJson,
-    "maxwell-json": MaxwellJson,
-}
 
 
 @dataclass(slots=True)
@@ -65,10 +60,27 @@ class Changes:
         return [row.get(name) for row in self.rows]
 
 
-def check_format(name: str) -> None:
-    """Raise StreamConfigError unless it is a format of change records."""
-    if name not in _FORMATS:
-        raise StreamConfigError(f"format: expected {', '.join(map(repr, _FORMATS))}, got {name!r}")
+def format_of(name: str, placeholder: str | None) -> ChangeFormat:
+    """A format of change records.
+
+    Args:
+        name: One of `ChangeFormatName`.
+        placeholder: Debezium's `unavailable.value.placeholder`; None: its default.
+
+    Raises:
+        StreamConfigError: There is no such format, or it has no placeholders of this kind.
+    """
+    if name not in get_args(ChangeFormatName):
+        expected = ", ".join(map(repr, get_args(ChangeFormatName)))
+        raise StreamConfigError(f"format: expected {expected}, got {name!r}")
+    if name == "debezium-json":
+        try:
+            return DebeziumJson(UnavailableValue() if placeholder is None else UnavailableValue(placeholder))
+        except ValueError as error:
+            raise StreamConfigError(f"unavailable_value_placeholder: {error}, got {placeholder!r}") from error
+    if placeholder is not None:
+        raise StreamConfigError(f"unavailable_value_placeholder: expected None for {name!r}, which has no placeholders")
+    return CanalJson() if name == "canal-json" else MaxwellJson()
 
 
 def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
@@ -81,7 +93,9 @@ def reading_of(time_unit: str | None, time_zone: str | None) -> Reading:
         raise StreamConfigError(f"time_zone: {error}") from error
 
 
-def read_changes(records: Iterable[Record], form: str, keys: Sequence[str]) -> list[Changes]:
+def read_changes(
+    records: Iterable[Record], form: str, keys: Sequence[str], placeholder: str | None = None
+) -> list[Changes]:
     """The rows that change records tell of, in their order.
 
     An update whose key changes is a delete and an insert, so that the old row goes also where only what is new is
@@ -91,13 +105,13 @@ def read_changes(records: Iterable[Record], form: str, keys: Sequence[str]) -> l
         records: One message each.
         form: A name of `ChangeFormatName`.
         keys: The primary key of the table.
+        placeholder: As `format_of`.
 
     Raises:
-        StreamConfigError: There is no such format.
+        StreamConfigError: There is no such format, or it has no placeholders.
         BadChangeError: A record cannot be read; says which and why.
     """
-    check_format(form)
-    reader = _FORMATS[form]()
+    reader = format_of(form, placeholder)
     found: list[Changes] = []
     types: Any = None
     for number, record in enumerate(records, 1):

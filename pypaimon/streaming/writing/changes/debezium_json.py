@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from pypaimon.streaming.writing.changes.records import Declared, Event, Row, UnreadableError, needed_row, row_of
+from pypaimon.streaming.writing.changes.unavailable_values import UnavailableValue
 
-_UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
 _TYPES = {
     "int8": "TINYINT",
     "int16": "SMALLINT",
@@ -26,13 +26,17 @@ _MEANINGS: dict[Any, Declared] = {
     "io.debezium.time.Time": Declared("TIME(3)", "ms"),
     "io.debezium.time.MicroTime": Declared("TIME(3)", "us"),
     "io.debezium.time.NanoTime": Declared("TIME(3)", "ns"),
-    "io.debezium.time.Timestamp": Declared("TIMESTAMP(3)", "ms"),
-    "io.debezium.time.MicroTimestamp": Declared("TIMESTAMP(6)", "us"),
-    "io.debezium.time.NanoTimestamp": Declared("TIMESTAMP(9)", "ns"),
+    "io.debezium.time.Timestamp": Declared("TIMESTAMP(3)", "ms", clock="numbers"),
+    "io.debezium.time.MicroTimestamp": Declared("TIMESTAMP(6)", "us", clock="numbers"),
+    "io.debezium.time.NanoTimestamp": Declared("TIMESTAMP(9)", "ns", clock="numbers"),
     "io.debezium.time.ZonedTimestamp": Declared("TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+    # With `time.precision.mode` = `isostring` Debezium puts a Z after each clock, whatever its zone.
+    "io.debezium.time.IsoDate": Declared("DATE", clock="all"),
+    "io.debezium.time.IsoTime": Declared("TIME(3)", clock="all"),
+    "io.debezium.time.IsoTimestamp": Declared("TIMESTAMP(6)", clock="all"),
     "org.apache.kafka.connect.data.Date": Declared("DATE", "d"),
     "org.apache.kafka.connect.data.Time": Declared("TIME(3)", "ms"),
-    "org.apache.kafka.connect.data.Timestamp": Declared("TIMESTAMP(3)", "ms"),
+    "org.apache.kafka.connect.data.Timestamp": Declared("TIMESTAMP(3)", "ms", clock="numbers"),
 }
 _MOST_DIGITS = 38
 
@@ -41,10 +45,15 @@ class DebeziumJson:
     """Events of Debezium: `op` is c (create), r (read in a snapshot), u (update) or d (delete).
 
     An update without the row before (PostgreSQL's REPLICA IDENTITY DEFAULT) becomes +U alone. Messages of the
-    database's log (op m) change no row. Tombstones are passed over: the delete before them said it.
+    database's log (op m) change no row. Tombstones are passed over: the delete before them said it. A value that the
+    database did not say is an error in a new row, and null in an old one, as in deletes that hold only the key.
     """
 
-    silent = Declared()
+    # All moments that Debezium writes as numbers are clocks of the database, without a zone.
+    silent = Declared(clock="numbers")
+
+    def __init__(self, unavailable: UnavailableValue) -> None:
+        self._unavailable = unavailable
 
     def read(self, record: Row) -> Event:
         """What an event says. See `ChangeFormat`."""
@@ -58,13 +67,13 @@ class DebeziumJson:
         types = _row_fields(record.get("schema"))
         op = payload.get("op")
         if op in ("c", "r"):
-            return Event([(INSERT, _available(needed_row(payload, "after")))], types)
+            return Event([(INSERT, self._complete(needed_row(payload, "after")))], types)
         if op == "u":
-            after, before = _available(needed_row(payload, "after")), row_of(payload, "before")
+            after, before = self._complete(needed_row(payload, "after")), row_of(payload, "before")
             changes = [(UPDATE_AFTER, after)]
-            return Event([(UPDATE_BEFORE, before), *changes] if before is not None else changes, types)
+            return Event([(UPDATE_BEFORE, self._known(before)), *changes] if before is not None else changes, types)
         if op == "d":
-            return Event([(DELETE, needed_row(payload, "before"))], types)
+            return Event([(DELETE, self._known(needed_row(payload, "before")))], types)
         if op == "m":
             return Event([])
         if op == "t":
@@ -79,6 +88,26 @@ class DebeziumJson:
     def declared(self, types: Any) -> Mapping[str, Declared]:
         """What Connect's schema says of the columns."""
         return {field["field"]: _declared(field) for field in types or () if isinstance(field.get("field"), str)}
+
+    def _complete(self, row: Row) -> Row:
+        """A new row.
+
+        Raises:
+            UnreadableError: A placeholder stands for one of its values.
+        """
+        for column, value in row.items():
+            if self._unavailable.is_in(value):
+                raise UnreadableError(
+                    "the database did not say the value, because it did not change (a placeholder of Debezium stands "
+                    "there): have it log whole rows (PostgreSQL: REPLICA IDENTITY FULL, MySQL: binlog_row_image=full), "
+                    "or have Debezium's ReselectColumnsPostProcessor fetch the value",
+                    column,
+                )
+        return row
+
+    def _known(self, row: Row) -> Row:
+        """An old row, null where a placeholder stands for a value."""
+        return {column: None if self._unavailable.is_in(value) else value for column, value in row.items()}
 
 
 def _row_fields(schema: Any) -> Sequence[Mapping[str, Any]] | None:
@@ -105,22 +134,13 @@ def _declared(field: Mapping[str, Any]) -> Declared:
             raise UnreadableError(f"expected the digits of a decimal, got {parameters!r}", "schema") from None
         fits = 0 <= scale <= digits <= _MOST_DIGITS
         return Declared(f"DECIMAL({digits}, {scale})" if fits else "STRING", scale=scale)
+    if str(kind) in _TYPES:
+        return Declared(_TYPES[str(kind)])
     # Arrays, maps and structs become text too, as their JSON.
-    return Declared(_TYPES.get(str(kind), "STRING"))
+    return Declared("STRING", clock=_clock_of_items(field.get("items")))
 
 
-def _available(row: Row) -> Row:
-    """The row, if the event holds all of it.
-
-    Raises:
-        UnreadableError: PostgreSQL left a value out that did not change; a placeholder stands there.
-    """
-    for column, value in row.items():
-        found = value[0] if isinstance(value, list) and len(value) == 1 else value
-        if isinstance(found, str) and found in _UNAVAILABLE:
-            raise UnreadableError(
-                "the database did not say the value, for it did not change (a placeholder of Debezium stands there): "
-                "set REPLICA IDENTITY FULL on the source table",
-                column,
-            )
-    return row
+def _clock_of_items(items: Any) -> Literal["numbers", "all"] | None:
+    """Which moments are clocks on the wall inside of a nested value."""
+    meaning = _MEANINGS.get(str(items.get("name"))) if isinstance(items, Mapping) else None
+    return "numbers" if meaning is None else meaning.clock

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pypaimon.streaming.model.row_kinds import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from pypaimon.streaming.writing.changes.records import Declared, Event, Row, UnreadableError, needed_row
+from pypaimon.streaming.writing.changes.records import Declared, Event, Row, UnreadableError, needed_row, row_of
 
 _NO_ROWS = (
     "bootstrap-start",
@@ -34,7 +34,9 @@ class MaxwellJson:
         if kind in ("insert", "bootstrap-insert"):
             return Event([(INSERT, needed_row(record, "data"))])
         if kind == "delete":
-            return Event([(DELETE, needed_row(record, "data"))])
+            # TiCDC has the deleted row in 'old', and no 'data'.
+            row = row_of(record, "data") or row_of(record, "old") or needed_row(record, "data")
+            return Event([(DELETE, row)])
         if kind == "update":
             after = needed_row(record, "data")
             return Event([(UPDATE_BEFORE, {**after, **needed_row(record, "old")}), (UPDATE_AFTER, after)])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from pypaimon.streaming.errors import PaimonStreamError
 
@@ -59,12 +59,15 @@ class Declared:
             or 1970; None: it does not say.
         scale: Digits behind the point, where a decimal comes as base64 of its unscaled value; None: it does not.
         latin: Whether bytes come as text, one character for each, and not as base64.
+        clock: Which moments are clocks on the wall, in a zone that nobody says: `numbers`, or `all`, also where their
+            text ends with a zone. None: text says it, and numbers count from 1970 in the column's own sense.
     """
 
     type: str | None = None
     unit: str | None = None
     scale: int | None = None
     latin: bool = False
+    clock: Literal["numbers", "all"] | None = None
 
 
 class Event(NamedTuple):

@@ -26,12 +26,15 @@ class ChangeSettings:
         time_unit: Of numbers that stand for moments and times of day, where the records do not say it: ms, us or ns.
         time_zone: The zone of clocks on the wall, where a time lacks a zone and its column has one, or the other way
             round.
+        unavailable_value_placeholder: What Debezium writes for a value that the database did not say; None: its
+            default.
     """
 
     form: str
     on_new_column: str = "fail"
     time_unit: str | None = None
     time_zone: str | None = None
+    unavailable_value_placeholder: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def table_changes(table: Any, records: Iterable[Record], settings: ChangeSetting
         raise StreamConfigError(
             f"write_changes: expected several records, such as a list, got {type(records).__name__}"
         )
-    found = read_changes(records, settings.form, table.primary_keys)
+    found = read_changes(records, settings.form, table.primary_keys, settings.unavailable_value_placeholder)
     fields: Sequence[DataField] = table.fields
     wanted: Sequence[Alteration] = ()
     if settings.on_new_column == "fail":

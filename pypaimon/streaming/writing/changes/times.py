@@ -63,8 +63,13 @@ def time_of_day(value: Any, unit: str | None) -> int:
     return nanos // 10**6
 
 
-def moment(value: Any, unit: str | None, *, target: str, local: bool, zone: TimeZone | None) -> int:
+def moment(
+    value: Any, unit: str | None, *, target: str, local: bool, zone: TimeZone | None, is_clock: bool = False
+) -> int:
     """A moment in units since 1970: of the clock on the wall, or of UTC.
+
+    As with Java's `LocalDateTime.atZone`, a clock in an hour that comes twice means the first one, and one in an hour
+    that is left out counts on from before the change: in spring 02:30 is 03:30.
 
     Args:
         value: ISO text, a `datetime`, or a number of `unit` since 1970.
@@ -72,12 +77,15 @@ def moment(value: Any, unit: str | None, *, target: str, local: bool, zone: Time
         target: Unit of the result: `s`, `ms`, `us` or `ns`.
         local: Whether the column is TIMESTAMP WITH LOCAL TIME ZONE: the result counts from 1970 in UTC.
         zone: In which zone clocks on the wall are; None: nobody said.
+        is_clock: Whether whole numbers count on a clock on the wall. Otherwise they count as the column does.
 
     Raises:
         ValueError: It is none, is finer than `target`, or lacks a zone, or has one, and `zone` is not known.
     """
     if _is_whole(value):
         nanos = int(value) * (_NANOS // _PER_SECOND[_known(unit)])
+        if is_clock:
+            nanos = _in_zone(nanos, None, local, zone)
     else:
         wall, offset = _wall(value)
         nanos = _in_zone(wall, offset, local, zone)
@@ -107,7 +115,7 @@ def _in_zone(wall: int, offset: int | None, local: bool, zone: TimeZone | None) 
         if not local:
             return wall
         if zone is None:
-            raise ValueError("it has no time zone, and the column needs one: say it with time_zone=...")
+            raise ValueError("it has no time zone, and the column needs one: give it with time_zone=...")
         return wall - zone.offset_of_clock(wall // _NANOS) * _NANOS
     instant = wall - offset * _NANOS
     if local:

@@ -129,7 +129,7 @@ def _shown(value: Any) -> str:
 
 def converter(kind: DataType, declared: Declared, reading: Reading) -> Convert:
     """How one value becomes one that Arrow takes for a type of Paimon. It raises ValueError where it cannot."""
-    inner = partial(converter, declared=Declared(latin=declared.latin), reading=reading)
+    inner = partial(converter, declared=Declared(latin=declared.latin, clock=declared.clock), reading=reading)
     if isinstance(kind, ArrayType):
         return partial(_list, _null_safe(inner(kind.element)))
     if isinstance(kind, MapType):
@@ -157,12 +157,19 @@ def _atomic(kind: DataType, declared: Declared, reading: Reading) -> Convert:
     if name in ("VARBINARY", "BINARY"):
         return _latin if declared.latin else _base64
     if name == "DATE":
-        return partial(day, unit=declared.unit)
+        return _of_clock(partial(day, unit=declared.unit), declared)
     if name == "TIME":
-        return partial(time_of_day, unit=unit)
+        return _of_clock(partial(time_of_day, unit=unit), declared)
     if name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        target = arrow_type(kind).unit
-        return partial(moment, unit=unit, target=target, local=name == "TIMESTAMP_LTZ", zone=reading.zone)
+        of_moment = partial(
+            moment,
+            unit=unit,
+            target=arrow_type(kind).unit,
+            local=name == "TIMESTAMP_LTZ",
+            zone=reading.zone,
+            is_clock=declared.clock is not None,
+        )
+        return _of_clock(of_moment, declared)
     raise ValueError(f"change records cannot fill a column of type {kind}")
 
 
@@ -170,6 +177,13 @@ def _out_of_unscaled(convert: Convert, declared: Declared) -> Convert:
     """How a number is converted that may come as base64 of an unscaled value, which can look like a number in text."""
     scale = declared.scale
     return convert if scale is None else lambda value: convert(_unscaled(scale, value))
+
+
+def _of_clock(convert: Convert, declared: Declared) -> Convert:
+    """How a time is converted whose text may end with a Z that says nothing of its zone."""
+    if declared.clock != "all":
+        return convert
+    return lambda value: convert(value.removesuffix("Z") if isinstance(value, str) else value)
 
 
 def _null_safe(convert: Convert) -> Convert:

@@ -28,7 +28,7 @@ from pypaimon.streaming.formats.orc_tail import (
 )
 from pypaimon.streaming.formats.orc_zones import (
     ORC_EPOCH,
-    Ticks,
+    Seconds,
     base_of,
     meant_by_java,
     moved,
@@ -85,7 +85,7 @@ class OrcZone:
         self._refuse(name, array, unclear, "a fraction of a second so near to 1970")
         return moved(array, written - shown)
 
-    def _meant(self, name: str, array: pa.Array, shown: Ticks) -> Ticks:
+    def _meant(self, name: str, array: pa.Array, shown: Seconds) -> Seconds:
         meant = meant_by_java(self._zone, shown)
         self._refuse(name, array, shown_by_java(self._zone, meant) != shown, "a time that clocks skip there")
         return meant

@@ -25,11 +25,12 @@ def changed(
     keys: Sequence[str] = ("id",),
     time_unit: str | None = None,
     time_zone: str | None = None,
+    placeholder: str | None = None,
 ) -> list[tuple[Any, ...]]:
     """Rows as tuples: the kind, then the columns of the table that the rows have."""
     reading = reading_of(time_unit, time_zone)
     rows = []
-    for changes in read_changes(records, form, keys):
+    for changes in read_changes(records, form, keys, placeholder):
         for row in to_arrow(changes, columns, reading, ROW_KIND).to_pylist():
             kind = row.pop(ROW_KIND)
             rows.append((kind, *row.values()))

@@ -1,0 +1,133 @@
+"""How large rows of a Parquet file are once they are decoded, as far as its footer says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "FIXED_LEN_BYTE_ARRAY": 16}
+"""Bytes of a value, by its physical type; decimals, which are most of the last, have as many in Arrow."""
+_OFFSET = 4
+_REPEATED = ("DICTIONARY", "DELTA_BYTE_ARRAY")
+"""Words of encodings that store a text, or what it begins with, once for many rows."""
+_HARMLESS = 128 << 20
+"""Bytes of columns if each of their values was as long as all that they store."""
+_SPREAD = 4
+_MOST_OF_A_REFERENCE = 4
+"""Bytes of a reference to an entry of a dictionary, at most; a value that is stored itself takes as many and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column of a Parquet file that holds values.
+
+    Attributes:
+        index: Its place among those of the file.
+        path: Its name, behind those of the columns that it lies in.
+        width: Bytes of a value; None: they differ.
+    """
+
+    index: int
+    path: str
+    width: int | None
+
+
+class ParquetSizes:
+    """The sizes of some columns.
+
+    Args:
+        file: The file.
+        schema: Its columns.
+        columns: Names of those that are read.
+
+    Attributes:
+        references: Columns of texts or bytes whose rows all refer to entries of a dictionary, which Arrow can give.
+        longest: Bytes of the longest value, at most, of the others whose encoding stores values once for many rows; 0
+            if there are none.
+    """
+
+    def __init__(self, file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str]) -> None:
+        metadata = file.metadata
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        self._rows = [group.num_rows for group in groups]
+        self._sizes = [group.total_byte_size for group in groups]
+        self.references: list[str] = []
+        self.longest = 0
+        is_flat = len(file.schema) == len(schema)
+        if not is_flat or sum(self._sizes) * metadata.num_rows > _HARMLESS:
+            self._look_at(_leaves(file, frozenset(columns)), groups, schema)
+        self._group = self._passed = 0
+
+    def _look_at(self, leaves: Sequence[Leaf], groups: Sequence[pq.RowGroupMetaData], schema: pa.Schema) -> None:
+        stored, decoded = [0] * len(groups), [0] * len(groups)
+        for leaf in leaves:
+            sizes, counts, repeats = [], [], False
+            for number, group in enumerate(groups):
+                chunk = group.column(leaf.index)
+                size, count = chunk.total_uncompressed_size, chunk.num_values
+                sizes.append(size)
+                counts.append(count)
+                stored[number] += size
+                decoded[number] += size + _OFFSET * count if leaf.width is None else leaf.width * count
+                repeats = repeats or (leaf.width is None and size * count > _HARMLESS and _stores_once(chunk))
+            if repeats and _is_flat_text(schema, leaf.path) and sum(sizes) <= _MOST_OF_A_REFERENCE * sum(counts):
+                self.references.append(leaf.path)
+            elif repeats:
+                self.longest = max(self.longest, *sizes)
+        self._sizes = [max(pair[0], pair[1] // _SPREAD) for pair in zip(stored, decoded, strict=True)]
+
+    def rows(self, size: int) -> int:
+        """How many of the next rows take so many bytes, or `_SPREAD` times as many once they are decoded; one at least.
+
+        What encodings save of texts and bytes is not known here.
+        """
+        found, passed = 0, self._passed
+        for group in range(self._group, len(self._rows)):
+            count = self._rows[group] - passed
+            fit = size * self._rows[group] // max(self._sizes[group], 1)
+            if fit < count:
+                found += fit
+                break
+            found += count
+            size -= self._sizes[group] * count // max(self._rows[group], 1)
+            passed = 0
+        return max(1, found)
+
+    def passed(self, rows: int) -> None:
+        """Go on behind rows."""
+        self._passed += rows
+        while self._group < len(self._rows) and self._passed >= self._rows[self._group]:
+            self._passed -= self._rows[self._group]
+            self._group += 1
+
+
+def _leaves(file: pq.ParquetFile, wanted: frozenset[str]) -> list[Leaf]:
+    schema = file.schema
+    found = []
+    for index in range(len(schema)):
+        column = schema.column(index)
+        if column.path in wanted or column.path.partition(".")[0] in wanted:
+            found.append(Leaf(index, column.path, _width(column)))
+    return found
+
+
+def _width(column: pq.ColumnSchema) -> int | None:
+    kind = column.physical_type
+    return None if kind == "BYTE_ARRAY" else max(column.length, _WIDTHS[kind])
+
+
+def _is_flat_text(schema: pa.Schema, path: str) -> bool:
+    index = schema.get_field_index(path)
+    if index < 0:
+        return False
+    kind = schema.field(index).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    checks = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
+    return any(check(kind) for check in checks)
+
+
+def _stores_once(chunk: pq.ColumnChunkMetaData) -> bool:
+    return any(word in encoding for encoding in chunk.encodings for word in _REPEATED)

@@ -1,0 +1,94 @@
+"""Parquet files as pyarrow does not write them: another footer, or pages that Java alone writes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pypaimon.streaming.formats import thrift
+from pypaimon.streaming.formats.thrift import Struct
+
+INT96 = 3
+LZO = 3
+UNKNOWN_LOGICAL_TYPE = 99
+
+
+def parquet(rows: pa.Table, **options: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(rows, out, **options)
+    return out.getvalue()
+
+
+def with_footer(data: bytes, change: Callable[[Struct], None]) -> bytes:
+    """The file with a changed footer."""
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = thrift.decode(data[-8 - length : -8])
+    change(footer)
+    encoded = thrift.encode(footer)
+    return data[: -8 - length] + encoded + len(encoded).to_bytes(4, "little") + b"PAR1"
+
+
+def chunks(footer: Struct) -> list[Struct]:
+    """The metadata of all column chunks."""
+    return [chunk[3][1] for group in footer[4][1][1] for chunk in group[1][1][1]]
+
+
+def int96_of_bytes(data: bytes) -> bytes:
+    """The file whose columns of 12 bytes are INT96."""
+
+    def change(footer: Struct) -> None:
+        elements = [element for element in footer[2][1][1] if element.get(2) == (thrift.I32, 12)]
+        for element in elements:
+            element[1] = thrift.I32, INT96
+            del element[2]
+        for chunk in chunks(footer):
+            if chunk[1] == (thrift.I32, 7):
+                chunk[1] = thrift.I32, INT96
+                chunk.pop(12, None)
+        footer.pop(5, None)
+
+    return with_footer(data, change)
+
+
+def with_unknown_type(data: bytes, column: str) -> bytes:
+    """The file with a logical type from the future."""
+
+    def change(footer: Struct) -> None:
+        for element in footer[2][1][1]:
+            if element[4][1] == column.encode():
+                element[10] = thrift.STRUCT, {UNKNOWN_LOGICAL_TYPE: (thrift.STRUCT, {})}
+
+    return with_footer(data, change)
+
+
+def with_codec(data: bytes, column: str, codec: int) -> bytes:
+    """The file that says of one column that it is compressed in another way."""
+
+    def change(footer: Struct) -> None:
+        for chunk in chunks(footer):
+            if chunk[3][1][1] == [column.encode()]:
+                chunk[4] = thrift.I32, codec
+
+    return with_footer(data, change)
+
+
+def with_empty_page(rows: pa.Table) -> bytes:
+    """A file whose last column, of nulls, has a page of version 2 as Java writes it: compressed, and of no bytes."""
+    data = parquet(rows, use_dictionary=False, data_page_version="2.0", compression="snappy")
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = thrift.decode(data[-8 - length : -8])
+    chunk = chunks(footer)[-1]
+    first = chunk[9][1]
+    header, start = thrift.decode(data, first)
+    page = header[8][1]
+    levels = page[5][1] + page[6][1]
+    header[2] = header[3] = thrift.I32, levels
+    page.pop(7, None)
+    content = thrift.encode(header) + data[start : start + levels]
+    chunk[7] = thrift.I64, len(content)
+    encoded = thrift.encode(footer)
+    return data[:first] + content + encoded + len(encoded).to_bytes(4, "little") + b"PAR1"
