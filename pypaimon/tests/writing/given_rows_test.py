@@ -53,12 +53,12 @@ def test_little_of_a_large_table_does_not_keep_it_in_memory(tmp_path: Path) -> N
 
 
 def test_lists_of_polars_that_are_null_over_elements_are_null(warehouse: Any) -> None:
-    table = table_of(warehouse, "t", pa.schema([("n", pa.int64()), ("l", pa.list_(pa.string()))]))
+    table = create_table(warehouse, "t", pa.schema([("n", pa.int64()), ("l", pa.list_(pa.string()))]))
     frame = polars.DataFrame({"n": [1, 2, 3], "l": [["a"], ["b", "c"], ["d"]]})
     with stream_write_builder(table).open_sync() as writer:
         writer.write(frame.with_columns(l=polars.when(polars.col("n") != 2).then(polars.col("l"))))
         writer.commit()
-    assert read(table) == [{"n": 1, "l": ["a"]}, {"n": 2, "l": None}, {"n": 3, "l": ["d"]}]
+    assert batch_read(table) == [{"n": 1, "l": ["a"]}, {"n": 2, "l": None}, {"n": 3, "l": ["d"]}]
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view()], ids=str)
@@ -66,14 +66,14 @@ def test_many_bytes_at_once_are_taken_in_pieces(
     warehouse: Any, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
 ) -> None:
     monkeypatch.setattr(arrow_input, "_CHUNK_BYTES", 200)
-    table = table_of(warehouse, "t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    table = create_table(warehouse, "t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
     texts = [str(number) * 40 for number in range(20)]
     rows = pa.table({"n": range(20), "s": pa.array(texts, kind)})
     assert len(list(arrow_input.arrow_input(rows).batches)) > 5
     with stream_write_builder(table).open_sync() as writer:
         writer.write(rows)
         writer.commit()
-    assert read(table) == [{"n": number, "s": text} for number, text in enumerate(texts)]
+    assert batch_read(table) == [{"n": number, "s": text} for number, text in enumerate(texts)]
 
 
 @pytest.mark.parametrize("given", [["a"], ["A"], ["A", "a"]], ids="".join)
