@@ -35,13 +35,6 @@ def test_code_runs_and_prints_what_it_says(page: Path, orders_warehouse: Path, l
     run_page(page, orders_warehouse, loop)
 
 
-def test_every_page_says_for_whom_it_is() -> None:
-    without = [
-        page.stem for page in DOCS.glob("*.md") if not page.read_text("utf-8").split("\n\n")[1].startswith("For ")
-    ]
-    assert without == []
-
-
 def test_every_promise_names_tests_that_exist() -> None:
     promises, _, _ = GUARANTEES.partition("## What is not promised")
     items = re.findall(r"^- (.+?)(?=^- |^#|\Z)", promises, re.DOTALL | re.MULTILINE)
