@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from pypaimon import CatalogFactory
 
 from support.repository import ROOT, TESTS
-from support.samples import VARIABLE, how_to_repeat, sample_seed, seeded
+from support.samples import SOAK, VARIABLE, how_to_repeat, sample_seed, seeded
 
 # Local time zones differ between machines; values that depend on one are tested with an explicit one.
 os.environ["TZ"] = "UTC"
@@ -48,6 +48,7 @@ settings.register_profile(
     "tests",
     deadline=None,
     database=None,
+    max_examples=100 if SOAK else 30,
     derandomize=VARIABLE not in os.environ,
     suppress_health_check=[HealthCheck.too_slow],
 )

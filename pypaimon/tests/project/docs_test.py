@@ -133,6 +133,7 @@ def test_the_reference_holds_what_is_exported_and_nothing_else() -> None:
     assert untold == []
 
 
+@pytest.mark.nightly
 def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)

@@ -198,6 +198,7 @@ def test_type_checkers_know_what_a_program_imports(environment: Environment) -> 
     assert '"with_ends"' in told["misspelt"] and '"latest"' in told["wrong"]
 
 
+@pytest.mark.nightly
 def test_the_first_pages_pass_pyright_in_its_strict_mode(environment: Environment, tmp_path: Path) -> None:
     """With types of pyarrow, which has none itself; a method that is misspelt, or a wrong type, is found."""
     environment.install("--no-deps", "duckdb>=1", "pyarrow-stubs")
@@ -222,6 +223,7 @@ def test_the_first_pages_pass_pyright_in_its_strict_mode(environment: Environmen
     assert ("with_end_wrong.py", "reportArgumentType") in rules
 
 
+@pytest.mark.nightly
 def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: Path) -> None:
     """Beside another site-packages it is not found, the documented limit: both distributions must lie in one."""
     with environment.without_wheel():
@@ -231,6 +233,7 @@ def test_uninstalling_leaves_pypaimon_whole(environment: Environment, tmp_path: 
         assert environment.python(code, PYTHONPATH=str(tmp_path)) == "No module named 'pypaimon.streaming'"
 
 
+@pytest.mark.nightly
 def test_an_editable_install_works_and_leaves_pypaimon_whole(environment: Environment) -> None:
     environment.install("setuptools>=77", "setuptools-scm>=8")
     with environment.without_wheel():
