@@ -14,7 +14,7 @@ PYTEST := $(RUN) -m pytest
 GROUPED := --dist loadgroup --no-loadscope-reorder
 QUICK := not (java or spark or server or torch or ray or nightly$(if $(WHERE),, or slow))
 FEEDS := (torch or ray) and not nightly
-TEST_SEED ?= $(shell date +%s)
+TEST_SEED := $(or $(TEST_SEED),$(shell date +%s))
 
 .PHONY: help demo check quick test test-feeds lint corpus differential soak matrix bench readme release clean
 
@@ -44,22 +44,22 @@ lint: $(VENV)/ready ## Style and types
 	$(RUN) -m ruff format --check --quiet .
 	$(RUN) -m mypy
 
-corpus: $(VENV)/ready ## Our reads beside Java's: the scoreboard
+corpus: $(VENV)/ready ## Our reads compared with Java's: the scoreboard
 	$(RUN) pypaimon/tests/support/run.py support.corpus.report $(ARGS)
 
-differential: $(VENV)/ready ## Random histories beside live Java, some minutes (needs Maven and a JDK; N=n)
+differential: $(VENV)/ready ## Random histories next to live Java, some minutes (needs Maven and a JDK; N=n)
 	@echo "TEST_SEED=$(TEST_SEED) draws these histories again"
 	TEST_SEED=$(TEST_SEED) DIFFERENTIAL_HISTORIES=$(or $(N),300) $(PYTEST) -s pypaimon/tests/histories/differential_test.py $(addprefix pypaimon/tests/writing/, java_twins_test.py java_race_test.py) $(ARGS)
 
 soak: $(VENV)/feeds-ready ## Long forms, hours: crashes at every step, crowds, fuzzing; then thousands of histories (N=n)
 	@echo "TEST_SEED=$(TEST_SEED) draws these samples again"
 	SOAK=1 TEST_SEED=$(TEST_SEED) $(PYTEST) -n auto $(GROUPED) --timeout 14400 -m "soak or nightly" $(ARGS)
-	$(MAKE) differential N=$(or $(N),6000) TEST_SEED=$(TEST_SEED)
+	$(MAKE) differential N=$(or $(N),6000) TEST_SEED=$(TEST_SEED) ARGS=
 
 matrix: $(VENV)/ready ## The tests on each supported Python, pyarrow, pandas, numpy and PySpark (ARGS="-s 'matrix(oldest)'" for a row)
 	$(RUN) -m nox $(ARGS)
 
-bench: $(VENV)/ready ## Requests, time and memory beside pypaimon; writes docs/benchmarks.md
+bench: $(VENV)/ready ## Requests, time and memory compared with pypaimon; writes docs/benchmarks.md
 	$(RUN) -m pip install --quiet --editable '.[bench]'
 	$(RUN) -m benchmarks $(ARGS)
 

@@ -49,7 +49,7 @@ settings.register_profile(
     deadline=None,
     database=None,
     max_examples=100 if SOAK else 30,
-    derandomize=VARIABLE not in os.environ,
+    derandomize=not os.environ.get(VARIABLE),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tests")
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Nothing is garbage until all tests are collected.
     """
     gc.disable()
-    if VARIABLE in os.environ:
+    if os.environ.get(VARIABLE):
         config.option.hypothesis_seed = str(sample_seed())
     worker = getattr(config, "workerinput", None)
     if worker is not None and config.args == config.getini("testpaths"):

@@ -123,9 +123,9 @@ def _unknown(key: str, known: Mapping[str, str], schema: OptionSchema) -> Stream
 def _table_keys() -> Iterable[str]:
     from pypaimon.streaming.internals import CoreOptions
     from pypaimon.streaming.model.time_zone import TIME_ZONE
-    from pypaimon.streaming.options.known_options import HEEDED_BY_READERS
+    from pypaimon.streaming.options.known_options import HEEDED_KEYS
 
-    return (*HEEDED_BY_READERS, *_keys_of(CoreOptions), "consumer.mode", TIME_ZONE)
+    return (*HEEDED_KEYS, *_keys_of(CoreOptions), "consumer.mode", TIME_ZONE)
 
 
 def _catalog_keys() -> Iterable[str]:

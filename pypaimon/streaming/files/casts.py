@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
 from pypaimon.streaming.metadata.file_paths import java_float_text
-from pypaimon.streaming.model.data_types import parameter, root
+from pypaimon.streaming.model.data_types import bounded, parameter, root
 from pypaimon.streaming.model.time_zone import PER_SECOND, TimeZone
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -236,14 +236,28 @@ def _from_text(target: AtomicType, arrow: pa.DataType, exact: bool, zone: TimeZo
         return lambda array: pc.utf8_trim_whitespace(array).cast(arrow)
     if new in _STAMPS:
         meant = zone.moments if new == "TIMESTAMP_LTZ" else _unchanged
-        return lambda array: to_unit(meant(pc.utf8_trim_whitespace(array).cast(pa.timestamp("ns"))), arrow, exact)
+        return lambda array: to_unit(meant(_text_to_timestamp(array)), arrow, exact)
     if new == "TIME":
         return lambda array: pc.utf8_trim_whitespace(array).cast(arrow)
     return None
 
 
+def _text_to_timestamp(array: pa.Array) -> pa.Array:
+    """In microseconds, or in nanoseconds if a text has more than six digits of a second."""
+    text = pc.utf8_trim_whitespace(array)
+    try:
+        return text.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        found = text.cast(pa.timestamp("ns"))
+    # Arrow lets nanoseconds wrap, so that the year 9999 becomes 1816.
+    years = pc.utf8_slice_codeunits(text, 0, 4).cast(pa.int64())
+    if not pc.all(pc.equal(pc.year(found), years), min_count=0).as_py():
+        raise CastError("a text with nanoseconds is a time before 1677 or after 2262")
+    return found
+
+
 def _text_to_decimal(array: pa.Array, arrow: pa.DataType, exact: bool) -> pa.Array:
-    numbers = (None if text is None else Decimal(text.strip()) for text in array.to_pylist())
+    numbers = (None if text is None else bounded(Decimal(text.strip())) for text in array.to_pylist())
     return pa.array([_quantized(number, arrow, exact) for number in numbers], arrow)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pypaimon.streaming.internals import AtomicType, PyarrowFieldParser
-from pypaimon.streaming.model.data_types import parameter, root
+from pypaimon.streaming.model.data_types import bounded, parameter, root
 from pypaimon.streaming.model.time_zone import TimeZone
 
 _TRUE = ("t", "true", "y", "yes", "1")
@@ -80,7 +80,7 @@ def _boolean(text: str, kind: AtomicType) -> bool:
 
 
 def _decimal(text: str, kind: AtomicType) -> Decimal:
-    return Decimal(_matched(_DECIMAL, text, "a number")[0])
+    return bounded(Decimal(_matched(_DECIMAL, text, "a number")[0]))
 
 
 def _double(text: str, kind: AtomicType) -> float:

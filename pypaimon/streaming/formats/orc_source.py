@@ -104,7 +104,7 @@ class OrcSource:
         self, index: int, columns: Sequence[str], decoded: int, batch_size: int, as_moments: bool
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The rows as Arrow gives them, and with seconds in place of timestamps that may wrap."""
-        if self._checks is None or decoded <= _WHOLE_STRIPE:
+        if self._checks is None or decoded <= self._whole_bytes(index):
             names = list(columns)
             whole = self._file_of(as_moments).read_stripe(index, columns=names)
             yield whole, None if self._seconds is None else self._seconds.read_stripe(index, columns=names)
@@ -113,6 +113,12 @@ class OrcSource:
         batches = pieces.batches(_READ_ZONE, self._moment_kinds()) if as_moments else pieces.batches()
         seconds = pieces.batches(_READ_ZONE, self._far) if self._far else repeat(None)
         yield from zip(batches, seconds, strict=bool(self._far))
+
+    def _whole_bytes(self, index: int) -> int:
+        """Bytes up to which a stripe is decoded at once: pieces hold what is stored several times."""
+        assert self._checks is not None
+        stripe = self._checks.stripes[index]
+        return max(_WHOLE_STRIPE, 4 * (stripe.footer - stripe.offset))
 
     def _file_of(self, as_moments: bool) -> orc.ORCFile:
         """The file, on demand with its timestamps without zone as if they were moments."""

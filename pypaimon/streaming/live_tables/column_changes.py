@@ -7,6 +7,7 @@ import pyarrow as pa
 from pypaimon.streaming.errors import SchemaChangedError
 from pypaimon.streaming.files.casts import CastError
 from pypaimon.streaming.files.schema_mapping import map_columns
+from pypaimon.streaming.formats.unsupported_content import UnsupportedContentError
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model.time_zone import zone_of
 
@@ -46,5 +47,5 @@ def in_schema(rows: pa.Table, old: TableSchema, new: TableSchema, wanted: pa.Sch
             for batch in rows.to_batches()
         ]
         return pa.Table.from_batches(batches).cast(wanted) if batches else wanted.empty_table()
-    except (CastError, pa.ArrowInvalid) as error:
+    except (CastError, UnsupportedContentError, pa.ArrowInvalid) as error:
         raise SchemaChangedError(old.id, new.id, f"a live table cannot follow: {error}") from error

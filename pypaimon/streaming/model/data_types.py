@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from pypaimon.streaming.internals import AtomicType
 
 _TYPE = re.compile(r"([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(.*)")
 _ALIASES = {"INTEGER": "INT", "STRING": "VARCHAR", "BYTES": "VARBINARY", "NUMERIC": "DECIMAL", "DEC": "DECIMAL"}
+_MOST_EXPONENT = 10_000
 _DEFAULT_LENGTH = {"CHAR": 1, "BINARY": 1}
+
+
+def bounded(number: Decimal) -> Decimal:
+    """The number, unless it is one at which pyarrow ends the process: it scales by the exponent, however small.
+
+    Raises:
+        ValueError: Its exponent is far beyond the digits of any DECIMAL.
+    """
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and abs(exponent) > _MOST_EXPONENT:
+        raise ValueError("it is out of range")
+    return number
 
 
 def root(data_type: AtomicType) -> str:

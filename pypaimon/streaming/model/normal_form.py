@@ -225,7 +225,11 @@ def _elements(lists: pa.Array) -> tuple[_Numbers, _Numbers]:
 
 def _children(lists: pa.Array) -> list[pa.Array]:
     """The elements, or keys and values, of all lists, also of those before and after a slice."""
-    return [lists.keys, lists.items] if types.is_map(lists.type) else [lists.values]
+    if types.is_map(lists.type):
+        # `keys` and `items` leave out the offset of the entries, which arrays of other libraries may have.
+        entries = lists.values
+        return [entries.field(0), entries.field(1)]
+    return [lists.values]
 
 
 def _fields(kind: pa.DataType) -> list[pa.Field]:
@@ -269,7 +273,7 @@ def _shows_below_nulls(values: pa.Array, seen: npt.NDArray[np.bool_]) -> bool:
 
 def _is_kept(values: pa.Array, field: pa.Field, seen: _Mask) -> bool:
     """Whether a nested array stays as it is, if its children do."""
-    if values.offset or not values.type.equals(field.type):
+    if values.offset or not values.type.equals(field.type) or (types.is_map(values.type) and values.values.offset):
         return False
     if not field.nullable:
         return not values.null_count

@@ -38,7 +38,11 @@ _FIRST, _LAST = (
 # of the tz database are more than two steps apart.
 _SPAN_BITS, _STEP = 25, 1 << 17
 _OFFSET = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d\d?)(?::?(\d\d))?")
-_UTC_NAMES = frozenset(("UTC", "GMT", "UT", "Z", "Etc/UTC", "Etc/GMT"))
+_UTC_NAMES = frozenset(
+    prefix + name
+    for prefix in ("", "Etc/")
+    for name in ("UTC", "GMT", "UT", "UCT", "Z", "Zulu", "Universal", "Greenwich", "GMT0", "GMT+0", "GMT-0")
+)
 # Java's `ZoneId.SHORT_IDS` that are not in the tz database.
 _SHORT = dict(
     each.split("=")
@@ -150,6 +154,8 @@ class TimeZone:
         return wall_clock.replace(tzinfo=timezone(timedelta(seconds=offset)))
 
     def _looked_up(self, seconds: _Seconds, *, of_wall_clocks: bool) -> _Seconds:
+        # Offsets are the same outside of these bounds, so that damaged timestamps do not fill the spans.
+        seconds = np.clip(seconds, _FIRST, _LAST)
         numbers = seconds >> _SPAN_BITS
         offsets = np.empty(len(seconds), np.int64)
         for number in np.unique(numbers).tolist():
@@ -196,12 +202,21 @@ def zone_by_clocks(shown: frozenset[tuple[int, int]], first: int, last: int) -> 
         first: The first moment at which they may not differ.
         last: The last one.
     """
-    zones = [zone for name in sorted(available_timezones()) if (zone := time_zone(name)).shows(shown)]
+    zones = [zone for name in _names() if (zone := time_zone(name)).shows(shown)]
     return zones[0] if zones and are_alike(zones, first, last) else None
+
+
+@lru_cache(maxsize=1)
+def _names() -> list[str]:
+    """The zones of the tz database, which is a walk through its directories."""
+    return sorted(available_timezones())
 
 
 def are_alike(zones: Sequence[TimeZone], first: int, last: int) -> bool:
     """Whether clocks of all these zones show the same from one moment to another, in seconds since 1970."""
+    if len(zones) < 2:
+        return True
+    first, last = max(first, _FIRST), min(last, _LAST)
     for number in range(first >> _SPAN_BITS, (last >> _SPAN_BITS) + 1):
         # Offsets are the same between the changes of all of them.
         bounds = max(first, number << _SPAN_BITS), min(last, ((number + 1) << _SPAN_BITS) - 1)

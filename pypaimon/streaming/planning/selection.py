@@ -41,7 +41,8 @@ class EntrySelection:
         self, directory: TableDirectory, schema: TableSchema, options: StreamOptions, created_after: int | None
     ) -> None:
         self._traits = TableTraits.of(schema)
-        self.needs_bounds = any(is_local_timestamp(field.type) for field in schema.fields)
+        # In an altered table a column may have been such a timestamp when a file was written.
+        self.needs_bounds = schema.id > 0 or any(is_local_timestamp(field.type) for field in schema.fields)
         # Manifests record what clocks of the writer showed.
         self._created_after = None if created_after is None else zone_of(schema.options).wall_millis(created_after)
         # Records that wait in bucket -2 are in no range, as in Java's batch reads.

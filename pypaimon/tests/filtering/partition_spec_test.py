@@ -164,7 +164,7 @@ def test_what_java_calls_a_partition_names_it(data: st.DataObject) -> None:
     [
         ("DATE", [dt.datetime(2024, 1, 1, 8), 19723, True, "2024-01-01 08:30:00", "soon", "2024-13-01", b"2024-01-01"]),
         ("INT", [1.5, True, "1.0", "1_0", " 1", "", 2**31, str(2**31), dt.date(2024, 1, 1)]),
-        ("DECIMAL(10, 2)", [1.5, Decimal("1.005"), "1.005", "one", "1e20", True]),
+        ("DECIMAL(10, 2)", [1.5, Decimal("1.005"), "1.005", "one", "1e20", "1e-999999999", True]),
         ("BOOLEAN", [1, 0, "on", " true"]),
         ("TIMESTAMP(3)", [dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=UTC), 5, "2024-01-01 08:30:00.0001"]),
         ("TIMESTAMP(3)", ["2024-01-01 08:30:00Z", "2024-01-01 8", "24-01-01", dt.datetime(2024, 1, 1, 0, 0, 0, 1)]),

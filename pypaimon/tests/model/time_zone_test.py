@@ -6,13 +6,14 @@ import pickle
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.model.time_zone import time_zone, zone_by_clocks, zone_of
+from pypaimon.streaming.model.time_zone import TimeZone, time_zone, zone_by_clocks, zone_of
 from support.process_zone import in_zone
 
 NAMES = [
@@ -122,3 +123,9 @@ def test_a_zone_is_told_by_clocks_where_only_one_fits(
     assert found is not None
     moments = range(shown[0][0], shown[1][0], 3600)
     assert [found.offset(each) for each in moments] == [time_zone(name).offset(each) for each in moments]
+
+
+def test_far_moments_take_the_offset_of_the_last_year_and_little_memory() -> None:
+    zone = TimeZone("made up", lambda second: 3600)
+    assert zone.offsets(np.array([-(1 << 61), 0, 1 << 61])).tolist() == [3600] * 3
+    assert set(zone._spans) <= set(range(-(1 << 12), 1 << 14))

@@ -80,6 +80,7 @@ def test_what_fits(value: Any, column: str, expected: Any) -> None:
         ("1_0", "DOUBLE", "expected a number"),
         ("٣", "DECIMAL(3, 0)", "expected a number"),
         ("1e400", "DOUBLE", "out of range"),
+        ("1e-999999999", "DECIMAL(3, 2)", "out of range"),
         (1e39, "FLOAT", "out of range"),
         ("7.15", "DECIMAL(3, 1)", "data loss"),
         (1000, "DECIMAL(3, 0)", "precision"),

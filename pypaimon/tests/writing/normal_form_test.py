@@ -171,3 +171,15 @@ def test_what_an_encoder_refuses_names_column_and_file_and_leaves_nothing(wareho
             writer.commit()
     assert not list(Path(str(table.table_path)).rglob("*.avro"))
     assert not list(Path(str(table.table_path)).glob("snapshot/snapshot-*"))
+
+
+def test_entries_of_a_map_may_begin_anywhere_in_their_arrays() -> None:
+    """Arrays that other libraries hand over have an offset in the entries, and not in the map."""
+    entries = pa.array([{"key": key, "value": at} for at, key in enumerate("abc")], PAIRS)[1:]
+    arrow = pa.map_(pa.string(), pa.int64())
+    given = pa.Array.from_buffers(arrow, 2, [None, pa.array([0, 1, 2], pa.int32()).buffers()[1]], children=[entries])
+    wanted = pa.map_(pa.string(), pa.int32())
+    assert normal_array(given, pa.field("m", wanted)).to_pylist() == [[("b", 1)], [("c", 2)]]
+
+
+PAIRS = pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.int64())])

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pypaimon.streaming.internals import ArrayType, AtomicType, DataType, MapType, MultisetType, RowType
 from pypaimon.streaming.model.arrow_types import arrow_type
-from pypaimon.streaming.model.data_types import root
+from pypaimon.streaming.model.data_types import bounded, root
 from pypaimon.streaming.model.time_zone import TimeZone
 from pypaimon.streaming.writing.changes.records import Declared
 from pypaimon.streaming.writing.changes.times import day, moment, time_of_day
@@ -100,6 +100,8 @@ def _in_bulk(values: Sequence[Any], kind: DataType, declared: Declared, target: 
         if given is not str or name not in _READ_BY_ARROW or target == _NANOSECONDS:
             return None
         text = pa.array(values, pa.string())
+        if name == "DECIMAL" and pc.any(pc.match_substring(text, "e", ignore_case=True)).as_py():
+            return None
         found = text.cast(target)
     except (ValueError, OverflowError):
         return None
@@ -238,7 +240,7 @@ def _decimal(value: Any) -> Decimal:
         ) from None
     if not found.is_finite():
         raise ValueError("expected a finite number")
-    return found
+    return bounded(found)
 
 
 def _unscaled(scale: int, value: Any) -> Decimal:
@@ -247,7 +249,7 @@ def _unscaled(scale: int, value: Any) -> Decimal:
         return _decimal(value)
     number = int.from_bytes(value if isinstance(value, bytes) else _base64(value), "big", signed=True)
     sign, digits = int(number < 0), tuple(map(int, str(abs(number))))
-    return Decimal((sign, digits, -scale))
+    return bounded(Decimal((sign, digits, -scale)))
 
 
 def _text(value: Any) -> str:

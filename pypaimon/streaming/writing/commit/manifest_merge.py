@@ -146,7 +146,9 @@ def which_may_hold(
     def may_hold(stats: Record) -> bool:
         # With nulls, or without bounds, these are not the only partition.
         least = stats["_MIN_VALUES"]
-        only_one = least == stats["_MAX_VALUES"] and all(count == 0 for count in stats["_NULL_COUNTS"] or ())
+        counts = stats["_NULL_COUNTS"]
+        no_nulls = not fields or (bool(counts) and all(count == 0 for count in counts))
+        only_one = least == stats["_MAX_VALUES"] and no_nulls
         only_one = only_one and None not in decode(least, fields)
         return bool(wanted) and (not only_one or plain_row(stats["_MIN_VALUES"], fields) in wanted)
 

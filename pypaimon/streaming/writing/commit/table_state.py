@@ -61,9 +61,9 @@ class TableState:
         return self._live(self.manifests, None)
 
     def files_since(self, known: int | None, partitions: Collection[bytes]) -> list[FileChange]:
-        """Files that say into how many buckets partitions are divided, unless a snapshot has told that already.
+        """Files that show into how many buckets partitions are divided, unless that is known from a snapshot.
 
-        An OVERWRITE may divide a partition anew, and an APPEND may bring the first files of one.
+        An OVERWRITE may change the number of buckets of a partition, and an APPEND may bring its first files.
 
         Args:
             known: Id of that snapshot, 0 for none; None: nothing is known.
@@ -72,10 +72,13 @@ class TableState:
         if known is None:
             return self.files(partitions)
         latest = 0 if self.snapshot is None else self.snapshot.id
-        between = [self.directory.snapshots.try_get(number) for number in range(known + 1, latest + 1)]
-        if any(each is None or each.commit_kind == OVERWRITE for each in between):
-            return self.files(partitions)
-        lists = [each.delta_manifest_list for each in between if each is not None and each.commit_kind == APPEND]
+        lists = []
+        for number in range(known + 1, latest + 1):
+            each = self.directory.snapshots.try_get(number)
+            if each is None or each.commit_kind == OVERWRITE:
+                return self.files(partitions)
+            if each.commit_kind == APPEND:
+                lists.append(each.delta_manifest_list)
         if not lists:
             return []
         try:
