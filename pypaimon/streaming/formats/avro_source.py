@@ -40,6 +40,9 @@ class AvroSource:
     def __init__(self, stream: Any) -> None:
         self._blocks = framed(stream.read())
         record = json.loads(avro_container.stored_types(self._blocks.schema))
+        if isinstance(record, list):
+            # Java's rows are nullable in files of vectors.
+            (record,) = (branch for branch in record if branch != "null")
         self._types = pa.schema([(field["name"], _column_type(field)) for field in record["fields"]])
         # polars does not know maps, and says so on stderr.
         self._by_polars = not any(_holds_maps(field.type) for field in self._types)

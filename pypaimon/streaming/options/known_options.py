@@ -51,7 +51,8 @@ _OF_READERS = """
     fields.nested-key-null-strategy fields.nested-sequence-field fields.sequence-group fields.ts-field
     file-index.read.enabled first-row.ignore-delete force-lookup full-compaction.delta-commits ignore-delete
     index-file-in-data-file-dir log.scan log.scan.remove-normalize log.scan.timestamp-millis merge-engine num-levels
-    num-sorted-run.compaction-trigger partial-update.ignore-delete partial-update.remove-record-on-delete
+    num-sorted-run.compaction-trigger orc.timestamp-ltz.legacy.type partial-update.ignore-delete
+    partial-update.remove-record-on-delete
     partial-update.remove-record-on-sequence-group partition.default-name partition.legacy-name
     pk-clustering-override query-auth.enabled rowkind.field row-tracking.enabled sequence.field
     sequence.field.sort-order sequence.snapshot-ordering source.split.open-file-cost source.split.target-size

@@ -17,8 +17,8 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from pypaimon.streaming import compact, stream_read_builder, stream_write_builder
 from pypaimon.streaming.cli.settings import start_of
-from pypaimon.streaming.compaction.chosen_partitions import ChosenPartitions
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.filtering.partition_spec import PartitionSpec
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import TIME_ZONE, zone_of_table
 from pypaimon.streaming.options.between import between_of_options
@@ -126,8 +126,7 @@ def options(world: World) -> Any:
 
 def chosen_partitions(world: World) -> Any:
     table = world.table.copy({} if world.zone is None else {TIME_ZONE: world.zone})
-    chosen = ChosenPartitions(table, {"p": "2024-06-16 04:00:00"})
-    return chosen.has({"p": MOMENT})
+    return PartitionSpec.of(table.table_schema, {"p": "2024-06-16 04:00:00"}, "here").predicate.literals
 
 
 def starts_of_the_program(world: World) -> Any:
