@@ -16,11 +16,11 @@ class OtherLoad:
     """Cores that other programs kept busy on average since this was made."""
 
     def __init__(self) -> None:
-        self._since, self._machine, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
+        self._since, self._machine, self._own = time.monotonic(), _busy_seconds(), own_seconds()
 
     def cores(self) -> float:
         """The average so far; never below zero."""
-        others = (_busy_seconds() - self._machine) - (_own_seconds() - self._own)
+        others = (_busy_seconds() - self._machine) - (own_seconds() - self._own)
         return max(0.0, others / (time.monotonic() - self._since))
 
 
@@ -34,14 +34,15 @@ def _busy_seconds() -> float:
     return sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
 
 
-def _own_seconds() -> float:
-    """Of this process, of its children that live, and of those that have ended."""
+def own_seconds() -> float:
+    """Processor time of this process, and of all below it, also of those that have ended."""
     seconds = 0.0
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
+            # Its parent counts it from now on.
             continue
         seconds += times.user + times.system + times.children_user + times.children_system
     return seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
+from benchmarks.other_load import own_seconds
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "pypaimon" / "tests"))
 from support.spark.session import new_session as new_session
@@ -52,22 +52,9 @@ def clock_seconds(call: Callable[[], object]) -> float:
 
 def processor_seconds(call: Callable[[], object]) -> float:
     """Processor time of a call, of this process and all below it: those of Spark, also of those that have ended."""
-    begin = _spent()
+    begin = own_seconds()
     call()
-    return _spent() - begin
-
-
-def _spent() -> float:
-    total = 0.0
-    own = psutil.Process()
-    for process in (own, *own.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            # Its parent counts it from now on.
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+    return own_seconds() - begin
 
 
 def in_turns(candidates: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:
