@@ -62,6 +62,8 @@ class LiveJava:
 
     def __init__(self) -> None:
         options = (HEAP, "-XX:+UseSerialGC", "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
+        # A JVM does not look at TMPDIR.
+        options = (*options, f"-Djava.io.tmpdir={tempfile.gettempdir()}", "-XX:-UsePerfData")
         if "DIFFERENTIAL_HISTORIES" not in os.environ:
             # It ends before the best code that compilers can make would pay.
             options = (*options, "-XX:TieredStopAtLevel=1")
