@@ -113,9 +113,10 @@ class IOPool:
 
         Raises:
             StoreError: Too many calls hang.
-            CancelledError: The errand is over.
+            CancelledError: The errand is over, or the interpreter is exiting and this thread works in the background.
             RuntimeError: The pool is closed.
         """
+        _refuse_background_work_at_exit()
         errand = errands.current()
         if errand is not None:
             errand.check()
@@ -207,7 +208,7 @@ class IOPool:
         for job in refused:
             if job.future.set_running_or_notify_cancel():
                 job.future.set_exception(self._refusal())
-        _take_over_end_of_s3()
+        _wait_for_calls_at_exit()
 
     def _leave(self, future: Future[Any]) -> None:
         """Have nobody wait for a call any more. Its thread is replaced, and counts as hanging if it takes too long."""
@@ -222,7 +223,7 @@ class IOPool:
             if self._jobs:
                 self._ensure_worker()
         future.set_exception(CancelledError("nobody waits for this any more"))
-        _take_over_end_of_s3()
+        _wait_for_calls_at_exit()
 
     def _count_hanging(self) -> None:
         self._abandoned += 1
@@ -248,10 +249,10 @@ class IOPool:
         if self._idle >= len(self._jobs):
             self._changed.notify()
         elif len(self._workers) < self.size:
-            thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._workers)}", daemon=True)
+            thread = _Worker(target=self._work, name=f"{self._name}-{len(self._workers)}", daemon=True)
             try:
                 self._workers.add(thread)
-                _take_over_end_of_s3()
+                _wait_for_calls_at_exit()
                 thread.start()
             finally:
                 # A signal handler may have raised before it began.
@@ -318,36 +319,57 @@ def _pools_of_now() -> list[IOPool]:
     return [pool for each in _pools.keyrefs() if (pool := each()) is not None]
 
 
-def _take_over_end_of_s3() -> None:
-    """Have pyarrow's hook at exit called where no call hangs alone: it waits for those of its S3 client in flight.
+class _Worker(threading.Thread):
+    """A thread of a pool."""
 
-    It is replaced ahead, as Python 3.14 calls also what is unregistered in the midst of the hooks. What is registered
-    there is not called any more, so that nothing is replaced then.
+
+def _wait_for_calls_at_exit() -> None:
+    """Have the interpreter's exit wait for calls in flight, unless they hang.
+
+    An exit that does not wait may abort the process (SIGABRT): before Python 3.14 a daemon thread is ended when it next
+    needs the interpreter's lock, and a thread that needs it inside of Arrow, which reads a Python file for example,
+    unwinds through C++ code that allows no exceptions.
+
+    pyarrow's own hook waits for its S3 client, also for requests that hang, and is replaced. Python 3.14 also calls a
+    hook that another hook has unregistered, and none that it registers, so both happen ahead of the exit.
     """
-    global _ends_s3
+    global _is_hooked, _end_s3
+    if not threading.main_thread().is_alive():
+        return
+    if not _is_hooked:
+        _is_hooked = True
+        atexit.register(_at_exit)
     filesystem = sys.modules.get("pyarrow.fs")
     importing = getattr(getattr(filesystem, "__spec__", None), "_initializing", False)
-    if _ends_s3 or filesystem is None or importing or not threading.main_thread().is_alive():
-        return
-    _ends_s3 = True
-    # Without S3 pyarrow has no such hook.
-    if (finalize := getattr(filesystem, "ensure_s3_finalized", None)) is not None:
-        atexit.unregister(finalize)
-        atexit.register(_end_s3, finalize)
+    if _end_s3 is None and not importing:
+        # Without S3 pyarrow has no such hook.
+        _end_s3 = getattr(filesystem, "ensure_s3_finalized", None)
+        if _end_s3 is not None:
+            atexit.unregister(_end_s3)
 
 
-_ends_s3 = False
-# So long the exit waits for calls that do not hang; most are answered in less.
+_is_hooked = _is_exiting = False
+_end_s3: Callable[[], None] | None = None
+# The exit waits this long for calls that do not hang. Most are answered sooner.
 _LAST_SECONDS, _LAST_PAUSE = 2.0, 0.005
 
 
-def _end_s3(finalize: Callable[[], None]) -> None:
+def _at_exit() -> None:
+    global _is_exiting
+    _is_exiting = True
     until = time.monotonic() + _LAST_SECONDS
     while any(pool._running or pool._left for pool in _pools_of_now()) and time.monotonic() < until:
         time.sleep(_LAST_PAUSE)
-    # Without it the teardown of the client may crash, which is the lesser evil.
-    if not calls_are_left():
-        finalize()
+    # Ending the S3 client would wait for calls that hang. Its teardown without it may crash, which is the lesser evil.
+    if _end_s3 is not None and not calls_are_left():
+        _end_s3()
+
+
+def _refuse_background_work_at_exit() -> None:
+    """Only the main thread, which runs the exit hooks, and the calls that it waits for still start new calls."""
+    thread = threading.current_thread()
+    if _is_exiting and thread is not threading.main_thread() and not isinstance(thread, _Worker):
+        raise CancelledError("the interpreter is exiting")
 
 
 def calls_are_left() -> bool:

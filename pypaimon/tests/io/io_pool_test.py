@@ -425,13 +425,47 @@ main, begun = threading.main_thread().ident, threading.Event()
 
 def until_the_exit_waits():
     begun.set()
-    while not any(frame.f_code.co_name == "_end_s3" for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
+    while not any(frame.f_code.co_name == "_at_exit" for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
         time.sleep(0.001)
 
 pool.submit(until_the_exit_waits)
 begun.wait()
 """
     assert run_with_s3(script).stdout == "ended\n"
+
+
+def test_an_exit_while_other_threads_read_files_waits_for_the_reads_and_starts_no_new_ones() -> None:
+    """A thread that ends inside of Arrow aborts the process."""
+    script = """
+import io, time, pyarrow as pa, pyarrow.parquet as pq
+from concurrent.futures import CancelledError
+from contextlib import suppress
+
+output, reading = pa.BufferOutputStream(), threading.Event()
+pq.write_table(pa.table({"id": [1]}), output)
+
+class File(io.BytesIO):
+    def read(self, *args):
+        reading.set()
+        time.sleep(0.005)
+        return super().read(*args)
+
+def read(file):
+    for _ in pq.ParquetFile(file).iter_batches(use_threads=False):
+        pass
+
+def read_on():
+    with suppress(CancelledError):
+        while True:
+            pool.run(read, File(output.getvalue().to_pybytes()))
+
+pool = IOPool(8, 60)
+for _ in range(8):
+    threading.Thread(target=read_on, daemon=True).start()
+reading.wait()
+print("exit")
+"""
+    assert run_script(PRELUDE + script) == "exit"
 
 
 @pytest.mark.parametrize("before", ["pool.run(len, '')", "pool.submit(never.wait)"])
