@@ -95,7 +95,7 @@ $(VENV)/demo-ready: pyproject.toml | $(RUN)
 	@touch $@
 
 $(VENV)/ready: pyproject.toml | $(RUN)
-	@echo "Installing what the tests need, Spark with it, once: about 1.6 GB to download; some minutes"
+	@echo "Installing what the tests need, Spark with it, once: about 1.1 GB to download; some minutes"
 	@$(INSTALL) '.[dev]'
 	@touch $@ $(VENV)/demo-ready
 
