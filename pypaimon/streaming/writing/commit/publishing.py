@@ -33,11 +33,13 @@ class Publisher(Protocol):
     Attributes:
         arbitrates: Of two attempts for one id the later one fails for good, whoever makes them. Where nobody
             arbitrates, a table may have one writer at a time.
+        rewrites: What is stored may be another text than was given, so that only reading it tells its fingerprint.
         looks_back: Whether the caller must see that the snapshot before is there still: a file is made where there is
             none, and there is none too where snapshots have expired.
     """
 
     arbitrates: bool
+    rewrites: bool
     looks_back: bool
 
     def settle(self, number: int) -> None:
@@ -77,7 +79,10 @@ def publisher_of(table: Any, directory: TableDirectory) -> Publisher:
 
 
 class _ByCatalog:
+    """By the catalog: a server with Java 1.x stores the fields that it knows, and `uuid` is none of them."""
+
     arbitrates = True
+    rewrites = True
     looks_back = False
 
     def __init__(self, publisher: Any) -> None:
@@ -101,6 +106,7 @@ class _ByLink:
     """
 
     arbitrates = True
+    rewrites = False
     looks_back = True
 
     def __init__(self, directory: TableDirectory) -> None:
@@ -138,6 +144,7 @@ class _ByStore:
     A rename arbitrates in HDFS alone: object stores copy.
     """
 
+    rewrites = False
     looks_back = True
 
     def __init__(self, directory: TableDirectory, *, renamed: bool) -> None:

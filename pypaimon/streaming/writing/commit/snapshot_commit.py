@@ -307,7 +307,9 @@ class SnapshotCommit:
             return None
         except Exception as error:  # noqa: BLE001 (whatever went wrong, the snapshot may be there)
             done, self._error = False, error
-        there = Snapshot.from_json(json.dumps(draft.snapshot)) if done else self._at(draft.snapshot["id"])
+        there = None if done and not self._publisher.rewrites else self._at(draft.snapshot["id"])
+        if done and there is None:
+            there = Snapshot.from_json(json.dumps(draft.snapshot))
         if there is not None and self._is_ours(there):
             return Outcome(there, ours=True)
         if there is not None and self._publisher.arbitrates:
