@@ -104,6 +104,10 @@ class PositionBeyondLatestError(PaimonStreamError, LookupError):
         return type(self), (self.wanted, self.latest)
 
 
+OR_REPLACED = "Or the store does not keep one commit from replacing another, and another program did that."
+"""The second cause of a changed snapshot: not every store heeds conditions on writes, or reports that it does not."""
+
+
 class TableChangedError(PaimonStreamError):
     """The table under the stream is another one: dropped, re-created or rolled back.
 

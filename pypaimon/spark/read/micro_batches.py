@@ -10,6 +10,7 @@ from pypaimon.spark.read.admission import Size, exceeds, remaining
 from pypaimon.spark.read.engine_builder import EngineReadBuilder
 from pypaimon.spark.read.offset import Offset
 from pypaimon.streaming.errors import (
+    OR_REPLACED,
     PaimonStreamError,
     PositionBeyondLatestError,
     StoreError,
@@ -210,7 +211,7 @@ class MicroBatchPlanner:
         if reached.fingerprint != end.fingerprint and reached.phase is end.phase:
             raise TableChangedError(
                 f"The table was rolled back: the checkpoint ends before snapshot {end.snapshot}, and what lies before "
-                "that is no longer what was read.",
+                f"that is no longer what was read. {OR_REPLACED}",
                 "Decide what to undo, then start with a new checkpoint directory.",
             )
 

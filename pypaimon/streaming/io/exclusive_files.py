@@ -62,8 +62,9 @@ def link_new(path: str, data: bytes) -> os.stat_result | None:
 class ExclusiveFiles:
     """Small files whose names are made once: local ones by a link, objects by `If-None-Match`, on HDFS by a rename.
 
-    Before the first one in a bucket or a local directory a probe is made there twice: a store that overwrites where it
-    was told not to is refused. Calls run where the caller is, and are not repeated here. Thread-safe.
+    A store that overwrites where it was told not to is refused: `ObjectReads` probes buckets, and here a probe is made
+    twice before the first file in a local directory, or in an HDFS. Calls run where the caller is, and are not repeated
+    here. Thread-safe.
 
     Args:
         file_io: The table's FileIO.
@@ -90,7 +91,7 @@ class ExclusiveFiles:
             OSError: The request failed; the file may have been made.
         """
         place = _place(path)
-        if place not in self._proven:
+        if place is not None and place not in self._proven:
             self._probe(path.rsplit("/", 1)[0])
             self._proven.add(place)
         return self._create(path, data)
@@ -104,10 +105,7 @@ class ExclusiveFiles:
             with suppress(OSError):
                 self._file_io.delete(probe)
         if overwrites:
-            raise StreamConfigError(
-                f"{directory}: this store overwrites a file that it was told to create only where there is none, so "
-                "that readers cannot agree by it. Use one that heeds If-None-Match."
-            )
+            raise _refused(directory, "it overwrites a file that it was told to create only where there is none")
 
     def _create(self, path: str, data: bytes) -> bool:
         try:
@@ -139,10 +137,7 @@ class ExclusiveFiles:
                 self._read(path)
             made = self._objects.create(path, data)
         if made is None:
-            raise StreamConfigError(
-                f"{path}: this store is not known to create a file only where there is none. Local files are, HDFS, "
-                "and S3-like stores that pypaimon reaches by keys, with the extra 'fast' installed."
-            )
+            raise _refused(path, self._objects.why_not_created(path))
         return made
 
     def _is_renamed_to(self, path: str, data: bytes) -> bool:
@@ -165,9 +160,18 @@ class ExclusiveFiles:
         return data
 
 
-def _place(path: str) -> str:
-    """What is probed once: a local directory, or a bucket."""
-    return path.rsplit("/", 1)[0] if is_local(path) else "/".join(path.split("/", 3)[:3])
+def _place(path: str) -> str | None:
+    """What is probed once here: a local directory, or an HDFS; None for buckets."""
+    if is_local(path):
+        return path.rsplit("/", 1)[0]
+    return "/".join(path.split("/", 3)[:3]) if is_renamed(path) else None
+
+
+def _refused(path: str, why: str) -> StreamConfigError:
+    return StreamConfigError(
+        f"{path}: this store is not known to create a file only where there is none ({why}). Local files are, HDFS, "
+        "and S3-like stores that heed If-None-Match and that pypaimon reaches by keys, with the extra 'fast' installed."
+    )
 
 
 def _write(path: str, data: bytes) -> os.stat_result:

@@ -286,6 +286,18 @@ class Store:
         """
         self._one("write", path, partial(self._writes.replace, data=data, seen=seen))
 
+    def creates(self, path: str) -> bool:
+        """Whether an object there is created only where there is none, by a condition that the store heeds.
+
+        The first question about a bucket costs this process four requests, which find it out.
+
+        Raises:
+            CorruptTableError: Nothing may be written there.
+            StoreError: The store kept failing (retriable).
+        """
+        known = self.objects.known_to_create(path)
+        return self._one("write", path, self.objects.creates) if known is None else known
+
     def create_exclusive(self, path: str, data: bytes) -> bool:
         """Make a small file where none of the name is: of all who try, in whatever processes, one does.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pypaimon.streaming.errors import (
+    OR_REPLACED,
     CorruptTableError,
     PaimonStreamError,
     PositionBeyondLatestError,
@@ -250,6 +251,6 @@ def rolled_back(snapshot_id: int) -> TableChangedError:
     """The error for a snapshot id that another snapshot now carries."""
     return TableChangedError(
         f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
-        "Rows that were delivered may be gone.",
+        f"Rows that were delivered may be gone. {OR_REPLACED}",
         "Decide what to undo, then start anew with with_start(...).",
     )

@@ -104,7 +104,7 @@ class BlockingStreamWriter(_Writer):
         self._opened.abort()
 
     def close(self) -> None:
-        """End; what was not committed is deleted. Idempotent."""
+        """As `StreamWriter.close`; blocks."""
         if self._writer is not None:
             self._writer.close(is_done=True)
 
@@ -241,7 +241,11 @@ class StreamWriter(_Writer):
         await self._call(self._opened.abort)
 
     async def close(self) -> None:
-        """End; what was not committed is deleted, behind a call that is under way. Idempotent."""
+        """End; what was not committed is deleted, after a call that is under way. Idempotent.
+
+        Raises:
+            TableChangedError: Another program has replaced the last commit, in a store where nobody arbitrates.
+        """
         await self._close(is_done=True)
 
     async def _close(self, *, is_done: bool) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, TableChangedError
+from pypaimon.streaming.errors import OR_REPLACED, PaimonStreamError, StreamConfigError, TableChangedError
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.position import Position
@@ -192,11 +192,16 @@ class TableWriter:
 
         Args:
             is_done: Nobody will ask what was committed. Under a user that nobody chose nothing is kept then.
+
+        Raises:
+            TableChangedError: In a store where nobody arbitrates, another program has replaced the last commit.
         """
         with self._lock:
             if self._why_ended is None and self._origin.is_here:
                 is_done = is_done and self._ends_behind is None
                 self._end(self._ends_behind or "it was closed")
+                if is_done and not self._session.arbitrates:
+                    self._check_history()
                 if is_done and not self._is_named and self.last is not None:
                     self._forget()
 
@@ -350,7 +355,8 @@ class TableWriter:
         """Whether the table still holds what this writer has committed."""
         if self.last is not None and not self.last.is_in(self._directory, self.user):
             raise TableChangedError(
-                f"{self.name} was rolled back behind snapshot {self.last.snapshot}, which holds commit "
-                f"{self.last.identifier} of '{self.user}', while it was written. Nothing was committed.",
+                f"{self.name} was rolled back behind snapshot {self.last.snapshot}, which held commit "
+                f"{self.last.identifier} of '{self.user}', while it was written. {OR_REPLACED} Nothing was committed "
+                "since.",
                 "Open a new writer: its last_committed and position tell what the table holds now.",
             )

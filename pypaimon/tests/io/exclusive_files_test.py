@@ -22,14 +22,13 @@ from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 
 from pypaimon.streaming import StreamConfigError
 from pypaimon.streaming.errors import StoreError
-from pypaimon.streaming.io.object_client import ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.store import Store
 from support.stores.fault_file_io import SCHEME, FaultFileIO
 from support.stores.hadoop_file_io import HADOOP, HadoopFileIO
 from support.stores.lossy_store import lossy_links
-from support.stores.s3_server import BUCKET, S3Server
+from support.stores.s3_server import BUCKET, S3Server, forget_clients
 
 pytestmark = pytest.mark.server
 
@@ -48,9 +47,9 @@ print(*(number for number in range(200) if store.create_exclusive(f"{home}/file-
 @pytest.fixture(autouse=True)
 def untrusted() -> Iterator[None]:
     """Each test has clients of its own."""
-    ObjectClient.of.cache_clear()
+    forget_clients()
     yield
-    ObjectClient.of.cache_clear()
+    forget_clients()
 
 
 def patient(file_io: Any) -> Store:
@@ -154,12 +153,11 @@ def test_a_store_that_keeps_failing_is_neither_made_nor_refused(server: S3Server
 
 def test_an_object_store_that_overwrites_is_refused_before_the_first_file(server: S3Server, tmp_path: Path) -> None:
     home = f"{OBJECTS}/{tmp_path.name}"
-    server.heeds_conditions = False
-    try:
-        with pytest.raises(StreamConfigError, match="overwrites a file that it was told to create"):
-            store_at(server).create_exclusive(f"{home}/file", b"own")
-    finally:
-        server.heeds_conditions = True
+    with (
+        server.behaving(heeds_conditions=False),
+        pytest.raises(StreamConfigError, match="overwrites a file that it was told to create"),
+    ):
+        store_at(server).create_exclusive(f"{home}/file", b"own")
     assert store_at(server).list_names(home) == []
 
 

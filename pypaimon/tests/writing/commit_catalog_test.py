@@ -174,12 +174,12 @@ def test_files_stay_where_a_catalog_says_nothing_clear(table: Any) -> None:
     assert not commit(table, 0, (1, 1)).repeated
 
 
-# What is stored
+# A catalog that stores fewer fields
 
 
 @pytest.fixture
 def rewritten(table: Any) -> Any:
-    """The table, of whose snapshots the catalog stores what Java 1.x knows."""
+    """The table, whose snapshots the catalog stores with the fields that Java 1.x knows."""
     table.catalog_environment.catalog_loader.knows_uuids = False
     return table
 
@@ -200,7 +200,7 @@ def test_two_writers_take_turns(rewritten: Any) -> None:
 
 @pytest.mark.slow
 def test_a_writer_goes_on_after_a_restart(rewritten: Any) -> None:
-    """Also where the record of its commits was written in the midst of a session."""
+    """Also if the record of its commits was written by a later commit of the session."""
     number = 0
     for commits in (1, 5, 9, 2):
         with stream_write_builder(rewritten).with_commit_user("job").open_sync() as opened:
