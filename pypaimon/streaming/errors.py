@@ -189,13 +189,24 @@ class AssignmentLostError(PaimonStreamError):
 
 
 class StoreError(PaimonStreamError, OSError):
-    """The store failed for a while and bounded retries did not help (timeouts, 5xx, resets); asking again may."""
+    """The store failed for a while and bounded retries did not help (timeouts, 5xx, resets); asking again may.
+
+    Attributes:
+        place: The bucket, or the beginning of the path, that was asked; None: it is not known.
+    """
 
     retriable = True
+    place: str | None = None
 
 
 class IOTimeoutError(StoreError, TimeoutError):
     """A request did not come back within the IO timeout. Nothing was lost: the next call asks again."""
+
+
+def what_fails(error: BaseException) -> str:
+    """What errors of one outage have in common: the store that was asked, else their class."""
+    place = error.place if isinstance(error, StoreError) else None
+    return place or type(error).__name__
 
 
 class TargetError(PaimonStreamError):

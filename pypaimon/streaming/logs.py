@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 FIELDS = "paimon"
@@ -57,6 +60,37 @@ Event = Literal[
 """What lines tell; docs/operations.md says for each its level, when it is written and which fields it has."""
 
 
+class Outages:
+    """What this process has warned of lately: one WARNING a minute of an outage is enough, however many readers retry.
+
+    Args:
+        clock: Seconds, never falling.
+    """
+
+    _PAUSE = 60.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Without a lock: of two threads that fail at the same moment both may warn.
+        self._warned: dict[str, float] = {}
+
+    def is_due(self, what: str) -> bool:
+        """Whether a WARNING is due, which counts as written.
+
+        Args:
+            what: Fails.
+        """
+        now = self._clock()
+        if now - self._warned.get(what, -math.inf) < self._PAUSE:
+            return False
+        self._warned[what] = now
+        return True
+
+
+outages = Outages()
+"""Those of this process."""
+
+
 class StreamLog:
     """A logger of the standard library whose lines have fields.
 
@@ -96,6 +130,17 @@ class StreamLog:
     def warning(self, event: Event, message: str, **fields: Field) -> None:
         """A line that somebody may have to act upon; as `debug`."""
         self._write(logging.WARNING, event, message, fields)
+
+    def outage(self, event: Event, message: str, what: str, **fields: Field) -> None:
+        """A line of a failure after which the same is tried again: a WARNING once a minute of an outage, else DEBUG.
+
+        Args:
+            event: What it tells.
+            message: Its text, with `%(name)s` for fields.
+            what: Fails, such as a bucket; see `errors.what_fails`.
+            fields: Of this line.
+        """
+        self._write(logging.WARNING if outages.is_due(what) else logging.DEBUG, event, message, fields)
 
     def _write(self, level: int, event: Event, message: str, fields: dict[str, Field]) -> None:
         if not self._logger.isEnabledFor(level):

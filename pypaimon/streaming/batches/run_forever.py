@@ -12,7 +12,7 @@ from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.arguments import at_least
 
@@ -156,7 +156,7 @@ class _Source(Generic[B]):
             if was_stopping or not (isinstance(error, PaimonStreamError) and error.retriable):
                 raise error
             text = "the stream failed (%(error)s) and goes on after a pause"
-            _LOG.warning("waits_out", text, attempt=attempt, error=_words(error))
+            _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=_words(error))
             yield self.pause(seconds)
         raise AssertionError("unreachable")
 

@@ -13,7 +13,7 @@ from pypaimon.streaming.databases.jobs import LONGEST_PAUSE, Beginning, Opening,
 from pypaimon.streaming.databases.known_tables import MissingError
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.tables_of_database import TablesOfDatabase
-from pypaimon.streaming.errors import PaimonStreamError, TableChangedError, UnsupportedTableError
+from pypaimon.streaming.errors import PaimonStreamError, TableChangedError, UnsupportedTableError, what_fails
 from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
@@ -60,7 +60,7 @@ class Discovering:
                 self._state.fatal = error
             else:
                 text = "the tables of the database could not be listed, which is tried again: %(error)s"
-                _LOG.warning("discovery_failed", text, error=str(error))
+                _LOG.outage("discovery_failed", text, what_fails(error), error=str(error))
             self._state.soon(self._state.discovery, min(LONGEST_PAUSE, self._state.settings.discovery_seconds))
 
     def open(self, opening: Opening) -> None:

@@ -14,7 +14,7 @@ from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, written_beside
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
-from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.io.request_errors import place_of, translated
 
 _NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV))
 """What `link` says where a file system has no hard links, so that surely none was made."""
@@ -164,7 +164,7 @@ def _place(path: str) -> str | None:
     """What is probed once here: a local directory, or an HDFS; None for buckets."""
     if is_local(path):
         return path.rsplit("/", 1)[0]
-    return "/".join(path.split("/", 3)[:3]) if is_renamed(path) else None
+    return place_of(path) if is_renamed(path) else None
 
 
 def _refused(path: str, why: str) -> StreamConfigError:

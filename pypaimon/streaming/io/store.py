@@ -25,7 +25,7 @@ from pypaimon.streaming.io.io_pool import IOPool
 from pypaimon.streaming.io.io_requests import Hanging, one_request
 from pypaimon.streaming.io.new_object import NewObject
 from pypaimon.streaming.io.object_reads import ObjectReads
-from pypaimon.streaming.io.request_errors import translated
+from pypaimon.streaming.io.request_errors import place_of, translated
 from pypaimon.streaming.io.retry_policy import RetryPolicy
 from pypaimon.streaming.io.validated_cache import ValidatedCache
 from pypaimon.streaming.logs import StreamLog
@@ -406,7 +406,7 @@ class Store:
             cause = errors[0].__cause__ if isinstance(errors[0], StoreError) else None
             text = "%(count)d requests (%(kind)s) failed and are repeated, the first %(path)s: %(error)s"
             fields: dict[str, Any] = {"kind": kind, "count": len(failed), "attempt": attempt, "path": paths[failed[0]]}
-            _LOG.warning("retry", text, **fields, error=str(cause or errors[0]))
+            _LOG.outage("retry", text, place_of(paths[failed[0]]), **fields, error=str(cause or errors[0]))
             self._pause(attempt)
             for index, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
                 answers[index] = answer

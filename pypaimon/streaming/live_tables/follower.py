@@ -17,7 +17,7 @@ from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.builder.opened import opened_chunks
 from pypaimon.streaming.concurrency.clock import Sleeper
 from pypaimon.streaming.concurrency.forking import Origin
-from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import EndOfScan, PaimonStreamError, StreamConfigError, what_fails
 from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.live_tables.followed_stream import followed_stream
 from pypaimon.streaming.live_tables.live_rows import LiveRows, Moment
@@ -170,7 +170,7 @@ class Follower:
                 self._fail(error, is_final=False)
                 attempt += 1
                 text = "a live table failed (attempt %(attempt)d) and goes on after a pause: %(error)s"
-                _LOG.warning("waits_out", text, attempt=attempt, error=str(error))
+                _LOG.outage("waits_out", text, what_fails(error), attempt=attempt, error=str(error))
                 due = self._builder._clock.monotonic() + next(pauses)
                 self._sleeper.until_due(due, lambda: self._closed).block()
                 continue

@@ -22,6 +22,7 @@ from pypaimon.streaming import (
     StoreError,
     StreamConfigError,
     StreamReadBuilder,
+    logs,
     run_forever,
     run_forever_async,
 )
@@ -137,7 +138,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_an_outage_is_waited_out_without_a_row_twice(
-    table: Table, serve: Service, caplog: pytest.LogCaptureFixture
+    table: Table, serve: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_io, left = FaultFileIO(), [17]
 
@@ -152,11 +153,14 @@ def test_an_outage_is_waited_out_without_a_row_twice(
             file_io.wherever(outage)
 
     handler = Handler(begins)
-    with caplog.at_level(logging.WARNING):
+    monkeypatch.setattr(logs, "outages", logs.Outages(lambda: 0.0))
+    with caplog.at_level(logging.DEBUG):
         serve(etl(table, file_io).with_prefetch(0).with_end(latest=True), handler)
     assert (handler.kept, saved(table)) == ([1, 2, 3, 4], 5)
     assert left[0] < 0
     assert set(events(caplog)) == {"waits_out"}
+    warned = [vars(record)[FIELDS]["event"] for record in caplog.records if record.levelno == logging.WARNING]
+    assert warned == ["retry"]
 
 
 def test_a_loop_without_a_handler_waits_out_the_same(table: Table) -> None:
@@ -247,7 +251,9 @@ def test_a_stop_ends_pauses_and_tries_once_more(table: Table, serve: Service) ->
     assert saved(table) == 2
 
 
-def test_a_stop_ends_the_wait_for_a_store_that_is_away(table: Table, serve: Service) -> None:
+def test_a_stop_ends_the_wait_for_a_store_that_is_away(
+    table: Table, serve: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     file_io = FaultFileIO()
 
     class Stops(logging.Handler):
@@ -266,6 +272,7 @@ def test_a_stop_ends_the_wait_for_a_store_that_is_away(table: Table, serve: Serv
 
     log, stops = logging.getLogger("pypaimon.streaming.batches.run_forever"), Stops()
     log.addHandler(stops)
+    caplog.set_level(logging.DEBUG, log.name)
     try:
         handler = Handler()
         file_io.wherever(away)
