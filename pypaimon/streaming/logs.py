@@ -50,6 +50,7 @@ Event = Literal[
     "discovery_failed",
     "compaction_left_out",
     "commit_user_kept",
+    "rows_uncommitted",
     "indexes_not_written",
     "orc_time_zone",
     "upkeep_left_out",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -62,6 +63,13 @@ class _Writer:
     def _check_new(self) -> None:
         if self._writer is not None:
             raise StreamConfigError("a writer is opened once: ask the builder for another one")
+
+    def __del__(self) -> None:
+        writer: TableWriter | None = getattr(self, "_writer", None)
+        if writer is not None and writer.is_open and writer.has_pending:
+            # Nobody can delete its files any more: a collector of garbage must not wait for a store.
+            text = f"{self!r} was never closed: its rows are not committed, and their files are left over"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         state = "not open" if self._writer is None else "open" if self._writer.is_open else "ended"

@@ -199,6 +199,9 @@ class TableWriter:
         with self._lock:
             if self._why_ended is None and self._origin.is_here:
                 is_done = is_done and self._ends_behind is None
+                if is_done and self._pending.has_rows:
+                    text = "rows of '%(user)s' are deleted: call commit(), or abort(), before the writer is closed"
+                    _LOG.warning("rows_uncommitted", text, table=self.name, user=self.user)
                 self._end(self._ends_behind or "it was closed")
                 if is_done and not self._session.arbitrates:
                     self._check_history()
