@@ -120,6 +120,7 @@ class Membership:
         )
         state = directory.open()
         if state is not None:
+            start.check_history(state)
             # The table may have got other buckets since; they fall into the slots that there are.
             self._rule = replace(self._rule, count=len(state.owned))
         self.now = LastingClock()
@@ -201,7 +202,7 @@ class Membership:
         it waits.
         """
         state, slots = self.holdings.standing()
-        if self._end is None or state is None or not state.begun:
+        if self._end is None or state is None or not state.begun or self._member.id not in state.members:
             return False
         behind = self._end.behind(state.start)
         if any(each.confirmed < behind for each in slots.values()):

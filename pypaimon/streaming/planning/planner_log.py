@@ -64,7 +64,7 @@ class PlannerLog:
     def stepped(self, step: Step) -> None:
         """A step was taken; with read-ahead its plan may still be thrown away."""
         if step.plan is not None:
-            self._planned(step.plan, step.first_snapshot)
+            self._planned(step.plan, None if step.begins is None else step.begins.snapshot)
         if step.state.ended:
             self._ended(step.state.next_id)
 

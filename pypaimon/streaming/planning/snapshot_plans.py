@@ -168,7 +168,9 @@ class SnapshotPlans:
         keys_move = comparison.keys_move(prepared.units.entries)
         for split in splits:
             split.keys_move = keys_move
-        return PlannedSplits(self.sorted_by_partition(_retracting(splits, before)), last)
+            # Also where that one is gone, and a tag keeps what it had.
+            split.before_snapshot_id = snapshot.id - 1
+        return PlannedSplits(self.sorted_by_partition(splits), last)
 
     def net(self, before: Snapshot | None, snapshot: Snapshot) -> PlannedSplits:
         """One change per key between what first plans hold of two snapshots, of the buckets that differ.

@@ -60,7 +60,7 @@ class ScanDriver:
         state = self._opening.initial()
         begun = ScanState(state, self._opening.position(state), ScanMetrics())
         self.handover: Handover[Plan, ScanState] = Handover(begun, _BUSY)
-        self._unreported_plan: tuple[Position, int | None] | None = None
+        self._unreported_plan: tuple[Position, Position | None] | None = None
         self._pending: PendingAdvance | None = None
         self._resumes_interrupted = False
         self._next_poll = 0.0
@@ -151,7 +151,7 @@ class ScanDriver:
         parts = self.parts.get()
         parts.prefetcher.accept(taken)
         if step.plan is not None and advance.size is not None:
-            self._unreported_plan = None if position is None else (position, step.first_snapshot)
+            self._unreported_plan = None if position is None else (position, step.begins)
             metrics = self.handover.state.metrics.with_plan(advance.size)
             self.handover.offer(step.plan, ScanState(step.state, position, metrics))
             self._tell_progress()
@@ -266,8 +266,9 @@ class ScanDriver:
             return parts.lag_meter.measure_at(position, saved)
         state = self._opening.resolved(self.handover.state.state, parts.planner)
         if progress is not None and not self._segment.opened:
-            saved = progress.committed()
-            state = parts.worker.start_at(state, saved)
+            found = progress.stored()
+            saved = None if found is None else found.next_snapshot
+            state = parts.worker.start_at(state, found)
         return parts.lag_meter.measure(state, saved)
 
     @property

@@ -56,9 +56,9 @@ def ended_state(state: GroupState, conflict: str) -> GroupState:
     return replace(state, number=state.number + 1, conflict=conflict)
 
 
-def floor_of(state: GroupState, registers: Registers) -> int:
-    """The smallest snapshot that a slot may still need, whoever reads it next."""
-    return min(durable(slot, tenure, registers).snapshot for slot, tenure in enumerate(state.owned))
+def floor_of(state: GroupState, registers: Registers) -> Position:
+    """Where the slot stands that is furthest behind: its snapshot, and all after it, may still be needed."""
+    return min(durable(slot, tenure, registers) for slot, tenure in enumerate(state.owned))
 
 
 def durable(slot: int, tenure: Tenure, registers: Registers) -> Position:

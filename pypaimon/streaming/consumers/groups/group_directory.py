@@ -146,12 +146,13 @@ class GroupDirectory:
 
     def _look(self) -> Fence | None:
         found = self._manager.look(self._fence)
-        return None if found is None else Fence(found[0].next_snapshot, found[0].owner, found[1])
+        return None if found is None else Fence(found[0].next_snapshot, found[0].owner, found[1], found[0].fingerprint)
 
     def _write(self, request: WriteFence) -> bool:
         seen = None if request.found is None else request.found.seen
         try:
-            self._manager.replace(self._fence, Consumer(request.floor, owner=self.owner), seen)
+            fence = Consumer(request.floor, owner=self.owner, fingerprint=request.fingerprint)
+            self._manager.replace(self._fence, fence, seen)
         except ChangedFileError:
             return False
         if self._has_former:

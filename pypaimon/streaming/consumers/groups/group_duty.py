@@ -28,6 +28,7 @@ from pypaimon.streaming.consumers.groups.group_state import GroupState
 from pypaimon.streaming.consumers.groups.group_times import GroupTimes
 from pypaimon.streaming.consumers.groups.group_view import GroupView
 from pypaimon.streaming.consumers.groups.register import Status
+from pypaimon.streaming.model.position import Phase, Position
 
 _MOST_STATES = 16
 _STATES_KEPT = 8
@@ -194,7 +195,7 @@ class GroupDuty:
         floor = state.start.snapshot
         if found is not None and (found.owner, found.floor) == (self._owner, floor):
             return True
-        return bool((yield WriteFence(floor, found)))
+        return bool((yield WriteFence(floor, found, _before(state.start))))
 
     def _keep_fence(self, state: GroupState) -> Steps[GroupState | None]:
         """Move the fence behind the slowest slot; if somebody has taken it away, the state that ends the group."""
@@ -205,10 +206,12 @@ class GroupDuty:
         if found.owner != self._owner:
             by = "Java, a reset or another library" if found.owner is None else found.owner
             return ended_state(state, f"its fence now belongs to {by}, at snapshot {found.floor}")
-        floor, age = floor_of(state, self._view.known), self._times.fence_age
-        if floor > found.floor or (age is not None and self._clock() - self._fence_written >= age):
+        last, age = floor_of(state, self._view.known), self._times.fence_age
+        moves = last.snapshot > found.floor
+        if moves or (age is not None and self._clock() - self._fence_written >= age):
             self._fence_written = self._clock()
-            yield WriteFence(max(floor, found.floor), found)
+            floor, fingerprint = (last.snapshot, _before(last)) if moves else (found.floor, found.fingerprint)
+            yield WriteFence(floor, found, fingerprint)
         return None
 
     def _create(self, state: GroupState) -> Steps[None]:
@@ -246,3 +249,8 @@ class GroupDuty:
         if last is None or newest - last < self._times.kept:
             return []
         return versions if newest - last >= self._times.dead_for else versions[:-1]
+
+
+def _before(position: Position) -> str | None:
+    """The fingerprint of the snapshot before that of a position, if that is the one that it knows."""
+    return position.fingerprint if position.phase is Phase.FOLLOW and position.unit is None else None

@@ -49,11 +49,13 @@ class Fence:
         floor: The first snapshot that is kept.
         owner: Whose it is; None: of Java, or of a reset.
         seen: What the store has to know to replace it.
+        fingerprint: Of the snapshot before the floor, where it is known.
     """
 
     floor: int
     owner: str | None
     seen: Any = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class WriteFence:
 
     floor: int
     found: Fence | None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,8 @@ def _compose_ahead(self: Holdings) -> Any:
 _COMPOSE = Holdings.compose
 
 
-def _fastest(state: GroupState, known: Mapping[str, Register]) -> int:
-    return max(durable(slot, tenure, known).snapshot for slot, tenure in enumerate(state.owned))
+def _fastest(state: GroupState, known: Mapping[str, Register]) -> Position:
+    return max(durable(slot, tenure, known) for slot, tenure in enumerate(state.owned))
 
 
 def _soon_silent(self: GroupView) -> set[str]:
