@@ -83,6 +83,8 @@ class Progress:
         self._keep_alive_after = None if expiration is None else expiration / _REWRITES_PER_EXPIRATION
         # Held while the store is asked; who reports a plan, or confirms, never waits for it.
         self._io = threading.Lock()
+        self._rewriting = threading.Lock()
+        self._closed = False
         owners: set[str] = set()
         self._file = OwnFile(manager, name, owner, owners)
         self._fence = OwnFile(manager, name.fenced, owner, owners)
@@ -268,12 +270,23 @@ class Progress:
         """
         if self._keep_alive_after is None:
             return
-        with self._io:
+        with self._rewriting, self._io:
+            if self._closed:
+                return
             for file in (self._file, self._fence):
                 if file.content is not None and now - file.written_at >= self._keep_alive_after:
                     self._check(file)
                     file.write(file.content, now)
                     self._group.keep_alive()
+
+    def close(self) -> None:
+        """The reader has ended: `keep_alive` does nothing more. Waits for nothing."""
+        self._closed = True
+
+    def wait_for_keep_alive(self, seconds: float) -> None:
+        """Wait until no file is being rewritten by `keep_alive`, at most for so long."""
+        if self._rewriting.acquire(timeout=max(0.0, seconds)):
+            self._rewriting.release()
 
     # ---- with `_io` held ----
 

@@ -57,6 +57,7 @@ class DatabaseEngine:
         self._discovering = Discovering(self._state, tables)
         self._clock = clock
         self._threads = 0
+        self._closed_tables: list[FollowedTable] = []
         self._origin = Origin()
         self._notes = IOPool(1, timeout=float("inf"), name="paimon-database-notes")
         self._state.schedule.put(self._state.discovery, clock.monotonic())
@@ -205,6 +206,12 @@ class DatabaseEngine:
         self._notes.close()
         for table in tables:
             table.close()
+        self._closed_tables = tables
+
+    def wait_for_writes(self) -> None:
+        """After `close`: wait for writes of progress that are under way."""
+        for table in self._closed_tables:
+            table.driver.wait_for_writes()
 
     # ---- threads ----
 

@@ -246,12 +246,17 @@ class DatabaseStream(_DatabaseLoop[TableBatch]):
     async def aclose(self) -> None:
         """End at once; confirms nothing. Idempotent."""
         self._end()
+        pool = IOPool(1, timeout=float("inf"), name="paimon-database-close")
+        try:
+            await wait_for_future(pool.submit(self._engine.wait_for_writes))
+        finally:
+            pool.close()
 
     async def __aenter__(self) -> DatabaseStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._end()
+        await self.aclose()
 
     def __enter__(self) -> NoReturn:
         self._end()

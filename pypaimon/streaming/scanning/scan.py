@@ -115,7 +115,7 @@ class StreamScan:
             await wait_for_future(driver.commits.submit(self.commit, confirmed))
             return
         driver.confirm(confirmed)
-        await wait_for_future(driver.commits.submit(driver.save))
+        await wait_for_future(driver.begin_save())
 
     def notify_checkpoint_complete(self, next_snapshot: Position | int) -> None:
         """`commit` under its Java name."""
@@ -158,12 +158,17 @@ class StreamScan:
         self._driver.stop()
 
     def close(self) -> None:
-        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent."""
+        """End at once, also a call that is waiting, and let the threads go; confirms nothing. Idempotent.
+
+        With a consumer id it waits for a write of progress that is under way, so that nothing is written after it; on
+        an event loop `aclose` does that.
+        """
         self._driver.close()
 
     async def aclose(self) -> None:
-        """`close`, awaited as everywhere in Python; it waits for nothing."""
+        """As `close`, without blocking the event loop."""
         self.close()
+        await self._driver.closed()
 
     def __enter__(self: S) -> S:
         return self
@@ -175,4 +180,4 @@ class StreamScan:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.close()
+        await self.aclose()

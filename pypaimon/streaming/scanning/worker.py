@@ -82,6 +82,10 @@ class Segment:
     errand: Errand = field(default_factory=Errand)
     left: bool = False
 
+    def again(self) -> Segment:
+        """The same way, for another one who goes on with it."""
+        return Segment(self.opened, self.saved, self.begun, self.instead_of)
+
     def leave(self) -> None:
         """Go elsewhere. Requests for what comes next here are given up; a save that is under way is not."""
         self.left = True
