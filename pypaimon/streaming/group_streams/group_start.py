@@ -61,6 +61,10 @@ class GroupStart:
         self._planner.checks.check_missing(position.snapshot)
         return position
 
+    def check_table(self) -> None:
+        """Check that the table is there; raises TableChangedError."""
+        self._planner.checks.check_identity()
+
     def check_history(self, state: GroupState) -> None:
         """Check that the table still has the history that a group has read, also for a member that gets no slots.
 

@@ -117,6 +117,7 @@ class Membership:
             start.find,
             start.before_snapshot,
             start.stands,
+            start.check_table,
         )
         state = directory.open()
         if state is not None:

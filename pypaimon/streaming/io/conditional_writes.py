@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pypaimon.streaming.errors import IOTimeoutError, StoreError
+from pypaimon.streaming.errors import IOTimeoutError, StoreError, TableChangedError
 from pypaimon.streaming.internals import local_path
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
@@ -139,6 +139,7 @@ class ConditionalWrites:
             os.replace(local_path(temporary), local_path(path))
 
     def _replace_local(self, path: str, data: bytes, seen: Seen | None) -> None:
+        make_home(path, 1)
         with written_beside(self._file_io, path, data) as temporary, _locked(path.rsplit("/", 1)[0]):
             try:
                 now = Path(local_path(path)).read_bytes()
@@ -199,6 +200,32 @@ def is_local(path: str) -> bool:
 def is_renamed(path: str) -> bool:
     """Whether a path lies in a distributed file system, where a write is seen while it is under way."""
     return path.lower().startswith(_RENAMED_SCHEMES)
+
+
+def make_home(path: str, most: int) -> None:
+    """Make the directory of a local file, if it is missing, but never for a table that is gone.
+
+    A catalog lists every directory of a database as a table.
+
+    Args:
+        path: Of the file.
+        most: How many directories may be missing; the one above them is the table's.
+
+    Raises:
+        FileNotFoundError: It is missing, and none may be.
+        TableChangedError: The table was dropped, or has another name.
+        OSError: They cannot be made.
+    """
+    home = Path(local_path(path)).parent
+    if not most:
+        home.stat()
+        return
+    try:
+        for directory in [home, *home.parents][most - 1 :: -1]:
+            directory.mkdir(exist_ok=True)
+    except FileNotFoundError as error:
+        text = f"The table was dropped or renamed: {error.filename} cannot be made, as the directory above it is gone."
+        raise TableChangedError(text, "Load the table again, by its name.") from error
 
 
 def left_beside(directory: str, names: Collection[str]) -> list[str]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pypaimon.streaming.errors import StoreError, StreamConfigError
 from pypaimon.streaming.internals import local_path
-from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, written_beside
+from pypaimon.streaming.io.conditional_writes import is_local, is_renamed, make_home, written_beside
 from pypaimon.streaming.io.io_requests import one_request
 from pypaimon.streaming.io.object_reads import ObjectReads
 from pypaimon.streaming.io.request_errors import translated
@@ -25,12 +25,13 @@ class NotCreatedError(Exception):
     """A file was surely not made: it could not even be written. Its cause says why."""
 
 
-def link_new(path: str, data: bytes) -> os.stat_result | None:
+def link_new(path: str, data: bytes, *, makes_home: bool = True) -> os.stat_result | None:
     """Make a local file whole, by a link, which fails if the name exists, whoever made it.
 
     Args:
-        path: Of the file, as the operating system has it; its directory is made.
+        path: Of the file, as the operating system has it.
         data: Its content.
+        makes_home: Its directory is made, with those above it.
 
     Returns:
         The status of the file; None: there is one of the name, which a network file system also says of the one that
@@ -41,7 +42,8 @@ def link_new(path: str, data: bytes) -> os.stat_result | None:
         OSError: Nobody knows.
     """
     home, name = os.path.split(path)
-    os.makedirs(home, exist_ok=True)
+    if makes_home:
+        os.makedirs(home, exist_ok=True)
     temporary = f"{home}/.{name}.{uuid4()}.tmp"
     try:
         made = _write(temporary, data)
@@ -75,12 +77,13 @@ class ExclusiveFiles:
         self._objects = objects
         self._proven: set[str] = set()
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, directories: int = 3) -> bool:
         """Make a file. What the store says of a name that exists is not believed: the file is read.
 
         Args:
             path: Of the file.
             data: Its content, which nobody else writes.
+            directories: How many directories may be made for it; on HDFS all, or none.
 
         Returns:
             Whether it has this content now, also by an earlier try; False: another one, and nothing was written.
@@ -89,6 +92,10 @@ class ExclusiveFiles:
             StreamConfigError: The store cannot promise that one makes it, or does not keep the promise.
             OSError: The request failed; the file may have been made.
         """
+        if is_local(path):
+            make_home(path, directories)
+        elif is_renamed(path) and not directories and not self._file_io.exists(home := path.rsplit("/", 1)[0]):
+            raise FileNotFoundError(home)
         place = _place(path)
         if place not in self._proven:
             self._probe(path.rsplit("/", 1)[0])
@@ -127,7 +134,7 @@ class ExclusiveFiles:
         if is_local(path):
             try:
                 with one_request():
-                    return link_new(local_path(path), data) is not None
+                    return link_new(local_path(path), data, makes_home=False) is not None
             except NotCreatedError as error:
                 raise error.__cause__ or error from None
         if is_renamed(path):

@@ -286,7 +286,7 @@ class Store:
         """
         self._one("write", path, partial(self._writes.replace, data=data, seen=seen))
 
-    def create_exclusive(self, path: str, data: bytes) -> bool:
+    def create_exclusive(self, path: str, data: bytes, directories: int = 3) -> bool:
         """Make a small file where none of the name is: of all who try, in whatever processes, one does.
 
         One request where it is made, another one where the name exists. The first file in a bucket or a local directory
@@ -294,7 +294,8 @@ class Store:
         is read.
 
         Args:
-            path: Of the file; local directories are made.
+            path: Of the file.
+            directories: How many directories may be made for it where a file needs one: none for a table that is gone.
             data: Its content, which nobody else writes: it holds a number that was drawn for it, say.
 
         Returns:
@@ -303,10 +304,12 @@ class Store:
         Raises:
             StreamConfigError: The store cannot promise that one makes it, or does not keep the promise.
             CorruptTableError: It may not be written.
+            FileNotFoundError: Its directory is missing, and may not be made.
+            TableChangedError: More directories are missing than may be made.
             StoreError: The store kept failing (retriable): the file may be there, now or later. Who asks again with the
                 same content finds out.
         """
-        return self._one("write", path, partial(self._exclusive.create, data=data))
+        return self._one("write", path, partial(self._exclusive.create, data=data, directories=directories))
 
     def delete(self, path: str) -> None:
         """Delete a file; one that does not exist is fine."""

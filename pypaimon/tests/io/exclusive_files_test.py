@@ -20,7 +20,7 @@ from pypaimon.common.options import Options
 from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 
-from pypaimon.streaming import StreamConfigError
+from pypaimon.streaming import StreamConfigError, TableChangedError
 from pypaimon.streaming.errors import StoreError
 from pypaimon.streaming.io.object_client import ObjectClient
 from pypaimon.streaming.io.object_reads import SWITCH
@@ -230,3 +230,17 @@ def test_a_crash_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytest.Mo
         whole = [path.read_bytes() for path in tmp_path.iterdir() if not path.name.startswith(".")]
         assert sorted(whole) == ([b"1"] if step == "link" else [b"1", b"own"])
     assert store.create_exclusive(f"{tmp_path}/file", b"own")
+
+
+@pytest.mark.parametrize(("file_io", "prefix"), [(LocalFileIO, ""), (HadoopFileIO, HADOOP)])
+def test_no_directory_is_made_again_for_a_file_whose_own_is_gone(tmp_path: Path, file_io: Any, prefix: str) -> None:
+    store, gone = patient(file_io()), tmp_path / "db" / "dropped" / "consumer"
+    with pytest.raises(FileNotFoundError):
+        store.create_exclusive(f"{prefix}{gone}/file", b"1", directories=0)
+    assert not (tmp_path / "db").exists()
+    if not prefix:
+        with pytest.raises(TableChangedError, match="dropped or renamed"):
+            store.create_exclusive(f"{gone}/file", b"1", directories=1)
+        with pytest.raises(TableChangedError, match="dropped or renamed"):
+            store.replace(f"{gone}/file", b"1", None)
+        assert not (tmp_path / "db").exists()

@@ -51,6 +51,22 @@ def restarted_state(state: GroupState, start: Position) -> GroupState:
     )
 
 
+def resumed_state(state: GroupState, registers: Registers, settings: str, start: Position) -> GroupState:
+    """The state that follows where all members have ended, and another one comes with other settings.
+
+    Args:
+        state: The last one.
+        registers: Of its members.
+        settings: Of the new member.
+        start: Where the group begins, if it has not begun.
+    """
+    owned = tuple(
+        Tenure(None, state.number + 1, durable(slot, tenure, registers)) if state.begun else Tenure(None, 0, start)
+        for slot, tenure in enumerate(state.owned)
+    )
+    return replace(state, number=state.number + 1, settings=settings, start=start, members=(), owned=owned)
+
+
 def ended_state(state: GroupState, conflict: str) -> GroupState:
     """The state that ends the group for all members."""
     return replace(state, number=state.number + 1, conflict=conflict)

@@ -72,6 +72,8 @@ class GroupDuty:
         state = self._view.state
         if state is None or not self._view.is_last or not self._has_turn(state, own):
             return False
+        # How long each may be silent is in its register.
+        yield from self._view.read([member for member in state.members if member in self._view.silent()])
         for member in state.members:
             # With each seal the group is listed, and one that was silent before may be heard of.
             if member in self._view.silent():
@@ -81,7 +83,7 @@ class GroupDuty:
             return True
         if not state.begun:
             return (yield from self._begin(state))
-        new = next_state(state, self._view.known, self._view.silent())
+        new = next_state(state, self._view.registers, self._view.silent())
         if new is None and self._view.look_at > self._fence_at:
             new = yield from self._keep_fence(state)
         if new is not None:
@@ -113,7 +115,7 @@ class GroupDuty:
         Args:
             state: The last one, which has begun.
         """
-        new = next_state(state, self._view.known, self._view.silent())
+        new = next_state(state, self._view.registers, self._view.silent())
         if new is not None:
             yield from self._create(new)
 
@@ -179,12 +181,12 @@ class GroupDuty:
 
     def _begin(self, state: GroupState) -> Steps[bool]:
         """Protect the start, and only then see whether it stands: then slots are given away."""
-        new = next_state(state, self._view.known, self._view.silent())
+        new = next_state(state, self._view.registers, self._view.silent())
         if not (new or state).members:
             return False
         if (yield from self._protect(state)) and not self._view.is_stale:
             if (yield Stands(state.start)):
-                yield from self._create(begun_state(state, self._view.known, self._view.silent()))
+                yield from self._create(begun_state(state, self._view.registers, self._view.silent()))
             else:
                 yield from self._create(restarted_state(state, (yield FindStart())))
         return True
@@ -206,7 +208,7 @@ class GroupDuty:
         if found.owner != self._owner:
             by = "Java, a reset or another library" if found.owner is None else found.owner
             return ended_state(state, f"its fence now belongs to {by}, at snapshot {found.floor}")
-        last, age = floor_of(state, self._view.known), self._times.fence_age
+        last, age = floor_of(state, self._view.registers), self._times.fence_age
         moves = last.snapshot > found.floor
         if moves or (age is not None and self._clock() - self._fence_written >= age):
             self._fence_written = self._clock()

@@ -85,6 +85,11 @@ class Stands:
 
 
 @dataclass(frozen=True, slots=True)
+class TellDeleted:
+    """The files of the group were deleted: raises the error that says so, or that the table is gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait until a time of the member's clock, or until it is woken."""
 
@@ -92,7 +97,16 @@ class Pause:
 
 
 Request: TypeAlias = (
-    ListNames | ReadFiles | CreateFile | DeleteFiles | LookAtFence | WriteFence | FindStart | Stands | Pause
+    ListNames
+    | ReadFiles
+    | CreateFile
+    | DeleteFiles
+    | LookAtFence
+    | WriteFence
+    | FindStart
+    | Stands
+    | TellDeleted
+    | Pause
 )
 Steps: TypeAlias = Generator[Request, Any, T]
 """Code that asks for what it needs, and comes to a result."""
