@@ -32,7 +32,7 @@ class FormerLayouts:
     def position(
         self, names: AbstractSet[ConsumerName], counts: Callable[[AbstractSet[str | None]], bool]
     ) -> Consumer | None:
-        """Where to go on: all before the slowest file of a complete layout was confirmed.
+        """Where to continue: all before the slowest file of a complete layout was confirmed.
 
         The furthest layout repeats least.
 

@@ -271,9 +271,9 @@ class Progress:
         if self._keep_alive_after is None:
             return
         with self._rewriting, self._io:
-            if self._closed:
-                return
             for file in (self._file, self._fence):
+                if self._closed:
+                    return
                 if file.content is not None and now - file.written_at >= self._keep_alive_after:
                     self._check(file)
                     file.write(file.content, now)

@@ -273,5 +273,5 @@ def rolled_back(snapshot_id: int) -> TableChangedError:
     return TableChangedError(
         f"The table was rolled back: snapshot {snapshot_id} is no longer the one that this stream has read. "
         "Rows that were delivered may be gone.",
-        "Decide what to undo, then start anew with with_start(...).",
+        "Decide what to undo, then start anew with with_start(...), or reset the consumer or group.",
     )

@@ -50,7 +50,7 @@ def _before(checks: RangeCheck, directory: TableDirectory, state: PlannerState, 
 def _may_be_kept(plans: SnapshotPlans) -> bool:
     """Whether files that the snapshot before named may still be there, though it is gone: a tag may keep them.
 
-    Only deletion vectors are found by that snapshot alone. Java goes on without it where there are none; so does this,
-    and a file that is gone after all is a `PositionExpiredError` of its reader.
+    Only deletion vectors are found by that snapshot alone. Java continues without it where there are none. So does
+    this, and a file that is gone after all is a `PositionExpiredError` of its reader.
     """
     return not plans.traits.deletion_vectors and bool(plans.directory.tag_names())

@@ -83,7 +83,7 @@ class Segment:
     left: bool = False
 
     def again(self) -> Segment:
-        """The same way, for another one who goes on with it."""
+        """The same segment for the next call, after this one is left."""
         return Segment(self.opened, self.saved, self.begun, self.instead_of)
 
     def leave(self) -> None:

@@ -99,7 +99,7 @@ def test_an_end_that_lies_before_what_was_read_is_reached(
     assert follow(bounded(table, snapshot_id=3)) == []
 
 
-def test_a_file_that_java_wrote_goes_on_as_java_does_and_knows_its_history_from_then_on(table: Table) -> None:
+def test_a_file_of_java_continues_as_in_java_and_has_a_fingerprint_after_the_next_save(table: Table) -> None:
     plain(bounded(table))
     fingerprint = saved(table)[0]["fingerprint"]
     (table.path / "consumer" / "consumer-etl").write_text('{\n  "nextSnapshot" : 6\n}')

@@ -63,7 +63,7 @@ def _owners(home: Path) -> int:
     return len({each.get("owner") for each in json.loads(states[-1].read_text())["owned"]} - {None})
 
 
-def test_a_group_that_was_deleted_is_told_to_every_member_and_to_who_comes(written: Table, tmp_path: Path) -> None:
+def test_a_deleted_group_is_an_error_for_every_member_and_for_the_next_one(written: Table, tmp_path: Path) -> None:
     with processes(tmp_path) as readers:
         members = [readers.start(), readers.start()]
         until(lambda: _owners(written.path / "consumer" / "group-etl" / "1") == 2)
@@ -109,7 +109,9 @@ def all_keys(builder: GroupStreamBuilder) -> list[int]:
         return sorted(key for batch in stream for key in keys(batch))
 
 
-def test_a_group_without_members_goes_on_with_another_filter_and_another_start(written: Table, tmp_path: Path) -> None:
+def test_a_group_without_members_continues_with_another_filter_and_another_start(
+    written: Table, tmp_path: Path
+) -> None:
     hour_ago = int(time.time() * 1000) - 3_600_000
     assert len(all_keys(bounded(written, timestamp=hour_ago))) == 40
     write(written, *range(100, 120))

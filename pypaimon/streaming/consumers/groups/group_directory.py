@@ -19,9 +19,9 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     ListNames,
     LookAtFence,
     ReadFiles,
+    ReportDeleted,
     Request,
     Stands,
-    TellDeleted,
     WriteFence,
 )
 from pypaimon.streaming.consumers.groups.group_state import GroupState
@@ -142,7 +142,7 @@ class GroupDirectory:
             return self._write(request)
         if isinstance(request, Stands):
             return self._stands(request.position)
-        if isinstance(request, TellDeleted):
+        if isinstance(request, ReportDeleted):
             raise self._deleted()
         assert isinstance(request, FindStart)
         return self._start()

@@ -16,8 +16,8 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     LookAtFence,
     Pause,
     ReadFiles,
+    ReportDeleted,
     Steps,
-    TellDeleted,
 )
 from pypaimon.streaming.consumers.groups.group_state import GroupState, first_state
 from pypaimon.streaming.consumers.groups.group_times import GroupTimes
@@ -180,10 +180,10 @@ class GroupMember:
         """Make the group, unless it has begun before: then its files were deleted."""
         fence: Fence | None = yield LookAtFence()
         if self.lives or (fence is not None and fence.owner == self._fence_owner):
-            # Another one may have made the group, and its fence, in between.
+            # Another member may have made the group, and its fence, in between.
             yield from self._view.look()
             if self._view.state is None:
-                yield TellDeleted()
+                yield ReportDeleted()
             return
         start = yield FindStart()
         state = first_state(start, self._slots, self._settings, self._rule)
@@ -208,7 +208,7 @@ class GroupMember:
         # What this member wrote since would be all that is left of the table.
         own = self._view.versions.get(self.id or "", [])
         yield DeleteFiles(tuple(register_name(self.id or "", number) for number in own))
-        yield TellDeleted()
+        yield ReportDeleted()
 
     def _check_rule(self, state: GroupState) -> None:
         for what, own, groups in (
@@ -222,7 +222,7 @@ class GroupMember:
                 )
 
     def _has_replaced_settings(self, state: GroupState) -> Steps[bool]:
-        """Have the group go on with this member's settings, if it has no members: whether it does.
+        """Give the group this member's settings, if it has no members: whether it has them now.
 
         They are fixed while members live. A silent member is waited for, and ended after its session. The start counts
         only where nothing is saved: in a group that has not begun. Otherwise slots continue where they stand.
@@ -252,8 +252,7 @@ class GroupMember:
         if heard:
             raise StreamConfigError(
                 f"the group has other settings while its members live ({heard[0]} does): {state.settings}, this reader "
-                f"has {self._settings}. All members read alike: give this one the same, end the others first, or begin "
-                "another group."
+                f"has {self._settings}. Give this reader the same settings, end the others first, or use another group."
             )
 
     def _namesakes(self) -> list[str]:
@@ -322,7 +321,7 @@ class GroupMember:
         elif self._is_in:
             raise FencedError
         if state.settings != self._settings:
-            # Another one that began at the same time was faster.
+            # Another member that began at the same time was faster.
             raise FencedError
         self._holdings.adopt(state, self.id)
         yield from self._end_rivals(self.id)

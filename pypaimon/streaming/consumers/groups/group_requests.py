@@ -85,7 +85,7 @@ class Stands:
 
 
 @dataclass(frozen=True, slots=True)
-class TellDeleted:
+class ReportDeleted:
     """The files of the group were deleted: raises the error that says so, or that the table is gone."""
 
 
@@ -105,7 +105,7 @@ Request: TypeAlias = (
     | WriteFence
     | FindStart
     | Stands
-    | TellDeleted
+    | ReportDeleted
     | Pause
 )
 Steps: TypeAlias = Generator[Request, Any, T]

@@ -63,7 +63,7 @@ class GroupView:
     def registers(self) -> dict[str, Register]:
         """What is known of the members. One whose register was deleted has ended, and nothing is known of it.
 
-        Members delete no register of one that a state has: somebody else has, and whoever wrote it can save nothing.
+        No member deletes a register of one that a state names: somebody else has, and its owner can save nothing.
         """
         members = () if self.state is None else self.state.members
         gone = self._silence.longer_than(self._times.session).difference(self.versions).intersection(members)

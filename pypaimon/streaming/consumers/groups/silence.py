@@ -26,8 +26,8 @@ class Silence:
     Args:
         longest: Seconds between two listings that count in full.
         credit: Seconds that all others count for, at most.
-        pace: How fast the silence of a member counts, in proportion to that of the watcher: whoever promises to be
-            heard of ten times as often is missed ten times as soon.
+        pace: How fast the silence of a member counts, in proportion to that of the watcher: a member that promises to
+            write ten times as often is missed ten times as soon.
     """
 
     def __init__(self, longest: float, credit: float, pace: Callable[[str], float] = lambda member: 1.0) -> None:

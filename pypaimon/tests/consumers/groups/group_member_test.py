@@ -23,10 +23,10 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     LookAtFence,
     Pause,
     ReadFiles,
+    ReportDeleted,
     Request,
     Stands,
     Steps,
-    TellDeleted,
     WriteFence,
 )
 from pypaimon.streaming.consumers.groups.group_state import GroupState, first_state
@@ -116,7 +116,7 @@ class Hand:
         if isinstance(request, WriteFence):
             self.fence = Fence(request.floor, "group:1")
             return True
-        if isinstance(request, TellDeleted):
+        if isinstance(request, ReportDeleted):
             raise ConsumerConflictError("the files were deleted")
         assert isinstance(request, (FindStart, Stands))
         return Position("t", 5) if isinstance(request, FindStart) else True
@@ -399,7 +399,7 @@ def other(hand: Hand, **changed: Any) -> tuple[GroupMember, Holdings]:
         ({"settings": "filter"}, "other settings while its members live"),
     ],
 )
-def test_who_would_read_otherwise_than_members_that_live_is_refused_before_it_writes(
+def test_a_member_with_other_settings_than_living_members_is_refused_before_it_writes(
     hand: Hand, changed: dict[str, Any], said: str
 ) -> None:
     member, holdings = hand.member()
@@ -418,7 +418,7 @@ def test_who_would_read_otherwise_than_members_that_live_is_refused_before_it_wr
 
 
 @pytest.mark.parametrize("ends", ["leaves", "is killed", "is killed, and its register is deleted"])
-def test_settings_are_fixed_while_members_live_and_a_later_one_goes_on_where_they_have_confirmed(
+def test_a_member_with_other_settings_continues_where_those_that_have_ended_have_confirmed(
     hand: Hand, ends: str
 ) -> None:
     member, holdings = hand.member()
@@ -447,7 +447,7 @@ def test_settings_are_fixed_while_members_live_and_a_later_one_goes_on_where_the
     }
 
 
-def test_of_two_that_begin_with_different_settings_one_is_refused(hand: Hand) -> None:
+def test_of_two_members_with_different_settings_one_is_refused(hand: Hand) -> None:
     first, second = other(hand, settings="a")[0].run(), other(hand, settings="b")[0].run()
     hand.run(first, TIMES.session / 8)
     with pytest.raises(StreamConfigError, match="other settings while its members live"):
@@ -457,7 +457,7 @@ def test_of_two_that_begin_with_different_settings_one_is_refused(hand: Hand) ->
     assert len(hand.state().members) == 1
 
 
-def test_a_group_whose_directory_was_deleted_is_told_to_its_members_and_not_made_again(hand: Hand) -> None:
+def test_a_group_whose_directory_was_deleted_is_an_error_for_its_members_and_not_made_again(hand: Hand) -> None:
     members = [hand.member()[0] for _ in range(2)]
     running = [member.run() for member in members]
     for _ in range(8):

@@ -19,9 +19,9 @@ from pypaimon.streaming.consumers.groups.group_requests import (
     LookAtFence,
     Pause,
     ReadFiles,
+    ReportDeleted,
     Request,
     Stands,
-    TellDeleted,
     WriteFence,
 )
 from pypaimon.streaming.consumers.groups.group_state import GroupState
@@ -207,7 +207,7 @@ class World:
             return Position(TABLE, self.rng.choice((self.earliest, self.latest + 1)))
         if isinstance(request, Stands):
             return self.earliest <= request.position.snapshot <= self.latest + 1
-        if isinstance(request, TellDeleted):
+        if isinstance(request, ReportDeleted):
             raise AssertionError("nobody has deleted the group")
         assert isinstance(request, ListNames)
         return dict(self.files)
