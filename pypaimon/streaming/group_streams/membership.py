@@ -22,7 +22,7 @@ from pypaimon.streaming.consumers.groups.slot_ranges import slots_to_text
 from pypaimon.streaming.group_streams.assignment import Assignment
 from pypaimon.streaming.group_streams.cursor import Cursor
 from pypaimon.streaming.group_streams.group_end import GroupEnd
-from pypaimon.streaming.group_streams.group_settings import GroupSettings, checked, settings_text
+from pypaimon.streaming.group_streams.group_settings import GroupSettings, check_former, checked, settings_text
 from pypaimon.streaming.group_streams.group_start import GroupStart
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.position import Position
@@ -141,6 +141,7 @@ class Membership:
             settings=settings_text(parts.options),
             rule=self._rule.text,
             fence_owner=directory.owner,
+            check_former=partial(check_former, own=parts.options),
         )
         self._lag_meter = own.lag_meter
         self._session = times.session

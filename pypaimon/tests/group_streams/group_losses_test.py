@@ -11,12 +11,20 @@ from typing import Any
 
 import pytest
 
-from pypaimon.streaming import ConsumerConflictError, GroupStreamBuilder, TableChangedError, stream_read_builder
+from pypaimon.streaming import (
+    ConsumerConflictError,
+    GroupStreamBuilder,
+    StreamConfigError,
+    TableChangedError,
+    stream_read_builder,
+)
 from support.groups.members import SESSION, Member, group, keys, until, write
 from support.groups.readers import Reader, Readers
 from support.tables.streamed_table import Table
 
 pytestmark = pytest.mark.slow
+
+SINCE = 1_700_000_000_000
 
 
 def processes(tmp_path: Path) -> Readers:
@@ -124,6 +132,17 @@ def test_a_group_without_members_continues_with_another_filter_and_another_start
         readers.kill(killed)
         write(written, *range(300, 320))
         assert all_keys(bounded(written, "k >= 310")) == [*range(310, 320)]
+
+
+def test_a_first_plan_is_not_finished_with_another_start_by_creation_time(written: Table) -> None:
+    builder = stream_read_builder(written.handle()).with_poll_interval_ms(20).with_start(creation_time=SINCE)
+    begun = builder.with_group("etl", session_timeout=SESSION, commit="manual")
+    with begun.open_sync() as stream:
+        assert keys(next(stream))
+    with bounded(written).open_sync() as stream, pytest.raises(StreamConfigError, match=f"from-creation-timestamp {SINCE}"):
+        next(stream)
+    assert len(all_keys(bounded(written, creation_time=SINCE))) == 40
+    assert all_keys(bounded(written)) == []
 
 
 def test_a_healthy_member_is_not_ended_by_one_with_a_shorter_session(written: Table) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pypaimon.streaming.consumers.groups.group_state import GroupState, Tenure
 from pypaimon.streaming.consumers.groups.register import Register, Status, name_of
 from pypaimon.streaming.consumers.groups.slot_assignment import assign
-from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.model.position import Phase, Position
 
 Registers = Mapping[str, Register]
 """The last version of each register that was read, by the id of its member. Those that are missing say nothing."""
@@ -65,6 +65,11 @@ def resumed_state(state: GroupState, registers: Registers, settings: str, start:
         for slot, tenure in enumerate(state.owned)
     )
     return replace(state, number=state.number + 1, settings=settings, start=start, members=(), owned=owned)
+
+
+def is_in_first_plan(state: GroupState, registers: Registers) -> bool:
+    """Whether a slot has not come to the end of the first full plan."""
+    return any(durable(slot, each, registers).phase is Phase.FULL for slot, each in enumerate(state.owned))
 
 
 def ended_state(state: GroupState, conflict: str) -> GroupState:

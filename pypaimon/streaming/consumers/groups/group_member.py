@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from pypaimon.streaming.consumers.groups.group_decisions import resumed_state, rivals
+from pypaimon.streaming.consumers.groups.group_decisions import is_in_first_plan, resumed_state, rivals
 from pypaimon.streaming.consumers.groups.group_duty import GroupDuty
 from pypaimon.streaming.consumers.groups.group_files import register_name, state_name
 from pypaimon.streaming.consumers.groups.group_requests import (
@@ -50,6 +50,7 @@ class GroupMember:
         settings: Of the stream; all members have the same.
         rule: How files are divided over slots.
         fence_owner: Whose the fence of the group is.
+        check_former: Raises if this member cannot finish a first plan that was begun with other settings.
 
     Attributes:
         id: Of this life; None before it has one.
@@ -69,6 +70,7 @@ class GroupMember:
         settings: str = "",
         rule: str = "",
         fence_owner: str = "group:1",
+        check_former: Callable[[str], None] = lambda settings: None,
     ) -> None:
         self._name = name
         self._slots = slots
@@ -79,6 +81,7 @@ class GroupMember:
         self._settings = settings
         self._rule = rule
         self._fence_owner = fence_owner
+        self._check_former = check_former
         self._leaves = False
         self.lives = 0
         self.ended = False
@@ -228,7 +231,7 @@ class GroupMember:
         only where nothing is saved: in a group that has not begun. Otherwise slots continue where they stand.
 
         Raises:
-            StreamConfigError: A member is alive.
+            StreamConfigError: A member is alive, or this one cannot finish the first plan.
         """
         others = [*state.members, *(id for id in self._view.versions if id not in state.members)]
         yield from self._view.read(others)
@@ -239,6 +242,8 @@ class GroupMember:
             return False
         start = state.start if state.begun else (yield FindStart())
         if not self._view.is_stale:
+            if state.begun and is_in_first_plan(state, self._view.registers):
+                self._check_former(state.settings)
             new = resumed_state(state, self._view.registers, self._settings, start)
             yield CreateFile(state_name(new.number), new.to_json())
         yield from self._view.look()
