@@ -283,6 +283,11 @@ class Progress:
         """The reader has ended: `keep_alive` does nothing more. Waits for nothing."""
         self._closed = True
 
+    @property
+    def is_rewriting(self) -> bool:
+        """Whether `keep_alive` is at work."""
+        return self._rewriting.locked()
+
     def wait_for_keep_alive(self, seconds: float) -> None:
         """Wait until no file is being rewritten by `keep_alive`, at most for so long."""
         if self._rewriting.acquire(timeout=max(0.0, seconds)):

@@ -327,7 +327,9 @@ class ScanDriver:
 
     async def closed(self) -> None:
         """After `close` or `leave`: wait for a write that is under way."""
-        if self._writes_under_way():
+        parts = self.parts.known
+        progress = None if parts is None else parts.progress
+        if progress is not None and (self._writes_under_way() or progress.is_rewriting):
             waiting = IOPool(1, timeout=float("inf"), name="paimon-scan-close")
             try:
                 await wait_for_future(waiting.submit(self.wait_for_writes))
@@ -365,8 +367,7 @@ class ScanDriver:
             if parts.keep_alive is not None:
                 parts.keep_alive.end()
             busy += parts.prefetcher.clear()
-        if (pending := self._pending) is not None:
-            busy.append(pending.found)
+        busy += [each.found for each in (self._pending, self._left) if each is not None]
         self._let_threads_go()
         for future in busy:
             future.add_done_callback(lambda _: self._let_threads_go())

@@ -139,7 +139,10 @@ def test_a_first_plan_is_not_finished_with_another_start_by_creation_time(writte
     begun = builder.with_group("etl", session_timeout=SESSION, commit="manual")
     with begun.open_sync() as stream:
         assert keys(next(stream))
-    with bounded(written).open_sync() as stream, pytest.raises(StreamConfigError, match=f"from-creation-timestamp {SINCE}"):
+    with (
+        bounded(written).open_sync() as stream,
+        pytest.raises(StreamConfigError, match=f"from-creation-timestamp {SINCE}"),
+    ):
         next(stream)
     assert len(all_keys(bounded(written, creation_time=SINCE))) == 40
     assert all_keys(bounded(written)) == []
