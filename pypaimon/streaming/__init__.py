@@ -1,7 +1,9 @@
 """Follow an Apache Paimon table from Python: exact, cheap, fast streaming reads.
 
-Importing this package makes `new_stream_read_builder()` of every table class return `StreamReadBuilder` of this package
-(and nothing else changes in pypaimon). `stream_read_builder(table)` is the same without touching the classes.
+Importing this package makes `new_stream_read_builder()` of every table class return `StreamReadBuilder` of this
+package, and programs that import the classes of pypaimon's stream from their modules get ours (nothing else changes in
+pypaimon, and its own modules keep its own classes). `stream_read_builder(table)` is the same without touching the
+classes.
 The rest is imported when it is first used.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.internals import PaimonFollowUpScanner, TableSchema
 from pypaimon.streaming.model.position import Unit
+from pypaimon.streaming.model.row_selection import RowSelection
 from pypaimon.streaming.model.time_zone import zone_of
 from pypaimon.streaming.options.between import Between, Ends
 from pypaimon.streaming.options.chain import ChainBranches
@@ -155,6 +156,7 @@ class StreamOptions:
     slots: SlotSet | None = None
     predicate: Predicate | None = None
     unmatched: Unmatched = Unmatched.DELETE
+    planned_for: RowSelection | None = None
     limits: Limits = field(default_factory=Limits)
     catch_up: CatchUp = CatchUp.AUTO
     catch_up_after: int | None = None
@@ -287,6 +289,35 @@ def refuse_unmergeable(traits: TableTraits, raw: bool) -> None:
             f"{traits.merge_engine.value} streaming reading is not supported. You can use 'lookup' or "
             "'full-compaction' changelog producer to support streaming reading. "
             "with_raw(True) reads the records as they were written."
+        )
+
+
+def refuse_hidden_deletes(
+    schema: TableSchema, filtered: Collection[str], unmatched: Unmatched, *, raw: bool, hides_kinds: bool
+) -> None:
+    """Refuse a filter that makes deletes of records, where nothing would say that they are deletes.
+
+    Args:
+        schema: The table. Without complete before images a record that does not match may replace one that did.
+        filtered: The columns that the filter looks at: a record with another key replaces nothing.
+        unmatched: What becomes of records that do not match.
+        raw: Whether records come as they were written.
+        hides_kinds: Whether `with_include_row_kind(False)` was called.
+
+    Raises:
+        StreamConfigError: It does.
+    """
+    traits = TableTraits.of(schema)
+    upserts = traits.primary_key and not traits.producer.complete
+    on_values = not set(filtered) <= {*schema.primary_keys, *schema.partition_keys}
+    if not (upserts and on_values and unmatched is Unmatched.DELETE):
+        return
+    if raw:
+        raise StreamConfigError("with_raw(True) and a filter on other columns than keys: give unmatched='drop'")
+    if hides_kinds:
+        raise StreamConfigError(
+            "with_include_row_kind(False) would hide that rows are deletes: give unmatched='drop', "
+            "or include the row kind"
         )
 
 

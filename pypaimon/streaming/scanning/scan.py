@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.waits import run, run_async
 from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.internals import PaimonFollowUpScanner
+from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.plan import Plan
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.planning.follow_up import follow_up_scanner
 from pypaimon.streaming.scanning.driver import ScanDriver
 from pypaimon.streaming.scanning.lag import Lag
 from pypaimon.streaming.scanning.metrics import ScanMetrics
 from pypaimon.streaming.scanning.plan_stream import BlockingPlanStream, PlanStream
+
+if TYPE_CHECKING:
+    import pypaimon.streaming.filter_internals as filter_internals
+else:
+    filter_internals = LateModule("pypaimon.streaming.filter_internals")
 
 S = TypeVar("S", bound="StreamScan")
 
@@ -31,6 +39,25 @@ class StreamScan:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.table.identifier.get_full_name()})"
+
+    # ---- settings ----
+
+    @property
+    def predicate(self) -> filter_internals.Predicate | None:
+        """Which rows are planned; None: all. Blocks where the table is not known yet, as the two below."""
+        return self._driver.parts.get().options.predicate
+
+    @property
+    def poll_interval(self) -> float:
+        """Seconds between two looks for a new snapshot."""
+        return self._driver.parts.get().options.poll_interval_ms / 1000
+
+    @property
+    def follow_up_scanner(self) -> PaimonFollowUpScanner:
+        """Decides which snapshots are read after the start: the one that was given, else the table's own rule."""
+        parts = self._driver.parts.get()
+        given = parts.options.follow_up_scanner
+        return follow_up_scanner(parts.planner.traits) if given is None else given
 
     # ---- driving ----
 
