@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -103,9 +104,9 @@ class ChunkReader:
         assert chunk is not None
         return chunk
 
-    def look(self) -> BatchChunk | None:
-        """As `next`, without waiting for new snapshots: None if nothing new is there."""
-        return self._next(self._look_for_plan)
+    def look(self, max_age: float = 0.0) -> BatchChunk | None:
+        """As `next`, without waiting for new snapshots: None if nothing new is there, or was so many seconds ago."""
+        return self._next(partial(self._look_for_plan, max_age))
 
     def rest(self) -> None:
         """Let the threads go until the next call; what was made ahead is thrown away."""
@@ -131,9 +132,9 @@ class ChunkReader:
             raise EndOfScan("the stream has reached its end")
         return plan
 
-    def _look_for_plan(self) -> Plan | None:
+    def _look_for_plan(self, max_age: float) -> Plan | None:
         handover = self._driver.handover
-        handover.exclusively(lambda: run(self._driver.look()))
+        handover.exclusively(lambda: run(self._driver.look(max_age)))
         return handover.take() if handover.has_item else None
 
     def _next_plan(self, find_plan: Callable[[], Plan | None]) -> Plan | None:

@@ -190,6 +190,9 @@ class StreamAssembly(BuilderSettings):
     @property
     def _table_facts(self) -> TableFacts:
         """The table; blocks while it is not known."""
+        known = self._facts.known
+        if known is not None:
+            return known
         return self._facts.get(self._asks or TableDirectory.of(self._followed, self._given.io_timeout))
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pypaimon.streaming.builder.assembly import StreamAssembly
 from pypaimon.streaming.concurrency.clock import Clock
+from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.options.stream_options import (
     DEFAULT_BATCH_BYTES,
@@ -220,6 +221,13 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
     def read_type(self) -> list[Any]:
         """The columns that come out, as pypaimon's fields: what `with_read_type` takes."""
         return list(self.new_read().read_type)
+
+
+def builder_of_newest(table: Any, newest: TableSchema | None) -> StreamReadBuilder:
+    """A builder for a table whose newest schema was read just now, if it is given: it is not asked for again."""
+    builder = StreamReadBuilder.__new__(StreamReadBuilder)
+    StreamAssembly.__init__(builder, table, newest=newest)
+    return builder
 
 
 def stream_read_builder(table: Any, view: View | None = None) -> StreamReadBuilder:

@@ -69,11 +69,15 @@ class ScanDriver:
 
     # ---- one step ----
 
-    def look(self) -> Waits[None]:
-        """Have a plan wait, if one can be had without waiting for new snapshots."""
+    def look(self, max_age: float = 0.0) -> Waits[None]:
+        """Have a plan wait, if one can be had without waiting for new snapshots.
+
+        Args:
+            max_age: A poll that was made ahead and found nothing counts for this many seconds.
+        """
         self.begin_call()
         while not self.handover.has_item:
-            if self.accept((yield self.next_advance(0.0))):
+            if self.accept((yield self.next_advance(max_age))):
                 return
 
     def begin_call(self, loop: object | None = None) -> None:
