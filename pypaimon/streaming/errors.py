@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+
+HIDDEN = "***"
+_SECRET_WORD = (
+    r"[\w.-]*(?:secret|token|passw(?:or)?d|access[-_.]?key|account[-_.]?key|private[-_.]?key|credential|signature|"
+    r"sas[-_.]key)[\w.-]*"
+)
+SECRET_KEY = re.compile(_SECRET_WORD, re.IGNORECASE)
+"""A name of an option that holds a secret."""
+_SECRETS = (
+    # User and password of a URI; a port and a path that holds an @ are none.
+    re.compile(r"(?<=://)[^\s/:@]*:(?!\d+(?:/|$))(?:[^\s/]+|[^\s@]+)(?=@)"),
+    # An option, a parameter of a URI, or a field of JSON.
+    re.compile(rf"(?<=[\s?&;,(\[{{'\"])({_SECRET_WORD}['\"]?\s?=\s?['\"]?)[^\s'\",;&)\]}}]+", re.IGNORECASE),
+    re.compile(rf"(?<=['\"])({_SECRET_WORD}['\"]?\s?:\s?['\"]?)[^\s'\",;&)\]}}]+", re.IGNORECASE),
+)
+
+
+def without_secrets(text: str) -> str:
+    """A text for people with `***` for what it holds of passwords, keys and tokens: in URIs, options and parameters."""
+    found = f" {text}"
+    for pattern in _SECRETS:
+        found = pattern.sub(lambda match: (match[1] if match.re.groups else "") + HIDDEN, found)
+    return found[1:]
 
 
 class PaimonStreamError(Exception):
-    """Root of all errors of this package.
+    """Root of all errors of this package. Its text holds no passwords, keys or tokens of paths and options.
 
     Attributes:
         retriable: Whether the same call may succeed later with nothing changed by the caller.
     """
 
     retriable: bool = False
+
+    def __str__(self) -> str:
+        return without_secrets(super().__str__())
+
+    def __repr__(self) -> str:
+        return without_secrets(super().__repr__())
 
 
 class StreamConfigError(PaimonStreamError, ValueError):

@@ -12,7 +12,7 @@ from pypaimon.streaming.batches.batch import Batch, BlockingBatch
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.concurrency.termination import on_sigterm
 from pypaimon.streaming.concurrency.waits import Wait, Waits, run, run_async
-from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
+from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError, without_secrets
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.arguments import at_least
 
@@ -256,4 +256,4 @@ async def _awaited(answer: Awaitable[T]) -> T:
 
 
 def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return without_secrets(f"{type(error).__name__}: {error}")

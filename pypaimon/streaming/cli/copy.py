@@ -19,6 +19,7 @@ from pypaimon.streaming.builder.copied_start import refuse_itself, started_for_c
 from pypaimon.streaming.cli.copy_tables import OnDrop, PlaceOfTables, copy_tables
 from pypaimon.streaming.cli.loading import LoadingBar
 from pypaimon.streaming.cli.output import Record, tell
+from pypaimon.streaming.cli.secrets import say
 from pypaimon.streaming.cli.settings import configure
 from pypaimon.streaming.cli.tables import TableSource, on_table, pairs, patiently
 from pypaimon.streaming.cli.tables_of_pattern import TablesOfPattern, pattern_options
@@ -181,7 +182,7 @@ def _copied(builder: StreamReadBuilder, writer: BlockingStreamWriter) -> Record:
         try:
             copy_stream_sync(stream, writer)
         except KeyboardInterrupt:
-            click.echo("paimon-stream: interrupted; the next run goes on where this one ended", err=True)
+            say("interrupted; the next run goes on where this one ended")
             raise
     position, last = writer.position, writer.last_committed
     return {

@@ -14,7 +14,7 @@ from typing import Any
 
 from pypaimon.streaming.consumers.consumer_names import CONSUMER_PREFIX, ConsumerName, check_consumer_id
 from pypaimon.streaming.consumers.shared_start import SharedStart
-from pypaimon.streaming.errors import StreamConfigError
+from pypaimon.streaming.errors import StreamConfigError, without_secrets
 from pypaimon.streaming.io.conditional_writes import Seen
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
@@ -166,7 +166,8 @@ class ConsumerManager:
         self._log_written(name, consumer)
 
     def _log_written(self, name: ConsumerName, consumer: Consumer) -> None:
-        fields: dict[str, Any] = {"consumer": name.text, "snapshot": consumer.next_snapshot, "path": self.path(name)}
+        path = without_secrets(self.path(name))
+        fields: dict[str, Any] = {"consumer": name.text, "snapshot": consumer.next_snapshot, "path": path}
         if name.fence:
             text = "%(path)s keeps snapshot %(snapshot)d and what follows until the first plan is confirmed"
             _LOG.info("consumer_fenced", text, **fields)
@@ -176,7 +177,7 @@ class ConsumerManager:
     def delete(self, name: ConsumerName) -> None:
         """Delete one file; none is no error."""
         self._store.delete(self.path(name))
-        _LOG.info("consumer_deleted", "%(path)s is deleted", consumer=name.text, path=self.path(name))
+        _LOG.info("consumer_deleted", "%(path)s is deleted", consumer=name.text, path=without_secrets(self.path(name)))
 
     def names(self, consumer_id: str | None = None) -> list[ConsumerName]:
         """Every file, or those of one id, ordered by name. One LIST."""

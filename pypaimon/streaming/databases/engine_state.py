@@ -25,6 +25,7 @@ from pypaimon.streaming.databases.known_tables import KnownTables
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.databases.schedule import Schedule
 from pypaimon.streaming.databases.waiting_rows import WaitingRows
+from pypaimon.streaming.errors import without_secrets
 from pypaimon.streaming.logs import StreamLog
 
 _LOG = StreamLog(__name__)
@@ -154,7 +155,9 @@ class EngineState:
         else:
             table.error = error
             self.rows.pass_over(table)
-        _LOG.warning("table_parked", "it is not read any more: %(error)s", table=name, error=str(error))
+        _LOG.warning(
+            "table_parked", "it is not read any more: %(error)s", table=name, error=without_secrets(str(error))
+        )
         self.tell(TableFailed(name, error))
         if self.settings.on_table_error is OnTableError.RAISE:
             self.fatal = error

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from pypaimon.streaming.errors import without_secrets
 from pypaimon.streaming.internals import arrow_file_io
 from pypaimon.streaming.io import object_client
 from pypaimon.streaming.io.io_requests import one_request
@@ -97,7 +98,7 @@ class ObjectReads:
         except NotServedError as refused:
             client.compares = False
             text = "%(bucket)s does not compare before it writes (%(reason)s): a late save of a reader is undone later"
-            _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=str(refused))
+            _LOG.warning("store_unconditional", text, bucket=client.bucket.name, reason=without_secrets(str(refused)))
             otherwise()
 
     def write(self, path: str, data: bytes, otherwise: Callable[[], None]) -> None:
@@ -240,4 +241,4 @@ def _second_opinion(client: ObjectClient, error: OSError, otherwise: Callable[[]
 def _give_up(client: ObjectClient, error: OSError) -> None:
     client.given_up = True
     text = "%(bucket)s is read by the table's FileIO from now on: the client of the extra 'fast' failed: %(reason)s"
-    _LOG.warning("store_client_left", text, bucket=client.bucket.name, reason=str(error))
+    _LOG.warning("store_client_left", text, bucket=client.bucket.name, reason=without_secrets(str(error)))

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pypaimon.streaming.concurrency.errand import not_given_up
 from pypaimon.streaming.concurrency.forking import ForkSafeLock
-from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError
+from pypaimon.streaming.errors import CorruptTableError, IOTimeoutError, StoreError, without_secrets
 from pypaimon.streaming.internals import arrow_file_io, object_stream
 from pypaimon.streaming.io.conditional_writes import ConditionalWrites, Seen, is_local, is_renamed, left_beside
 from pypaimon.streaming.io.exclusive_files import ExclusiveFiles
@@ -393,8 +393,9 @@ class Store:
             self._count("retried", len(failed))
             cause = errors[0].__cause__ if isinstance(errors[0], StoreError) else None
             text = "%(count)d requests (%(kind)s) failed and are repeated, the first %(path)s: %(error)s"
-            fields: dict[str, Any] = {"kind": kind, "count": len(failed), "attempt": attempt, "path": paths[failed[0]]}
-            _LOG.warning("retry", text, **fields, error=str(cause or errors[0]))
+            fields: dict[str, Any] = {"kind": kind, "count": len(failed), "attempt": attempt}
+            path, reason = without_secrets(paths[failed[0]]), without_secrets(str(cause or errors[0]))
+            _LOG.warning("retry", text, **fields, path=path, error=reason)
             self._pause(attempt)
             for index, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
                 answers[index] = answer

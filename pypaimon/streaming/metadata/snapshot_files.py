@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from cachetools import LRUCache
 
 from pypaimon.streaming.concurrency.forking import cache_lock
-from pypaimon.streaming.errors import CorruptTableError, StoreError, StreamConfigError
+from pypaimon.streaming.errors import CorruptTableError, StoreError, StreamConfigError, without_secrets
 from pypaimon.streaming.io.store import Store
 from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.file_paths import check_file_name
@@ -262,7 +262,8 @@ class SnapshotFiles:
             self._read_into(found, numbers)
         except (CorruptTableError, StoreError) as error:
             text = "%(directory)s: not all of snapshots %(first)d to %(last)d can be read ahead: %(error)s"
-            where: dict[str, Any] = {"directory": self._directory, "first": numbers[0], "last": numbers[-1]}
+            directory = without_secrets(self._directory)
+            where: dict[str, Any] = {"directory": directory, "first": numbers[0], "last": numbers[-1]}
             _LOG.debug("look_ahead_failed", text, **where, error=str(error))
         together = takewhile(lambda snapshot: snapshot is not None, map(found.get, numbers))
         return [snapshot for snapshot in together if snapshot]
