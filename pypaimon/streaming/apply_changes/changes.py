@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,10 @@ from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 
 AnyBatch = Batch | BlockingBatch
-_ORDER = "__order"
+
+RESERVED = "_paimon_"
+"""What the names of the columns and tables begin with that targets need for themselves, in any case."""
+_ORDER = f"{RESERVED}order"
 
 
 def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Table]:
@@ -29,10 +32,11 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
         The rows to set, and the rows to take away, without their kinds.
 
     Raises:
-        StreamConfigError: A key column is not in the batch; or rows may move between partitions, which are not part of
-            the key.
+        StreamConfigError: A key column is not in the batch; rows may move between partitions, which are not part of
+            the key; or the name of a column is reserved.
     """
     rows, kinds = batch.rows, batch.kinds
+    refuse_reserved("column", rows.schema.names)
     _refuse_moving_rows(batch, keys)
     missing = [key for key in keys if key not in rows.schema.names]
     if missing or not keys:
@@ -48,6 +52,24 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
     if sets.all():
         return rows, rows.slice(0, 0)
     return rows.filter(pa.array(sets)), rows.filter(pa.array(~sets))
+
+
+def refuse_reserved(what: str, names: Iterable[str]) -> None:
+    """Refuse names that targets need for themselves.
+
+    Args:
+        what: What they name: `column` or `table`.
+        names: The names.
+
+    Raises:
+        StreamConfigError: One begins with `_paimon_`.
+    """
+    for name in names:
+        if name.lower().startswith(RESERVED):
+            advice = "leave it out with with_projection(...)" if what == "column" else "give another name"
+            raise StreamConfigError(
+                f"{what} {name!r}: names that begin with '{RESERVED}' are reserved for targets. Rename it, or {advice}."
+            )
 
 
 def _refuse_moving_rows(batch: AnyBatch, keys: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.delta_table import DeltaRows
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_path
 
 
 class DeltaTarget:
@@ -28,17 +29,24 @@ class DeltaTarget:
         table: Path or URI of the table; made by the first plan if it is not there.
         keys: Columns of the key; none: rows are appended, and deletes are refused.
         storage_options: As deltalake takes them, such as `AWS_REGION`.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         ModuleNotFoundError: deltalake is not installed.
     """
 
     def __init__(
-        self, table: str | Path, keys: Sequence[str] = (), storage_options: Mapping[str, str] | None = None
+        self,
+        table: str | Path,
+        keys: Sequence[str] = (),
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        replace: bool = False,
     ) -> None:
+        path = a_path("DeltaTarget: table", table)
         import deltalake  # noqa: F401 (better now than after the first read)
 
-        self._plans = PlanTransactions(DeltaRows(str(table), keys, storage_options))
+        self._plans = PlanTransactions(DeltaRows(path, keys, storage_options), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: there is no table yet, or no plan in it.

@@ -7,6 +7,7 @@ from typing import Any
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, last_changes
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
+from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState, Source, refuse_another_source
 from pypaimon.streaming.model.position import Position
 
 
@@ -24,6 +25,7 @@ class DictTarget:
         self.rows: dict[Any, dict[str, Any]] = {}
         self._keys = keys
         self._position: Position | None = None
+        self._saved: Saved | None = None
         self._passes_over = False
 
     def position(self) -> Position | None:
@@ -34,10 +36,13 @@ class DictTarget:
         """Apply a batch.
 
         Raises:
-            StreamConfigError: A key column is not in the batch, or it does not go on where the dict stands.
+            StreamConfigError: A key column is not in the batch, it does not go on where the dict stands, or its stream
+                reads other rows of the table than the dict holds.
             TableChangedError: The table was rolled back.
         """
         if batch.is_first:
+            if self._position is not None:
+                refuse_another_source(self._saved, Source.of_batch(batch), None)
             self._passes_over = not is_to_apply(batch, self._position)
         if self._passes_over:
             return
@@ -46,6 +51,8 @@ class DictTarget:
         apply_to_dict(batch, self.rows, self._keys)
         if batch.is_last:
             self._position = batch.plan_after
+            state = SavedState.of(batch, [(name, "") for name in batch.rows.schema.names], None)
+            self._saved = Saved(self._position.to_json(), state.to_json())
 
 
 def apply_to_dict(batch: AnyBatch, state: MutableMapping[Any, dict[str, Any]], keys: str | Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_name, needed
 
 if TYPE_CHECKING:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
@@ -33,15 +34,19 @@ class DuckDBTarget:
         connection: The database; nobody else may use this connection meanwhile.
         name: The table; made by the first batch if it is not there.
         keys: Columns of the key; none: rows are appended, and deletes are refused.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         TargetError: The database refuses.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str] = ()) -> None:
-        self._name = name
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str] = (), *, replace: bool = False
+    ) -> None:
+        needed("DuckDBTarget: connection", connection, "a connection of duckdb", "execute", "register", "unregister")
+        self._name = a_name("DuckDBTarget: name", name)
         with self._translated():
-            self._plans = PlanTransactions(DuckDBTable(connection, name, keys))
+            self._plans = PlanTransactions(DuckDBTable(connection, name, keys), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: the table holds nothing yet, or is gone.

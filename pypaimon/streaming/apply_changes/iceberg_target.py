@@ -10,6 +10,7 @@ from pypaimon.streaming.apply_changes.iceberg_table import IcebergRows
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.late_modules import LateModule
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_name, needed
 
 if TYPE_CHECKING:
     import pyiceberg.catalog as iceberg
@@ -34,13 +35,16 @@ class IcebergTarget:
         catalog: Of pyiceberg.
         name: The table with its namespace, `sales.orders`; made by the first plan if it is not there.
         keys: Columns of the key; none: rows are appended, and deletes are refused.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         StreamConfigError: The name has no namespace.
     """
 
-    def __init__(self, catalog: iceberg.Catalog, name: str, keys: Sequence[str] = ()) -> None:
-        self._plans = PlanTransactions(IcebergRows(catalog, name, keys))
+    def __init__(self, catalog: iceberg.Catalog, name: str, keys: Sequence[str] = (), *, replace: bool = False) -> None:
+        needed("IcebergTarget: catalog", catalog, "a catalog of pyiceberg", "load_table", "create_table")
+        a_name("IcebergTarget: name", name)
+        self._plans = PlanTransactions(IcebergRows(catalog, name, keys), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: there is no table yet, or no plan in it.

@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
-from pypaimon.streaming.apply_changes.followed_columns import Columns, refuse_other_columns
-from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
+from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.apply_changes.refusals import translated
+from pypaimon.streaming.apply_changes.saved_state import Saved, SavedState
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
 from pypaimon.streaming.model.normal_form import UnfitValueError, normal_table
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_path
 from pypaimon.streaming.writing.files.parquet_encoder import parquet_schema
 
 _POSITION, _COLUMNS, _FIRST = "paimon.position", "paimon.columns", "paimon.first"
@@ -37,19 +39,20 @@ class ParquetTarget:
 
     Args:
         directory: On a local disk; made if it is not there. One program writes to it at a time.
+        replace: The state of the table may replace rows that another stream, or somebody else, has written.
 
     Raises:
         StreamConfigError: It is a URI: other stores make no file appear as a whole under a name that nobody else takes.
         TargetError: It cannot be made.
     """
 
-    def __init__(self, directory: str | Path) -> None:
-        if "://" in str(directory):
+    def __init__(self, directory: str | Path, *, replace: bool = False) -> None:
+        if "://" in a_path("ParquetTarget: directory", directory):
             raise StreamConfigError(
                 f"{directory}: ParquetTarget writes to a directory of this machine. On other stores a DeltaTarget or "
                 "an IcebergTarget keeps Parquet files exactly once."
             )
-        self._plans = PlanTransactions(_ParquetFiles(Path(directory)))
+        self._plans = PlanTransactions(_ParquetFiles(Path(directory)), replace)
 
     def position(self) -> Position | None:
         """Where to go on, `with_start(position=...)`; None: there are no files yet."""
@@ -75,9 +78,11 @@ class _ParquetFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.keys: tuple[str, ...] = ()
+        self.where = f"Parquet files in {directory}"
         self._writer: pq.ParquetWriter | None = None
         self._path = directory
-        self._columns: Columns | None = None
+        self._columns: SavedState | None = None
         self._begins_state = False
         self._number = self._first = 0
         with self._translated():
@@ -93,9 +98,13 @@ class _ParquetFiles:
             self._remove_before(int(found[_FIRST]))
             return Saved(found[_POSITION], found[_COLUMNS])
 
-    def begin(self, saved: Saved | None) -> None:
+    def holds_rows(self) -> bool:
+        """Files that no target has written are told when the newest one is asked for, and stay."""
+        return False
+
+    def begin(self, saved: Saved | None, *, replaces: bool = False) -> None:
         """Begin a file, which nobody sees yet. What a program that died has left goes."""
-        self._columns = None if saved is None or saved.columns is None else Columns.from_json(saved.columns)
+        self._columns = None if saved is None or saved.columns is None else SavedState.from_json(saved.columns)
         self._begins_state = saved is None
         with self._translated():
             for left in self._directory.glob(f".{_PREFIX}*"):
@@ -105,7 +114,7 @@ class _ParquetFiles:
     def write(self, batch: AnyBatch) -> None:
         """Write the rows of a batch."""
         rows = inserts(batch)
-        wanted = Columns.of(batch, [(field.name, str(field.type)) for field in rows.schema])
+        wanted = SavedState.of(batch, [(field.name, str(field.type)) for field in rows.schema], self.keys)
         if batch.begins_state:
             self._begins_state = True
         elif self._columns is not None:
@@ -175,7 +184,7 @@ class _ParquetFiles:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        with translated(f"Parquet files in {self._directory}", (OSError, pa.ArrowInvalid, UnfitValueError)):
+        with translated(self.where, (OSError, pa.ArrowInvalid, UnfitValueError), (FileExistsError,)):
             try:
                 yield
             except pa.ArrowNotImplementedError as error:

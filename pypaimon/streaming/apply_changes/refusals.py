@@ -29,16 +29,26 @@ def translated(where: str, errors: Errors, conflicts: Errors = ()) -> Iterator[N
     except PaimonStreamError:
         raise
     except conflicts as error:
-        raise StreamConfigError(
-            f"{where}: {one_line(error)}. Others have committed to it in the same moment, or the answer to a commit "
-            "was lost. The plan is there as a whole, or not at all: replicate(...) goes on where the table stands."
-        ) from error
+        raise same_moment(where, error) from error
     except errors as error:
         raise TargetError(
             f"{where}: {one_line(error)}. The plan is there as a whole, or not at all. Once the cause is gone, "
             "replicate(...) goes on where the table stands, with a new target if a connection was lost. If others have "
             "changed the table, bring it back to what it was, or drop it: a stream from the state on fills it anew."
         ) from error
+
+
+def same_moment(where: str, error: Exception) -> StreamConfigError:
+    """The error of a plan in whose moment others have committed.
+
+    Args:
+        where: Who keeps the rows, as the error says it.
+        error: What it raised.
+    """
+    return StreamConfigError(
+        f"{where}: {one_line(error)}. Others have committed to it in the same moment, or the answer to a commit "
+        "was lost. The plan is there as a whole, or not at all: replicate(...) goes on where the table stands."
+    )
 
 
 def one_line(error: Exception) -> str:

@@ -8,9 +8,13 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
+from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
+from pypaimon.streaming.apply_changes.saved_state import OtherColumnsError, Source
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_start import started_for_copy
 from pypaimon.streaming.model.position import Position
+from pypaimon.streaming.options.arguments import a_builder, needed
 
 T = TypeVar("T")
 
@@ -51,13 +55,14 @@ def replicate(builder: StreamReadBuilder, target: Target) -> Position | None:
         Where the target stands.
 
     Raises:
-        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows.
+        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows; or the
+            target holds rows of another table, of another filter, shard or key, or that no target has written.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream, or the target, says.
     """
-    with started_for_copy(builder, target.position()).open_sync() as stream:
-        for batch in stream:
-            target.apply(batch)
+    _check_arguments("replicate", builder, target)
+    while not _follows(builder, target):
+        pass
     return target.position()
 
 
@@ -66,11 +71,56 @@ async def replicate_async(builder: StreamReadBuilder, target: Target) -> Positio
 
     If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
     """
-    position = await _on_thread(target.position)
-    async with started_for_copy(builder, position).open() as stream:
-        async for batch in stream:
-            await _on_thread(target.apply, batch)
+    _check_arguments("replicate_async", builder, target)
+    while not await _follows_async(builder, target):
+        pass
     return await _on_thread(target.position)
+
+
+def _follows(builder: StreamReadBuilder, target: Target) -> bool:
+    """Apply a stream up to its end; False: its columns are others now, and the target begins again with the state."""
+    try:
+        with started_for_copy(builder, _position(builder, target)).open_sync() as stream:
+            for batch in stream:
+                target.apply(batch)
+    except OtherColumnsError:
+        if not _begins_again(target):
+            raise
+        return False
+    return True
+
+
+async def _follows_async(builder: StreamReadBuilder, target: Target) -> bool:
+    try:
+        position = await _on_thread(_position, builder, target)
+        async with started_for_copy(builder, position).open() as stream:
+            async for batch in stream:
+                await _on_thread(target.apply, batch)
+    except OtherColumnsError:
+        if not _begins_again(target):
+            raise
+        return False
+    return True
+
+
+def _check_arguments(call: str, builder: Any, target: Any) -> None:
+    a_builder(f"{call}: builder", builder)
+    needed(f"{call}: target", target, "a target with position() and apply(batch)", "position", "apply")
+
+
+def _position(builder: StreamReadBuilder, target: Target) -> Position | None:
+    """Where the target goes on with what the builder reads; one of ours refuses what would not fit its rows."""
+    position = target.position()
+    plans = getattr(target, "_plans", None)
+    if position is None or not isinstance(plans, PlanTransactions | CopiedPlans):
+        return position
+    return plans.position_for(Source.of_builder(builder))
+
+
+def _begins_again(target: Target) -> bool:
+    """Whether a target that could not follow the columns of its table may be filled again."""
+    plans = getattr(target, "_plans", None)
+    return isinstance(plans, PlanTransactions | CopiedPlans) and plans.begins_again
 
 
 async def _on_thread(call: Callable[..., T], *arguments: Any) -> T:

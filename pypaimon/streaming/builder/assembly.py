@@ -31,6 +31,7 @@ from pypaimon.streaming.options.arguments import typed
 from pypaimon.streaming.options.between import BetweenMode
 from pypaimon.streaming.options.end import End
 from pypaimon.streaming.options.option_values import OptionValues
+from pypaimon.streaming.options.read_scope import ReadScope
 from pypaimon.streaming.options.slot_rule import SlotSet
 from pypaimon.streaming.options.stream_options import (
     CatchUp,
@@ -312,6 +313,17 @@ def with_options(settings: B, **given: Any) -> B:
 def identity_of(settings: StreamAssembly) -> str:
     """Which table is read: see `TableDirectory.identity`. Blocks while the table is not known."""
     return settings._identity
+
+
+def schema_of(settings: StreamAssembly) -> TableSchema:
+    """The schema that is read with. Blocks while the table is not known."""
+    return settings._schema
+
+
+def scope_of(settings: StreamAssembly) -> Deferred[ReadScope]:
+    """Which rows of the table are read with these settings as they are now; who needs it makes it."""
+    frozen = settings.copy()
+    return Deferred(lambda: ReadScope.of(frozen._options(), frozen._schema, frozen._view))
 
 
 def followed(settings: StreamAssembly) -> Any:

@@ -21,6 +21,7 @@ from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.metadata.snapshots import branch_directory
 from pypaimon.streaming.metadata.table_directory import TableDirectory
 from pypaimon.streaming.model.time_zone import time_zone
+from pypaimon.streaming.options.arguments import a_table
 
 _LISTINGS = 10
 _LOG = StreamLog(__name__)
@@ -329,7 +330,7 @@ def list_consumers(table: Any) -> list[ConsumerInfo]:
     Raises:
         CorruptTableError: A file is damaged.
     """
-    directory = TableDirectory.of(table)
+    directory = TableDirectory.of(a_table("list_consumers: table", table))
     return consumers_of(directory).infos(directory.snapshots.latest_id())
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.duckdb_table import DuckDBTable
 from pypaimon.streaming.apply_changes.followed_columns import quoted
-from pypaimon.streaming.apply_changes.plan_transactions import Saved
+from pypaimon.streaming.apply_changes.saved_state import Saved
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.errors import StreamConfigError
 from pypaimon.streaming.internals import TableSchema

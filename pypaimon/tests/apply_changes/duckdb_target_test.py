@@ -93,7 +93,7 @@ class Dying:
         self._connection = connection
     def execute(self, query, *arguments):
         result = self._connection.execute(query, *arguments)
-        if query.startswith("UPDATE _paimon_positions") and '"snapshot":3' in arguments[0][0]:
+        if query.startswith("UPDATE") and "_paimon_positions SET" in query and '"snapshot":3' in arguments[0][0]:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     def __getattr__(self, name):

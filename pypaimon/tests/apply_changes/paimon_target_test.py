@@ -69,10 +69,10 @@ def test_whoever_dies_while_the_table_is_replaced_goes_on(table: Table) -> None:
     copy.commit([77, 78])
     builder = stream(table).with_limits(max_splits=1)
     for number in range(1, len(batches(builder)) + 1):
-        target = PaimonTarget(copy.handle())
+        target = PaimonTarget(copy.handle(), replace=True)
         for batch in batches(builder, batch_bytes=1)[:number]:
             target.apply(batch)
-    replicate(builder, PaimonTarget(copy.handle()))
+    replicate(builder, PaimonTarget(copy.handle(), replace=True))
     assert rows_of(copy) == rows_of(table)
     assert copy.snapshot(2)["commitKind"] == "OVERWRITE"
 
@@ -105,7 +105,7 @@ def test_all_partitions_are_replaced(tables: Any) -> None:
     builder = stream_read_builder(source).with_end(latest=True)
     builder.with_filter(builder.new_predicate_builder().equal("value", 1))
     for batch in batches(builder):
-        PaimonTarget(target).apply(batch)
+        PaimonTarget(target, replace=True).apply(batch)
     (copy,) = batches(stream_read_builder(target).with_end(latest=True))
     assert copy.data["value"].to_pylist() == [1]
 
@@ -117,7 +117,7 @@ def test_a_state_that_is_empty_empties_the_table(table: Table) -> None:
         table.commit([("-D", key, "") for key in range(10)])
     table.expire(table.latest())
     for batch in batches(stream(table).with_start(position=at(table, 2)).with_on_expired("full")):
-        PaimonTarget(copy.handle()).apply(batch)
+        PaimonTarget(copy.handle(), replace=True).apply(batch)
     assert rows_of(copy) == []
 
 

@@ -104,7 +104,10 @@ def test_a_stream_that_is_open_goes_on_where_the_copy_stands(source: Table, targ
 
 def test_a_full_state_replaces_what_the_copy_holds(source: Table, target: Table) -> None:
     grown(target, rows(77))
-    copy(source, target)
+    with pytest.raises(StreamConfigError, match="holds rows already that this target has not written"):
+        copy(source, target)
+    with target.writer(USER).open_sync() as writer:
+        copy_stream_sync(stream(source), writer, replace=True)
     assert target.rows() == source.rows(), "at the start"
     grown(source, changes(("-D", 1, "v1")), changes(("-D", 2, "v2"), ("+I", 8, "v8")))
     source.expire(source.latest())
