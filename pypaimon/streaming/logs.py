@@ -22,6 +22,7 @@ Event = Literal[
     "catch_up",
     "schema_followed",
     "position_expired",
+    "state_restarted",
     "end",
     "consumer_opened",
     "consumer_saved",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pypaimon.streaming.apply_changes.copied_plans import CopiedPlans
 from pypaimon.streaming.batches.batch_stream import BatchStream, BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_start import refuse_itself, started_for_copy
+from pypaimon.streaming.builder.copied_stream import copied_stream, refuse_itself
 from pypaimon.streaming.model.position import Position
 from pypaimon.streaming.writing.stream_writer import BlockingStreamWriter, StreamWriter
 
@@ -21,24 +23,28 @@ async def copy_stream(source: StreamReadBuilder | BatchStream, writer: StreamWri
     holds, in one commit unless limits cut it.
 
     Args:
-        source: How the source is read; it is opened where the table stands. Or a stream that is open: plans that the
-            table holds already are passed over, and one that begins behind what the table holds is refused.
+        source: How the source is read; it is opened where the table stands. Or a stream that is open, with settings
+            of the caller's: plans that the table holds already are passed over, and one that begins after what the
+            table holds is refused.
         writer: Of the other table, open, with nothing that waits in it. Nobody else uses it meanwhile.
 
     Returns:
         Where the source goes on.
 
     Raises:
-        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows; it reads
-            the table that is written; a table without a primary key is to take updates or deletes; the stream does not
-            go on where the table stands.
+        UnsupportedTableError: The changes of the source do not make its rows, such as those of a `sequence.field`
+            without a complete changelog.
+        StreamConfigError: The builder has a start without the state, a range, a view, or leaves out changes or the
+            kinds of rows; it reads the table that is written; a table without a primary key is to take updates or
+            deletes; the stream does not go on where the table stands.
         SchemaMismatchError: The source has columns that the table lacks or cannot hold.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream or the writer says. What was written of a plan is taken back.
     """
     if isinstance(source, StreamReadBuilder):
         refuse_itself(source.table, writer._opened.table)
-        async with started_for_copy(source, writer.position).open() as stream:
+        copied = await asyncio.to_thread(copied_stream, source, writer.position)
+        async with copied.open() as stream:
             return await copy_stream(stream, writer)
     plans = CopiedPlans(writer._opened)
     try:
@@ -55,7 +61,7 @@ def copy_stream_sync(source: StreamReadBuilder | BlockingBatchStream, writer: Bl
     """As `copy_stream`, blocking."""
     if isinstance(source, StreamReadBuilder):
         refuse_itself(source.table, writer._opened.table)
-        with started_for_copy(source, writer.position).open_sync() as stream:
+        with copied_stream(source, writer.position).open_sync() as stream:
             return copy_stream_sync(stream, writer)
     plans = CopiedPlans(writer._opened)
     try:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_start import started_for_copy
+from pypaimon.streaming.builder.copied_stream import copied_stream
 from pypaimon.streaming.model.position import Position
 
 T = TypeVar("T")
@@ -51,11 +51,14 @@ def replicate(builder: StreamReadBuilder, target: Target) -> Position | None:
         Where the target stands.
 
     Raises:
-        StreamConfigError: The builder has a start without the state, a range, or leaves out the kinds of rows.
+        UnsupportedTableError: The changes of the table do not make its rows, such as those of a `sequence.field`
+            without a complete changelog.
+        StreamConfigError: The builder has a start without the state, a range, a view, or leaves out changes or the
+            kinds of rows.
         PositionExpiredError: What comes next has expired; `with_on_expired("full")` begins with the state again.
         PaimonStreamError: As the stream, or the target, says.
     """
-    with started_for_copy(builder, target.position()).open_sync() as stream:
+    with copied_stream(builder, target.position()).open_sync() as stream:
         for batch in stream:
             target.apply(batch)
     return target.position()
@@ -67,7 +70,8 @@ async def replicate_async(builder: StreamReadBuilder, target: Target) -> Positio
     If it is cancelled it waits for the batch that is being applied, so that the target is free again when it ends.
     """
     position = await _on_thread(target.position)
-    async with started_for_copy(builder, position).open() as stream:
+    copied = await _on_thread(copied_stream, builder, position)
+    async with copied.open() as stream:
         async for batch in stream:
             await _on_thread(target.apply, batch)
     return await _on_thread(target.position)

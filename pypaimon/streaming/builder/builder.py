@@ -147,11 +147,10 @@ class StreamReadBuilder(StreamAssembly, PaimonStreamReadBuilder):
             directory: Where they lie then, in a directory of their own; by default where the system has such files.
 
         Raises:
-            UnsupportedTableError: The table has no primary key, or cannot be streamed; or it has a `sequence.field`, or
-                a merge engine other than deduplicate, and its changelog producer is neither `lookup` nor
-                `full-compaction`.
-            StreamConfigError: Settings or table options contradict each other, or begin without the state of the table;
-                or columns of the key are not read; or `with_raw(True)` or `with_on_overwrite("skip")` is set.
+            UnsupportedTableError: The table has no primary key, or cannot be streamed, or its changes do not make its
+                rows: docs/guarantees.md#copies.
+            StreamConfigError: Settings or table options contradict each other, or leave out something that a copy
+                needs; or columns of the key are not read.
             PaimonStreamError: Reading failed.
         """
         from pypaimon.streaming.live_tables.disk_place import memory_bound

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from pypaimon.streaming.builder.builder import StreamReadBuilder
-from pypaimon.streaming.builder.copied_start import begin_as_copy
+from pypaimon.streaming.builder.copied_stream import begin_as_copy
 from pypaimon.streaming.concurrency.clock import Clock
 from pypaimon.streaming.databases.engine import DatabaseEngine
 from pypaimon.streaming.databases.events import DatabaseEvent

@@ -142,6 +142,8 @@ class StreamOptions:
         split_target_bytes: Files are packed up to this size where order allows it.
         split_open_bytes: Size that a file counts at least when it is packed.
         chain: The branches of a chain table, whose delta branch is followed; None: the table is none.
+        keeps_state: The rows are to be those of the table: where changes do not name the rows that a snapshot takes
+            away, the full state begins again.
     """
 
     start: Start
@@ -172,6 +174,7 @@ class StreamOptions:
     split_target_bytes: int = 128 << 20
     split_open_bytes: int = 4 << 20
     chain: ChainBranches | None = None
+    keeps_state: bool = False
 
     @property
     def is_bounded(self) -> bool:
@@ -204,6 +207,7 @@ class GivenOptions:
     on_expired: OnExpired | None = None
     on_schema_change: OnSchemaChange | None = None
     on_overwrite: OnOverwrite | None = None
+    keeps_state: bool | None = None
 
     def over(self, options: StreamOptions) -> StreamOptions:
         """These, and the others as they are."""

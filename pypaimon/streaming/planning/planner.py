@@ -43,6 +43,7 @@ from pypaimon.streaming.planning.schema_change import SchemaPolicy, read_field_i
 from pypaimon.streaming.planning.snapshot_plans import PlannedSplits
 from pypaimon.streaming.planning.spans import planned_span
 from pypaimon.streaming.planning.start import ResolvedStart, StartingScanner
+from pypaimon.streaming.planning.state_restarts import StateRestarts
 
 _MAX_PASSED_OVER = 256
 _SCANS: dict[PlanKind, Scan] = {PlanKind.CHANGELOG: "changelog", PlanKind.DELTA: "delta"}
@@ -97,6 +98,9 @@ class Planner:
         warm = self._warm if options.prefetch and in_store else None
         self._look_ahead = LookAhead(self._snapshots, self.checks, widest, eager, warm)
         self._continuity = Continuity(self.checks)
+        self._restarts: StateRestarts | None = None
+        if options.keeps_state:
+            self._restarts = StateRestarts(self._snapshots, self.traits, options, self.checks, self._bounds)
         self._chains = None if options.chain is None else ChainStarts(directory, options.chain, schema)
         self.position_resolver = PositionResolver(directory, self.checks, self._bounds, options.start, self._chains)
 
@@ -381,7 +385,14 @@ class Planner:
     def _followed(self, state: PlannerState, snapshot: Snapshot) -> Step:
         """Read a snapshot, or pass over it."""
         overwrite = snapshot.commit_kind == CommitKind.OVERWRITE
-        if not self._follow_up.must_read(snapshot):
+        is_read = self._follow_up.must_read(snapshot)
+        if self._restarts is not None and state.unit is None and self._restarts.may_be_due(snapshot):
+            with self.checks.reading(snapshot):
+                plans, state = self._plans.reading(state, snapshot)
+                is_due = self._restarts.is_due(plans, snapshot)
+            if is_due:
+                return self._restarted(state, self._restarts.begins_at(snapshot, state.end_id))
+        if not is_read:
             self.log.passed_over(snapshot, self._options.on_overwrite)
             return Step(self._after(state, snapshot))
         with self.checks.reading(snapshot):
@@ -404,6 +415,15 @@ class Planner:
         else:
             after = replace(self._after(state, snapshot), watermark=watermark)
         return self._handed_out(after, snapshot, kind, planned)
+
+    def _restarted(self, state: PlannerState, snapshot: Snapshot) -> Step:
+        """The beginning of the full state of a snapshot, in the midst of the stream."""
+        self.log.restarted(snapshot)
+        mark = SnapshotMark.of(snapshot)
+        # In the same step: a position in between would not say that rows which are held are void.
+        return self._full(
+            replace(state, full=snapshot, next_id=snapshot.id + 1, unit=None, before=mark, ahead=(), anew=True)
+        )
 
     def _handed_out(
         self, after: PlannerState, snapshot: Snapshot, kind: PlanKind, planned: PlannedSplits, first: int | None = None

@@ -95,6 +95,11 @@ class PlannerLog:
         text = "snapshot %(snapshot)d has expired: going on with %(mode)s (on_expired)"
         self._log.warning("position_expired", text, snapshot=wanted, mode=start.mode.value)
 
+    def restarted(self, snapshot: Snapshot) -> None:
+        """Rows were taken away, and the changes do not name them."""
+        text = "rows were taken away: the full state begins again, of snapshot %(snapshot)d"
+        self._log.info("state_restarted", text, snapshot=snapshot.id)
+
     def _ended(self, next_id: int | None) -> None:
         if self._is_news(("end", next_id)):
             text = "the stream has reached its end" + ("" if next_id is None else " before snapshot %(snapshot)d")
