@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
 from pypaimon.streaming.apply_changes.followed_columns import Column, Columns, follow, quoted
+from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
 from pypaimon.streaming.apply_changes.plan_transactions import Saved
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.errors import StreamConfigError, TargetError, UnsupportedTableError
@@ -68,7 +69,7 @@ class AdbcTable:
     Args:
         connection: Of the driver's module `dbapi`, without autocommit; nobody else uses it.
         name: The table.
-        keys: Columns of the key; none: rows are appended.
+        keys: See `TargetKeys`.
         dialect: Of the database.
 
     Raises:
@@ -76,11 +77,12 @@ class AdbcTable:
         TargetError: The database refuses.
     """
 
-    def __init__(self, connection: Any, name: str, keys: Sequence[str], dialect: Dialect) -> None:
+    def __init__(self, connection: Any, name: str, keys: GivenKeys, dialect: Dialect) -> None:
         self._connection = connection
         self._name = name
         self._table = ".".join(map(quoted, name.split(".")))
-        self._keys = list(keys)
+        self._given = TargetKeys(keys)
+        self.keys: list[str] = []
         self._dialect = dialect
         self._is_open = False
         self._is_lost = False
@@ -115,14 +117,15 @@ class AdbcTable:
 
     def write(self, batch: AnyBatch) -> None:
         """Write the rows of a batch."""
-        sets, removals = last_changes(batch, self._keys) if self._keys else (inserts(batch), None)
+        self.keys = self._given.of(batch)
+        sets, removals = last_changes(batch, self.keys) if self.keys else (inserts(batch), None)
         rows = self._dialect.fitted(sets)
         with self._translated():
             self._follow_columns(batch, sets.schema)
             if batch.begins_state:
                 self._execute(f"DELETE FROM {self._table}")
             elif removals is not None:
-                self._delete([rows, self._dialect.fitted(removals.select(self._keys))])
+                self._delete([rows, self._dialect.fitted(removals.select(self.keys))])
             if rows.num_rows:
                 names = ", ".join(quoted(name) for name in rows.schema.names)
                 with self._staged(_ROWS, rows):
@@ -186,9 +189,9 @@ class AdbcTable:
         wanted = Columns.of(batch, [(field.name, self._type(field)) for field in schema])
         is_new = self._known is None
         follow(_AdbcAlter(self._execute, self._table, self._dialect), batch, wanted, self._known)
-        if is_new and self._keys:
+        if is_new and self.keys:
             name = f"_paimon_{self._name.rpartition('.')[2]}_keys"
-            self._execute(self._dialect.index(quoted(name), self._table, list(map(quoted, self._keys))))
+            self._execute(self._dialect.index(quoted(name), self._table, list(map(quoted, self.keys))))
         self._known, self._followed = wanted, (batch.schema, schema)
 
     def _type(self, field: pa.Field) -> str:
@@ -202,11 +205,11 @@ class AdbcTable:
 
     def _delete(self, changes: list[pa.Table]) -> None:
         """Delete what has the key of a change."""
-        gone = pa.concat_tables([each.select(self._keys) for each in changes])
+        gone = pa.concat_tables([each.select(self.keys) for each in changes])
         if gone.num_rows:
             has_nulls = any(column.null_count for column in gone.columns)
             with self._staged(_GONE, gone):
-                self._execute(self._dialect.delete(self._table, _GONE, list(map(quoted, self._keys)), has_nulls))
+                self._execute(self._dialect.delete(self._table, _GONE, list(map(quoted, self.keys)), has_nulls))
 
     @contextmanager
     def _staged(self, name: str, rows: pa.Table) -> Iterator[None]:

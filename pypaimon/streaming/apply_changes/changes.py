@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pypaimon.streaming.batches.batch import Batch, BlockingBatch
+from pypaimon.streaming.apply_changes.keys import AnyBatch as AnyBatch
+from pypaimon.streaming.apply_changes.keys import check_keys, comparable_keys
 from pypaimon.streaming.errors import StreamConfigError
-from pypaimon.streaming.internals import TableSchema
 from pypaimon.streaming.model import row_kinds
 from pypaimon.streaming.model.plan import PlanKind
 
-AnyBatch = Batch | BlockingBatch
 _ORDER = "__order"
 
 
@@ -29,14 +28,15 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
         The rows to set, and the rows to take away, without their kinds.
 
     Raises:
-        StreamConfigError: A key column is not in the batch; or rows may move between partitions, which are not part of
-            the key.
+        StreamConfigError: A key column is not in the batch, or holds -0.0; or the keys do not contain the primary key,
+            or the partition columns between which rows move.
     """
     rows, kinds = batch.rows, batch.kinds
-    _refuse_moving_rows(batch, keys)
     missing = [key for key in keys if key not in rows.schema.names]
     if missing or not keys:
         raise StreamConfigError(f"keys {list(keys)}: the batch has columns {rows.schema.names}")
+    check_keys(batch, keys)
+    rows = comparable_keys(rows, keys)
     if any(_differ(rows[key]) for key in keys):
         last = None
     else:
@@ -48,25 +48,6 @@ def last_changes(batch: AnyBatch, keys: Sequence[str]) -> tuple[pa.Table, pa.Tab
     if sets.all():
         return rows, rows.slice(0, 0)
     return rows.filter(pa.array(sets)), rows.filter(pa.array(~sets))
-
-
-def _refuse_moving_rows(batch: AnyBatch, keys: Sequence[str]) -> None:
-    """A row that moves is set in one partition and taken away in another, in the order of these.
-
-    With the partition in the key it is another row there.
-    """
-    lacking = [name for name in moved_by(batch.schema) if name not in keys]
-    if lacking:
-        raise StreamConfigError(
-            f"keys {list(keys)}: the primary key {batch.schema.primary_keys} lacks the partition columns {lacking}, so "
-            "that a row may move to another partition, and be set there before it is taken away where it was: give "
-            f"them as keys too, {[*keys, *lacking]}. There is still one row for each primary key after each plan."
-        )
-
-
-def moved_by(schema: TableSchema) -> list[str]:
-    """Partition columns that are not part of the primary key, so that an update of them moves a row."""
-    return [name for name in schema.partition_keys if schema.primary_keys and name not in schema.primary_keys]
 
 
 def _differ(column: pa.ChunkedArray) -> bool:

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
+from pypaimon.streaming.apply_changes.keys import TargetKeys
 from pypaimon.streaming.apply_changes.saved_position import is_to_apply
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
 from pypaimon.streaming.model.position import Position
@@ -45,6 +46,7 @@ class CopiedPlans:
         self._writer = writer
         self._fitted = fitted
         self._shared = shared
+        self._keys = TargetKeys(writer.table.primary_keys)
         self._is_open = False
         self._passes_over = False
         self._failed_before: Position | None = None if before is None else before._failed_before
@@ -70,6 +72,7 @@ class CopiedPlans:
         try:
             if not self._takes(batch):
                 return
+            self._keys.of(batch)
             if batch.begins_state:
                 self._begin_state(batch)
             if batch.num_rows:

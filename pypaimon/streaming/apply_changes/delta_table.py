@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from secrets import randbits
@@ -13,6 +13,7 @@ from pyarrow.fs import FileSelector, PyFileSystem
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.followed_columns import refuse_other_columns
+from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
 from pypaimon.streaming.apply_changes.lake_types import fitted_to_delta, has_times_without_zone
 from pypaimon.streaming.apply_changes.plan_transactions import Saved, is_same_place
 from pypaimon.streaming.apply_changes.refusals import one_line, translated
@@ -36,13 +37,14 @@ class DeltaRows:
 
     Args:
         uri: Of the table.
-        keys: Columns of the key; none: rows are appended.
+        keys: See `TargetKeys`.
         storage_options: As deltalake takes them.
     """
 
-    def __init__(self, uri: str, keys: Sequence[str], storage_options: Mapping[str, str] | None) -> None:
+    def __init__(self, uri: str, keys: GivenKeys, storage_options: Mapping[str, str] | None) -> None:
         self._uri = uri.removeprefix("file://")
-        self._keys = list(keys)
+        self._given = TargetKeys(keys)
+        self.keys: list[str] = []
         self._options = None if storage_options is None else dict(storage_options)
         self._before: Saved | None = None
         self._plan: StagedPlan | None = None
@@ -64,7 +66,8 @@ class DeltaRows:
         """Take the rows of a batch."""
         with self._translated():
             if self._plan is None:
-                self._plan = StagedPlan(batch, self._before, self._keys, fitted_to_delta)
+                self.keys = self._given.of(batch)
+                self._plan = StagedPlan(batch, self._before, self.keys, fitted_to_delta)
                 before = self._plan.columns_before
                 if before is not None and not batch.begins_state:
                     refuse_other_columns(before, self._plan.columns, "the Delta table holds", "in another one")
@@ -99,7 +102,7 @@ class DeltaRows:
                 Path(self._uri).mkdir(parents=True, exist_ok=True)
             old_files = self._old_position_files()
             self._write_position(number)
-            if self._table is not None and self._keys and not self._plan.first.begins_state:
+            if self._table is not None and self.keys and not self._plan.first.begins_state:
                 self._merge(self._plan, self._table, number, properties)
             else:
                 self._add(self._plan, self._table, properties)
@@ -141,7 +144,7 @@ class DeltaRows:
             f"(held.{each} = new.{each} OR (held.{each} IS NULL AND new.{each} IS NULL))"
             if plan.rows.has_nulls(key)
             else f"held.{each} = new.{each}"
-            for key in self._keys
+            for key in self.keys
             for each in [_quoted(key)]
         )
         is_gone, is_kept = f"new.{IS_GONE}", f"NOT new.{IS_GONE}"

@@ -26,7 +26,8 @@ class DeltaTarget:
 
     Args:
         table: Path or URI of the table; made by the first plan if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
         storage_options: As deltalake takes them, such as `AWS_REGION`.
 
     Raises:
@@ -34,7 +35,10 @@ class DeltaTarget:
     """
 
     def __init__(
-        self, table: str | Path, keys: Sequence[str] = (), storage_options: Mapping[str, str] | None = None
+        self,
+        table: str | Path,
+        keys: str | Sequence[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         import deltalake  # noqa: F401 (better now than after the first read)
 
@@ -55,7 +59,8 @@ class DeltaTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, columns are others than before,
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, columns are others than before,
                 others have saved a position, dropped columns, restored a version or committed in the same moment, or
                 the batch does not go on where the table stands.
             UnsupportedTableError: A column has a type that Delta does not have, or names differ only in case.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts, last_changes
 from pypaimon.streaming.apply_changes.duckdb_columns import DuckDBAlter, columns_of
 from pypaimon.streaming.apply_changes.followed_columns import Alter, Columns, follow, quoted
+from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
 from pypaimon.streaming.apply_changes.plan_transactions import Saved
 from pypaimon.streaming.internals import TableSchema
 
@@ -27,20 +27,21 @@ class DuckDBTable:
     Args:
         connection: The database; nobody else uses it meanwhile.
         name: The table, with its schema before a dot where it lies in another than the current one.
-        keys: Columns of the key; none: rows are appended.
+        keys: See `TargetKeys`.
         schema: Where it lies, quoted; the name has no other dots then than its own. None: see `name`.
 
     Attributes:
-        keys: Columns of the key; they may get the names that the next batch has.
+        keys: Columns of the key, as the last batch has them; none: rows are appended.
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str], schema: str | None = None
+        self, connection: duckdb.DuckDBPyConnection, name: str, keys: GivenKeys, schema: str | None = None
     ) -> None:
         self._connection = connection
         self._name = name
         self._table = ".".join(map(quoted, name.split("."))) if schema is None else f"{schema}.{quoted(name)}"
-        self.keys = list(keys)
+        self._given = TargetKeys(keys)
+        self.keys: list[str] = []
         self._known: Columns | None = None
         self._known_json: str | None = None
         self._followed: tuple[TableSchema, pa.Schema] | None = None
@@ -95,6 +96,7 @@ class DuckDBTable:
         self._connection.execute("ROLLBACK")
 
     def _write(self, batch: AnyBatch) -> None:
+        self.keys = self._given.of(batch)
         sets, removals = last_changes(batch, self.keys) if self.keys else (inserts(batch), None)
         self._connection.register(_ROWS, sets)
         self._follow_columns(batch, sets.schema)

@@ -32,13 +32,16 @@ class DuckDBTarget:
     Args:
         connection: The database; nobody else may use this connection meanwhile.
         name: The table; made by the first batch if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
 
     Raises:
         TargetError: The database refuses.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, keys: Sequence[str] = ()) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, name: str, keys: str | Sequence[str] | None = None
+    ) -> None:
         self._name = name
         with self._translated():
             self._plans = PlanTransactions(DuckDBTable(connection, name, keys))
@@ -58,7 +61,8 @@ class DuckDBTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, other columns are read than
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, other columns are read than
                 before, or the batch does not go on where the table stands: it is of another table, or what came before
                 it is missing.
             TableChangedError: The Paimon table was rolled back since the position was saved.

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pypaimon.streaming.apply_changes.changes import AnyBatch
 from pypaimon.streaming.apply_changes.followed_columns import Column, follow
 from pypaimon.streaming.apply_changes.iceberg_filters import key_filter
+from pypaimon.streaming.apply_changes.keys import GivenKeys, TargetKeys
 from pypaimon.streaming.apply_changes.lake_types import fitted_to_iceberg
 from pypaimon.streaming.apply_changes.plan_transactions import Saved, is_same_place
 from pypaimon.streaming.apply_changes.refusals import translated
@@ -33,15 +34,16 @@ class IcebergRows:
     Args:
         catalog: That has the table.
         name: Of the table, with its namespace.
-        keys: Columns of the key; none: rows are appended.
+        keys: See `TargetKeys`.
     """
 
-    def __init__(self, catalog: Catalog, name: str, keys: Sequence[str]) -> None:
+    def __init__(self, catalog: Catalog, name: str, keys: GivenKeys) -> None:
         if "." not in name:
             raise StreamConfigError(f"table {name!r}: name it with its namespace, such as 'sales.{name}'")
         self._catalog = catalog
         self._name = name
-        self._keys = list(keys)
+        self._given = TargetKeys(keys)
+        self.keys: list[str] = []
         self._before: Saved | None = None
         self._plan: StagedPlan | None = None
         self._table: Table | None = None
@@ -60,7 +62,8 @@ class IcebergRows:
         """Take the rows of a batch."""
         with self._translated():
             if self._plan is None:
-                self._plan = StagedPlan(batch, self._before, self._keys, fitted_to_iceberg)
+                self.keys = self._given.of(batch)
+                self._plan = StagedPlan(batch, self._before, self.keys, fitted_to_iceberg)
             self._plan.add(batch)
 
     def save(self, position: str, before: Saved | None) -> Saved | None:
@@ -114,7 +117,7 @@ class IcebergRows:
 
         if plan.first.begins_state:
             return AlwaysTrue()
-        keys = plan.rows.keys() if self._keys else None
+        keys = plan.rows.keys() if self.keys else None
         return None if keys is None or not keys.num_rows else key_filter(keys)
 
     def _load(self) -> Table | None:

@@ -33,13 +33,14 @@ class IcebergTarget:
     Args:
         catalog: Of pyiceberg.
         name: The table with its namespace, `sales.orders`; made by the first plan if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
 
     Raises:
         StreamConfigError: The name has no namespace.
     """
 
-    def __init__(self, catalog: iceberg.Catalog, name: str, keys: Sequence[str] = ()) -> None:
+    def __init__(self, catalog: iceberg.Catalog, name: str, keys: str | Sequence[str] | None = None) -> None:
         self._plans = PlanTransactions(IcebergRows(catalog, name, keys))
 
     def position(self) -> Position | None:
@@ -57,7 +58,8 @@ class IcebergTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, columns are others than before
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, columns are others than before
                 in a way that Iceberg cannot follow, others have saved a position, rolled the table back or committed
                 in the same moment, or the batch does not go on where the table stands.
             UnsupportedTableError: A column has a type that Iceberg does not have.

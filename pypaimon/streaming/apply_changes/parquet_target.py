@@ -1,4 +1,4 @@
-"""`ParquetTarget`: a directory of Parquet files that follows a stream of inserts exactly once."""
+"""`ParquetTarget`: a directory of Parquet files that follows a table without a primary key exactly once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch, inserts
 from pypaimon.streaming.apply_changes.followed_columns import Columns, refuse_other_columns
+from pypaimon.streaming.apply_changes.keys import default_keys
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions, Saved
 from pypaimon.streaming.apply_changes.refusals import translated
 from pypaimon.streaming.errors import StreamConfigError, UnsupportedTableError
@@ -25,7 +26,7 @@ _PREFIX, _SUFFIX = "plan-", ".parquet"
 
 
 class ParquetTarget:
-    """A directory of Parquet files that follows a stream of inserts exactly once: one file for each plan.
+    """A directory of Parquet files that follows a table without a primary key exactly once: one file for each plan.
 
     A file appears when its plan is whole, with the position after it in its metadata: a program that dies goes on at
     `position()` with nothing lost and nothing twice. `replicate(builder, target)` begins there. The files are
@@ -33,7 +34,8 @@ class ParquetTarget:
 
     A full state replaces what is there: the earlier files go once its first one is there, so that for a moment both
     are. Columns that are added are so in the files from then on; one that was renamed, dropped or given another type is
-    refused, as are updates and deletes. Vectors are lists in the files, because Arrow writes no vector that is null.
+    refused, as are tables with a primary key. Vectors are lists in the files, because Arrow writes no vector that is
+    null.
 
     Args:
         directory: On a local disk; made if it is not there. One program writes to it at a time.
@@ -61,7 +63,7 @@ class ParquetTarget:
         An error takes back what was written of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: There are updates or deletes, columns are others than before, others have written files,
+            StreamConfigError: The table has a primary key, columns are others than before, others have written files,
                 or the batch does not go on where the files stand.
             UnsupportedTableError: Parquet has no type for a column.
             TableChangedError: The Paimon table was rolled back since the position was saved.
@@ -104,6 +106,11 @@ class _ParquetFiles:
 
     def write(self, batch: AnyBatch) -> None:
         """Write the rows of a batch."""
+        if default_keys(batch):
+            raise StreamConfigError(
+                f"The table has the primary key {batch.schema.primary_keys}, and files of rows have no keys, so that "
+                "each change of a row would be another row: copy it to a DeltaTarget or an IcebergTarget."
+            )
         rows = inserts(batch)
         wanted = Columns.of(batch, [(field.name, str(field.type)) for field in rows.schema])
         if batch.begins_state:

@@ -45,14 +45,15 @@ class PostgresTarget:
         connection: Of `adbc_driver_postgresql.dbapi` (extra `postgres`), without autocommit; nobody else may use it
             meanwhile.
         name: The table, with or without its schema; made by the first batch if it is not there.
-        keys: Columns of the key; none: rows are appended, and deletes are refused.
+        keys: The key column, or several; default: the primary key of the table. Rows of a table without one are
+            appended.
 
     Raises:
         StreamConfigError: The connection commits by itself.
         TargetError: The database refuses.
     """
 
-    def __init__(self, connection: Any, name: str, keys: Sequence[str] = ()) -> None:
+    def __init__(self, connection: Any, name: str, keys: str | Sequence[str] | None = None) -> None:
         self._plans = PlanTransactions(AdbcTable(connection, name, keys, _Postgres()))
 
     def position(self) -> Position | None:
@@ -65,7 +66,8 @@ class PostgresTarget:
         An error takes back what was applied of the plan: open a new stream at `position()` then.
 
         Raises:
-            StreamConfigError: A key column is missing, there are deletes but no keys, other columns are read than
+            StreamConfigError: A key column is missing, the keys do not contain the
+                primary key, other columns are read than
                 before, others have saved a position, or the batch does not go on where the table stands.
             UnsupportedTableError: A column has a type that the target cannot hold.
             TableChangedError: The Paimon table was rolled back since the position was saved.

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
-from pypaimon.streaming.apply_changes.changes import moved_by
 from pypaimon.streaming.apply_changes.followed_columns import quoted
 from pypaimon.streaming.apply_changes.plan_transactions import PlanTransactions
 from pypaimon.streaming.databases.batches import BlockingTableBatch
@@ -79,10 +78,7 @@ class DuckDBDatabase:
         identity = batch.plan_after.table
         known = self._plans.get(batch.table)
         if known is None or known[0] != identity:
-            keys = [*batch.schema.primary_keys, *moved_by(batch.schema)]
-            table = CopiedTable(
-                self._tables, self._source, batch.table, identity, keys, drop_columns=self._drop_columns
-            )
+            table = CopiedTable(self._tables, self._source, batch.table, identity, drop_columns=self._drop_columns)
             known = identity, PlanTransactions(table)
             self._plans[batch.table] = known
         plans = known[1]

@@ -92,7 +92,6 @@ class CopiedTable(DuckDBTable):
         source: The database that it is copied from.
         name: Its name, here and there.
         identity: Which table of the source it is: one of the same name that was another one is replaced.
-        keys: Columns of the key; none: rows are appended.
         drop_columns: Columns that are dropped in the source are dropped here; else they stay, and are null.
     """
 
@@ -102,7 +101,6 @@ class CopiedTable(DuckDBTable):
         source: str,
         name: str,
         identity: str,
-        keys: Sequence[str],
         *,
         drop_columns: bool,
     ) -> None:
@@ -110,7 +108,7 @@ class CopiedTable(DuckDBTable):
         self._source = source
         self._identity = identity
         self._drop_columns = drop_columns
-        super().__init__(tables.connection, name, keys, tables.schema)
+        super().__init__(tables.connection, name, None, tables.schema)
 
     def saved(self) -> Saved | None:
         row = self._tables.row(self._name)

@@ -10,7 +10,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from pypaimon.streaming.apply_changes.changes import moved_by
+from pypaimon.streaming.apply_changes.keys import moved_by
 from pypaimon.streaming.batches.batch import BlockingBatch
 from pypaimon.streaming.batches.chunks import BatchChunk, ChunkReader
 from pypaimon.streaming.batches.run_forever import Patience

@@ -323,25 +323,6 @@ def test_a_plan_that_was_left_in_its_midst_is_taken_back(buckets: Table) -> None
     assert held(database) == rows_of(buckets)
 
 
-def test_without_keys_deletes_are_refused(table: Table) -> None:
-    database = duckdb.connect()
-    target = DuckDBTarget(database, "copy")
-    first, second, *_ = batches(stream(table).with_start("earliest").with_catch_up("replay"))
-    target.apply(first)
-    with pytest.raises(StreamConfigError, match="cannot be appended"):
-        target.apply(second)
-    assert held(database) == [(key, f"v{key}") for key in range(10)]
-    assert target.position() == first.plan_after
-
-
-def test_without_keys_a_state_is_taken_whatever_changed_its_rows(table: Table) -> None:
-    database = duckdb.connect()
-    (state,) = batches(stream(table))
-    assert "+U" in state.kinds.to_pylist()
-    followed(database, stream(table), [])
-    assert held(database) == rows_of(table)
-
-
 def test_a_copy_that_is_gone_is_filled_from_the_start(table: Table) -> None:
     database = duckdb.connect()
     followed(database, stream(table))

@@ -190,8 +190,10 @@ def test_columns_follow_and_a_type_that_iceberg_does_not_promote_is_refused(
 
 @pytest.mark.parametrize("keys", [KEYED, APPENDED], ids=["keys", "no keys"])
 def test_who_commits_in_the_same_moment_has_the_plan_refused(
-    source: SmallTable, tmp_path: Path, catalog: SqlCatalog, keys: tuple[str, ...], place: IcebergPlace
+    tmp_path: Path, catalog: SqlCatalog, keys: tuple[str, ...], place: IcebergPlace
 ) -> None:
+    source = SmallTable(tmp_path / "committed", keys=keys)
+    source.commit({"id": 1})
     target = place.opened(keys)
     replicate(source.builder(), target)
     source.commit({"id": 2})

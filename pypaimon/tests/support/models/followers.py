@@ -87,12 +87,12 @@ class _OfTarget:
 
 
 def _in_place(source: FollowedTable, random: Random, place: Place) -> Follower:
-    return _OfTarget(source, random, lambda: place.opened(source.kind.keys), lambda _: place.held())
+    return _OfTarget(source, random, lambda: place.opened(None), lambda _: place.held())
 
 
 def _dict(source: FollowedTable, random: Random, _: Path) -> Follower:
     """It ends with its program, so that the same one goes on."""
-    target = DictTarget(source.kind.keys or "id")
+    target = DictTarget(None if source.kind.keys else "id")
     return _OfTarget(source, random, lambda: target, lambda _: list(target.rows.values()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from pypaimon.streaming import (
     Target,
 )
 
-Keys = tuple[str, ...]
+Keys = str | Sequence[str] | None
 Rows = list[dict[str, Any]]
 
 
