@@ -195,7 +195,10 @@ class IOTimeoutError(StoreError, TimeoutError):
 
 
 class TargetError(PaimonStreamError):
-    """A database to which a stream is applied refused, or was not there; the plan is saved wholly, or not at all."""
+    """A database to which a stream is applied refused, or was not there; the plan is saved wholly, or not at all.
+
+    It is retriable where others hold a lock, or their transaction conflicted with the one of the plan.
+    """
 
 
 class NullColumnError(PaimonStreamError, ValueError):

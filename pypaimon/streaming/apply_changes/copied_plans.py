@@ -96,7 +96,7 @@ class CopiedPlans:
 
     def close(self) -> None:
         """End the writer. Idempotent."""
-        self._is_open = False
+        self.leave()
         self._writer.close(is_done=True)
 
     def _takes(self, batch: AnyBatch) -> bool:
