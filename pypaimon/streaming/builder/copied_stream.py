@@ -107,6 +107,11 @@ def _refuse_parts(builder: StreamAssembly) -> None:
 def _refuse_table(builder: StreamAssembly) -> None:
     """Refuse tables whose changes, applied in order, do not make their rows."""
     traits, name = builder._traits, builder.table.identifier.get_full_name()
+    if builder._chain is not None:
+        raise UnsupportedTableError(
+            f"{name} is a chain table: its stream does not see new partitions of the snapshot branch, so that a copy "
+            "would lack them. Copy the branches, each as a table of its own."
+        )
     if not traits.primary_key:
         return
     options = OptionValues(builder._schema.options)

@@ -60,7 +60,7 @@ class StateRestarts:
         options, end = self.options, self.options.end
         has_time = options.end_watermark is not None or options.delay_ms or (end is not None and end.millis is not None)
         is_part = options.shard is not None or options.bucket_filter is not None
-        if has_time or is_part or options.chain is not None:
+        if has_time or is_part:
             # Shards of a table whose rows move between them have to begin with the same snapshot.
             return snapshot
         last = self.bounds.last_id(end_id) or self.snapshots.latest_id() or 0

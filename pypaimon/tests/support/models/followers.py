@@ -17,6 +17,7 @@ from pypaimon.streaming import (
     DuckDBDatabase,
     PaimonDatabase,
     PaimonTarget,
+    StreamReadBuilder,
     TableSkipped,
     Target,
     UnsupportedTableError,
@@ -60,17 +61,20 @@ class _OfTarget:
             self._begin()
         if self._random.random() < 0.4:
             self._open_again()
-        replicate(self._source.builder(), self._target)
+        assert self._target is not None
+        replicate(self._builder(), self._target)
 
     def _begin(self) -> None:
         """Read a part, perhaps with plans that are cut, and end there as a program that is killed does."""
-        builder = self._source.builder()
-        if self._random.random() < 0.5:
-            builder.with_limits(max_splits=1)
-        with copied_stream(builder, self._target.position()).open_sync(batch_bytes=1) as stream:
+        assert self._target is not None
+        with copied_stream(self._builder(), self._target.position()).open_sync(batch_bytes=1) as stream:
             for batch in islice(stream, self._random.randint(1, 3)):
                 self._target.apply(batch)
         self._open_again()
+
+    def _builder(self) -> StreamReadBuilder:
+        builder = self._source.builder()
+        return builder.with_limits(max_splits=1) if self._random.random() < 0.5 else builder
 
     def _open_again(self) -> None:
         # Its connection ends with it.
