@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pypaimon.streaming.apply_changes.copy_stream import copy_stream_sync as copy_stream_sync
     from pypaimon.streaming.apply_changes.replicate import replicate as replicate
     from pypaimon.streaming.apply_changes.replicate import replicate_async as replicate_async
+    from pypaimon.streaming.apply_changes.replication import Replication as Replication
     from pypaimon.streaming.batches.batch import Batch as Batch
     from pypaimon.streaming.batches.batch import BlockingBatch as BlockingBatch
     from pypaimon.streaming.batches.batch_stream import BatchStream as BatchStream
@@ -146,6 +147,7 @@ _EXPORTS = {
         "PaimonTarget",
         "ParquetTarget",
         "PostgresTarget",
+        "Replication",
         "SQLiteTarget",
         "Target",
         "apply_to_dict",

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from pypaimon.streaming.apply_changes.changes import AnyBatch
+from pypaimon.streaming.batches.batch_stream import BlockingBatchStream
 from pypaimon.streaming.builder.builder import StreamReadBuilder
 from pypaimon.streaming.builder.copied_stream import copied_stream
 from pypaimon.streaming.model.position import Position
@@ -36,7 +37,12 @@ class Target(Protocol):
         """
 
 
-def replicate(builder: StreamReadBuilder, target: Target) -> Position | None:
+def replicate(
+    builder: StreamReadBuilder,
+    target: Target,
+    *,
+    on_open: Callable[[BlockingBatchStream], object] | None = None,
+) -> Position | None:
     """Bring a target up to a table, and keep it so: the state first, then every change, from where the target stands.
 
     It blocks, until the end that the builder has (`with_end(latest=True)`), else for ever. Whatever it is interrupted
@@ -46,6 +52,7 @@ def replicate(builder: StreamReadBuilder, target: Target) -> Position | None:
         builder: How the table is read; it is not changed. With a consumer id, snapshots that the target needs are kept
             from expiring; what the consumer has saved does not count.
         target: A target of its own for each stream: a full state replaces all that it holds.
+        on_open: Called with the stream once it is open, for other threads and signal handlers: `stop`, `status`, `lag`.
 
     Returns:
         Where the target stands.
@@ -59,6 +66,8 @@ def replicate(builder: StreamReadBuilder, target: Target) -> Position | None:
         PaimonStreamError: As the stream, or the target, says.
     """
     with copied_stream(builder, target.position()).open_sync() as stream:
+        if on_open is not None:
+            on_open(stream)
         for batch in stream:
             target.apply(batch)
     return target.position()

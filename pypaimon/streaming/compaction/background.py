@@ -16,7 +16,7 @@ from pypaimon.streaming.compaction.workers import Threads
 from pypaimon.streaming.concurrency.bridge import wait_for_future
 from pypaimon.streaming.concurrency.clock import until_done
 from pypaimon.streaming.errors import PaimonStreamError, StreamConfigError
-from pypaimon.streaming.logs import OutageLog, StreamLog
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.options.arguments import finite_seconds
 
 _LOG = StreamLog(__name__)
@@ -134,7 +134,6 @@ class Compactor:
     def _run(self) -> None:
         patience = Patience()
         pauses, attempt = patience.pauses(), 0
-        outages = OutageLog(_LOG)
         try:
             while not self._stopped.is_set():
                 try:
@@ -145,7 +144,7 @@ class Compactor:
                         raise
                     attempt, pause = attempt + 1, next(pauses)
                     text = "the compaction failed (attempt %(attempt)d) and looks again after a pause: %(error)s"
-                    outages.failed(text, attempt=attempt, is_new=attempt == 1, error=str(error))
+                    _LOG.warning("waits_out", text, attempt=attempt, error=str(error))
                 self._stopped.wait(pause)
         except _StoppedError:
             self._ended.set_result(None)

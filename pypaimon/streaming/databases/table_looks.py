@@ -11,7 +11,7 @@ from pypaimon.streaming.databases.followed_table import FollowedTable, begin_of
 from pypaimon.streaming.databases.jobs import KeepingAlive, pause_before
 from pypaimon.streaming.databases.position import TablePlace
 from pypaimon.streaming.errors import EndOfScan, PaimonStreamError
-from pypaimon.streaming.logs import OutageLog, StreamLog
+from pypaimon.streaming.logs import StreamLog
 from pypaimon.streaming.model.plan import PlanKind
 
 _LOG = StreamLog(__name__)
@@ -30,7 +30,6 @@ class TableLooks:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._outages = OutageLog(_LOG, state.clock.monotonic)
         # Tables that a worker is at, and those of them that are to be looked at again then.
         self._at_work: set[FollowedTable] = set()
         self._again: set[FollowedTable] = set()
@@ -124,8 +123,7 @@ class TableLooks:
                 # Others need not wait for it.
                 self._state.rows.pass_over(table)
                 text = "reading it failed (attempt %(attempt)d) and is tried again after a pause: %(error)s"
-                # One line for all tables, which fail together where the store is away.
-                self._outages.failed(text, attempt=table.failures, is_new=False, table=table.name, error=str(error))
+                _LOG.warning("waits_out", text, table=table.name, attempt=table.failures, error=str(error))
                 self._state.see_to(table, pause, busy=False)
                 return
             self._state.suspect(table, error)

@@ -394,8 +394,7 @@ class Store:
             cause = errors[0].__cause__ if isinstance(errors[0], StoreError) else None
             text = "%(count)d requests (%(kind)s) failed and are repeated, the first %(path)s: %(error)s"
             fields: dict[str, Any] = {"kind": kind, "count": len(failed), "attempt": attempt, "path": paths[failed[0]]}
-            # What it comes to is an error, or the warning of whoever waits it out.
-            _LOG.info("retry", text, **fields, error=str(cause or errors[0]))
+            _LOG.warning("retry", text, **fields, error=str(cause or errors[0]))
             self._pause(attempt)
             for index, answer in zip(failed, self._round(kind, [paths[each] for each in failed], request), strict=True):
                 answers[index] = answer

@@ -196,9 +196,6 @@ class TableWriter:
         with self._lock:
             if self._why_ended is None and self._origin.is_here:
                 is_done = is_done and self._ends_behind is None
-                if is_done and self._pending.any:
-                    text = "a writer of %(table)s was left without commit(): what was written is deleted"
-                    _LOG.warning("rows_dropped", text, table=self.name)
                 self._end(self._ends_behind or "it was closed")
                 if is_done and not self._is_named and self.last is not None:
                     self._forget()
