@@ -417,7 +417,7 @@ class Planner:
         return self._handed_out(after, snapshot, kind, planned)
 
     def _restarted(self, state: PlannerState, snapshot: Snapshot) -> Step:
-        """The beginning of the full state of a snapshot, in the midst of the stream."""
+        """The first part of the full state of a snapshot, in the middle of the stream."""
         self.log.restarted(snapshot)
         mark = SnapshotMark.of(snapshot)
         # In the same step: a position in between would not say that rows which are held are void.

@@ -1,4 +1,4 @@
-"""Over random histories of every kind of table, whatever follows one is what a batch read gives, or it is refused."""
+"""Over random histories of every kind of table each follower equals a batch read, or refuses the table."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 STEPS = 40 if SOAK else 5
 ONE_IN = 2
-"""A follower comes up to the table after one in so many steps, and after the last."""
+"""Chance of a follower to catch up after a step, one in this number. All catch up after the last step."""
 
 
 def followers_of(kind: str, source: FollowedTable, count: int) -> list[str]:
-    """So many of them, drawn for each kind of table; all of them in the long form."""
+    """`count` followers, drawn for each kind of table; all of them in the long form."""
     return some(f"followers of {kind}", [name for name in FOLLOWERS if takes(name, source)], count)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_follows_a_table_is_what_it_is(tmp_path: Path, kind: str) -> None:
+def test_each_follower_equals_its_table(tmp_path: Path, kind: str) -> None:
     random = seeded(f"history of {kind}")
     source = FollowedTable(tmp_path / "source", KINDS[kind], random)
     steps: list[str] = []

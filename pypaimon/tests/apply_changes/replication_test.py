@@ -1,4 +1,4 @@
-"""A replication waits out what may pass, goes on where its target stands, and ends when it is told to."""
+"""A replication waits out what may pass, goes on where its target stands, and ends when it is stopped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Failing(DictTarget):
         super().apply(batch)
 
 
-def test_it_goes_on_in_the_midst_of_a_plan(source: SmallTable, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_goes_on_after_a_failure_inside_a_plan(source: SmallTable, caplog: pytest.LogCaptureFixture) -> None:
     target = Failing(2, 3, 5)
     with caplog.at_level(logging.WARNING):
         builder = source.builder().with_limits(max_splits=1)

@@ -106,7 +106,7 @@ def test_files_of_rows_take_no_table_with_a_key(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_log_are_appended(tmp_path: Path) -> None:
-    """Each counts, whatever its key."""
+    """Each of them counts, also those of one key."""
     source, place = SmallTable(tmp_path / "w"), DuckDBPlace(tmp_path)
     source.commit({"id": 1})
     source.commit(("-D", {"id": 1}))
@@ -153,7 +153,7 @@ def test_negative_zero_is_another_key_than_zero_and_refused(copied: Copied, tmp_
     assert len(copied.rows()) == 1 and target.position() == position
 
 
-def test_a_live_table_tells_both_zeros_apart(tmp_path: Path) -> None:
+def test_a_live_table_holds_both_zeros(tmp_path: Path) -> None:
     source = floating(tmp_path, 0.0, -0.0, NAN)
     with stream_read_builder(source.table).open_live_sync() as live:
         assert len(live) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from pypaimon.streaming import DictTarget, PlanKind, StreamReadBuilder, compact, replicate, stream_write_builder
 from pypaimon.streaming.builder.copied_stream import copied_stream
+from support.stores.counting_file_io import CountingFileIO
 from support.tables.copied_table import at, batches
 from support.tables.streamed_table import Table
 from support.tables.written_tables import key_value_table, rows
@@ -46,6 +48,21 @@ def test_neither_rows_that_are_added_nor_compactions_bring_a_new_state(table: Ta
     assert kinds(table) == [PlanKind.DELTA, PlanKind.OVERWRITE, PlanKind.DELTA]
 
 
+def test_added_rows_cost_a_copy_no_more_requests(table: Table) -> None:
+    for key in range(3, 8):
+        table.commit([(key, "a")])
+    makers: list[Callable[[StreamReadBuilder], StreamReadBuilder]] = [
+        lambda builder: builder.with_start(position=at(table, 2)),
+        lambda builder: copied_stream(builder, at(table, 2)),
+    ]
+    reads = []
+    for made in makers:
+        file_io = CountingFileIO()
+        batches(made(table.builder(file_io).with_end(latest=True).with_catch_up("replay")))
+        reads.append(sum(file_io.reads.values()))
+    assert reads[0] == reads[1]
+
+
 def test_a_partition_that_is_not_read_brings_none(table: Table) -> None:
     overwritten(table, "b", 3)
     assert kinds(table, table.builder().with_filter("p = 'a'")) == []
@@ -62,7 +79,7 @@ def test_of_several_overwrites_one_state_comes_unless_shards_have_to_agree(table
     assert kinds(table, builder) == [PlanKind.FULL] * (3 if shards else 1)
 
 
-def test_a_state_that_is_empty_is_told(table: Table) -> None:
+def test_an_empty_state_comes_as_a_batch_without_rows(table: Table) -> None:
     commit = table.handle().new_batch_write_builder().new_commit()
     commit.truncate_table()
     commit.close()

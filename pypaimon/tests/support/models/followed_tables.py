@@ -1,4 +1,4 @@
-"""Tables of every kind with random histories, for whatever is to hold what they hold."""
+"""Tables of every kind with random histories, for tests of followers."""
 
 from __future__ import annotations
 

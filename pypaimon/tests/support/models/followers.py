@@ -1,4 +1,4 @@
-"""Whatever keeps itself equal to a table, as one kind of thing: it comes up to the table, and has rows."""
+"""Followers of a table (targets, copies, live tables) behind one interface."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Follower(Protocol):
 
 
 class _OfTarget:
-    """A target, which is sometimes left in the midst of what comes and opened again."""
+    """A target that is sometimes left inside a plan and opened again."""
 
     def __init__(self, source: FollowedTable, random: Random, opened: Callable[[], Target], held: Any) -> None:
         self._source, self._random, self._opened, self._held = source, random, opened, held
